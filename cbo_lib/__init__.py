@@ -1,0 +1,29 @@
+"""Bayesian optimization when you cannot choose, see or trust the query.
+
+A query is a weighted set of points. One Gaussian process, conditioned on such sets, serves five settings; this package
+holds what the chapters of the book call.
+"""
+
+from cbo_lib import information
+from cbo_lib.gp import GaussianProcess, Posterior, rbf_kernel
+from cbo_lib.history import History
+from cbo_lib.ledger import Claim, RegretLedger
+from cbo_lib.measure import Measure
+from cbo_lib.partition import PartitionTree
+from cbo_lib.simulate import ObservationError, simulate
+from cbo_lib.tracked import TrackedPosterior
+
+__all__ = [
+    "Claim",
+    "GaussianProcess",
+    "History",
+    "Measure",
+    "ObservationError",
+    "PartitionTree",
+    "Posterior",
+    "RegretLedger",
+    "TrackedPosterior",
+    "information",
+    "rbf_kernel",
+    "simulate",
+]

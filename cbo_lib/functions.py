@@ -1,0 +1,83 @@
+"""Test functions and reward curves that the chapters share.
+
+.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.measure import Measure
+
+#: A function of points ``... x d`` with values ``...``.
+Function = Callable[[Tensor], Tensor]
+
+
+def posterior_mean_function(kernel: Kernel, x: Tensor, y: Tensor, noise_std: float) -> Function:
+    """The posterior mean of a Gaussian process as a plain function of points.
+
+    Args:
+        kernel: a GPyTorch kernel.
+        x: the points to pass near, ``t x d``.
+        y: their values, ``t``.
+        noise_std: positive; how far the function may stay away from the values.
+    """
+    alpha = _representer_weights(kernel, x, y, noise_std)
+
+    def f(points: Tensor) -> Tensor:
+        flat = points.reshape(-1, points.shape[-1])
+        centers = x.to(flat)
+        # In slices, so that a fine grid does not need one kernel matrix.
+        parts = [kernel(part, centers).to_dense() @ alpha.to(flat) for part in flat.split(2**16)]
+        return torch.cat(parts).reshape(points.shape[:-1])
+
+    return f
+
+
+def _representer_weights(kernel: Kernel, x: Tensor, y: Tensor, noise_std: float) -> Tensor:
+    """``(K + noise^2 I)^{-1} y``, from the factor that conditioning computes."""
+    data = GaussianProcess(kernel, noise_std).condition(Measure.dirac(x), y).data
+    assert data is not None
+    return torch.linalg.solve_triangular(data.factor.mT, data.whitened.unsqueeze(-1), upper=True).squeeze(-1)
+
+
+def aggregated_reward_curve(
+    name: Literal["peaks", "periodic", "spike"], dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> Function:
+    """A reward curve on [0, 1] from [Zhang2022]_, Appendix E.
+
+    Each is the posterior mean of a Gaussian process (RBF kernel, variance 0.1, noise standard deviation 0.005) given
+    the points that the appendix lists.
+
+    Args:
+        name: ``"peaks"``, three similar maxima (Figure 4, left; lengthscale 0.05); ``"periodic"``, a ripple and one
+            peak (Figure 4, right; lengthscale 0.05); ``"spike"``, the ripple with a narrow spike (Figure 5;
+            lengthscale 0.01).
+        dtype: of the points that the curve takes.
+        device: where the curve is evaluated. Default: the CPU.
+
+    Raises:
+        ValueError: for another name.
+    """
+    centers = torch.arange(10, dtype=dtype, device=device) * 0.09 + 0.045
+    ripple_x = torch.stack([centers, centers + 0.06], -1).flatten()
+    ripple_y = torch.tensor([0.1, 0.2], dtype=dtype, device=device).repeat(10)
+    if name == "peaks":
+        x, y, lengthscale = [0.05, 0.2, 0.4, 0.65, 0.9], [0.85, 0.1, 0.87, 0.05, 0.98], 0.05
+        ripple_x, ripple_y = ripple_x[:0], ripple_y[:0]
+    elif name == "periodic":
+        x, y, lengthscale = [0.95], [0.9], 0.05
+    elif name == "spike":
+        x, y, lengthscale = [0.95, 0.94, 0.945], [0.9, 0.1, 0.2], 0.01
+    else:
+        raise ValueError(f"name must be 'peaks', 'periodic' or 'spike', got {name!r}")
+    points = torch.cat([ripple_x, torch.tensor(x, dtype=dtype, device=device)]).unsqueeze(-1)
+    values = torch.cat([ripple_y, torch.tensor(y, dtype=dtype, device=device)])
+    kernel = rbf_kernel(lengthscale, 0.1, dtype).to(points)
+    return posterior_mean_function(kernel, points, values, 0.005)

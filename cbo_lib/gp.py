@@ -1,0 +1,276 @@
+"""Gaussian processes conditioned on measures.
+
+An observation is ``y = sum_j w_j f(x_j) + noise``. Stacking the observed measures gives the covariance matrix ``K`` of
+their prior values, and the textbook formulas hold with measures in the place of points
+([RasmussenWilliams2006]_, Algorithm 2.1; [Zhang2022]_, Eq. 4).
+
+.. [RasmussenWilliams2006] C. E. Rasmussen, C. K. I. Williams. Gaussian Processes for Machine Learning. MIT Press 2006.
+.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.models.model import Model
+from botorch.posteriors import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+
+from cbo_lib.generators import standard_normal
+from cbo_lib.measure import Measure, covariance, variance
+from cbo_lib.tracked import TrackedPosterior
+
+
+def rbf_kernel(lengthscale: float, variance: float = 1.0, dtype: torch.dtype = torch.float64) -> ScaleKernel:
+    """A squared exponential kernel with fixed hyperparameters: ``variance * exp(-r^2 / (2 lengthscale^2))``.
+
+    Args:
+        lengthscale: positive, in the units of the inputs.
+        variance: positive, the prior variance of f at a point.
+        dtype: of the hyperparameters; it must be that of the points.
+    """
+    for name, value in (("lengthscale", lengthscale), ("variance", variance)):
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+    kernel = ScaleKernel(RBFKernel()).to(dtype=dtype)
+    kernel.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=dtype)
+    kernel.outputscale = torch.tensor(variance, dtype=dtype)
+    return kernel.requires_grad_(False)
+
+
+class GaussianProcess:
+    """A Gaussian process prior on f, to be conditioned on measures.
+
+    Args:
+        kernel: any GPyTorch kernel. A batched kernel gives a batch of priors, whose dimensions stay in front.
+        noise_std: standard deviation of the observation noise, positive: a number, or a tensor that broadcasts to
+            the observations ``... x t``.
+        mean: prior mean of f: a number, a tensor that broadcasts to ``... x n``, or a function from points
+            ``... x d`` to values ``...``. Default 0.
+
+    Raises:
+        ValueError: if ``noise_std`` is not positive.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        noise_std: float | Tensor,
+        mean: float | Tensor | Callable[[Tensor], Tensor] = 0.0,
+    ) -> None:
+        if not bool((torch.as_tensor(noise_std) > 0).all()):
+            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        self.kernel = kernel
+        self.noise_std = noise_std
+        self.mean = mean
+
+    def prior_mean(self, measure: Measure) -> Tensor:
+        """Prior mean of each measure, ``... x n``; a constant counts as often as the weights sum to."""
+        if callable(self.mean):
+            return measure.expectation(self.mean)
+        return self.mean * measure.weights.sum(-1)
+
+    def posterior(self, replicates: int | None = None) -> Posterior:
+        """The posterior before any observation, for a batch of ``replicates`` (none: no batch dimension)."""
+        return Posterior(self, batch_shape=torch.Size([] if replicates is None else [replicates]))
+
+    def condition(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
+        """Condition on noisy values of measures.
+
+        Args:
+            measure: what was observed, ``... x t`` measures.
+            y: the observations, ``... x t``.
+            noise_std: overrides that of the process, for observations of unequal noise; broadcasts to ``y``.
+
+        Raises:
+            ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity.
+        """
+        return self.posterior().extend(measure, y, noise_std)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What was observed, and the triangular factor that summarizes it."""
+
+    measure: Measure
+    factor: Tensor  # ... t t, the lower Cholesky factor of K + noise
+    whitened: Tensor  # ... t, factor^{-1} (y - prior mean)
+
+
+class Posterior:
+    """A Gaussian process given observed measures. Immutable: ``extend`` returns a new posterior.
+
+    Every result carries the batch dimensions of the kernel, the observations and the asked measure, broadcast, in
+    front. Made by ``GaussianProcess.condition`` or ``GaussianProcess.posterior``.
+    """
+
+    def __init__(self, prior: GaussianProcess, data: _Data | None = None, batch_shape: torch.Size | None = None) -> None:
+        self.prior = prior
+        self.data = data
+        self._batch_shape = batch_shape or torch.Size()
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch of independent posteriors."""
+        data_shape = torch.Size() if self.data is None else self.data.whitened.shape[:-1]
+        return torch.broadcast_shapes(self._batch_shape, self.prior.kernel.batch_shape, data_shape)
+
+    @property
+    def count(self) -> int:
+        """How many observations each element of the batch holds."""
+        return 0 if self.data is None else self.data.whitened.shape[-1]
+
+    def _whiten(self, measure: Measure) -> Tensor:
+        """``factor^{-1} K(observed, measure)``, ``... x t x n``."""
+        assert self.data is not None
+        cross = covariance(self.prior.kernel, self.data.measure, measure)
+        return torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
+
+    def mean(self, measure: Measure) -> Tensor:
+        """Posterior mean of each measure, ``... x n``."""
+        prior = self.prior.prior_mean(measure)
+        if self.data is not None:
+            prior = prior + (self._whiten(measure).mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
+        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
+
+    def variance(self, measure: Measure) -> Tensor:
+        """Posterior variance of each measure, ``... x n``, without observation noise."""
+        prior = variance(self.prior.kernel, measure)
+        if self.data is not None:
+            # Rounding may leave a variance of -1e-17 where it is zero.
+            prior = (prior - self._whiten(measure).square().sum(-2)).clamp_min(0.0)
+        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
+
+    def covariance(self, a: Measure, b: Measure) -> Tensor:
+        """Posterior covariance of every pair, ``... x n x m``."""
+        prior = covariance(self.prior.kernel, a, b)
+        if self.data is not None:
+            prior = prior - self._whiten(a).mT @ self._whiten(b)
+        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-2]), a.n, b.n)
+
+    def extend(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
+        """Condition on more observations.
+
+        The Cholesky factor grows by rows, so that one more observation costs ``O(t^2)`` and not ``O(t^3)``
+        ([Zhang2022]_, Appendix B).
+
+        Args and errors are those of ``GaussianProcess.condition``.
+        """
+        shape = torch.broadcast_shapes(self.batch_shape, measure.weights.shape[:-2], y.shape[:-1])
+        if y.dim() == 0 or y.shape[-1] != measure.n:
+            raise ValueError(f"y must have shape (..., {measure.n}), one value a measure, got {tuple(y.shape)}")
+        if not bool(torch.isfinite(y).all()):
+            raise ValueError("y must be finite, got a NaN or an infinity")
+        noise = self.prior.noise_std if noise_std is None else noise_std
+        noise_variance = (torch.zeros_like(y) + noise).square()
+        if not bool((noise_variance > 0).all()):
+            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        residual = y - self.prior.prior_mean(measure)
+        block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise_variance)
+        if self.data is None:
+            factor = torch.linalg.cholesky(block).expand(*shape, measure.n, measure.n)
+            whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
+            return Posterior(self.prior, _Data(measure, factor, whitened.expand(*shape, -1)), self._batch_shape)
+        cross = self._whiten(measure)  # ... t n
+        corner = torch.linalg.cholesky(block - cross.mT @ cross)
+        gap = residual - (cross.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
+        step = torch.linalg.solve_triangular(corner, gap.unsqueeze(-1), upper=False).squeeze(-1)
+        t, n = self.count, measure.n
+        factor = block.new_zeros(*shape, t + n, t + n)
+        factor[..., :t, :t], factor[..., t:, :t], factor[..., t:, t:] = self.data.factor, cross.mT, corner
+        whitened = torch.cat([self.data.whitened.expand(*shape, t), step.expand(*shape, n)], -1)
+        batch = torch.broadcast_shapes(self.data.measure.batch_shape, measure.batch_shape)
+        observed = Measure.cat([self.data.measure.expand(*batch), measure.expand(*batch)])
+        return Posterior(self.prior, _Data(observed, factor, whitened), self._batch_shape)
+
+    @property
+    def log_marginal_likelihood(self) -> Tensor:
+        """Log density of the observations under the prior, ``batch_shape``, natural log."""
+        if self.data is None:
+            return torch.zeros(self.batch_shape)
+        log_determinant = self.data.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        quadratic = self.data.whitened.square().sum(-1)
+        return -0.5 * quadratic - log_determinant - 0.5 * self.count * math.log(2 * math.pi)
+
+    def sample(
+        self, measure: Measure, n: int, generator: torch.Generator | Sequence[torch.Generator] | None = None
+    ) -> Tensor:
+        """Joint draws of the values of the measures.
+
+        Args:
+            measure: ``m`` measures.
+            n: how many draws.
+            generator: one for all draws, or one a replicate (the first batch dimension). Default: torch's own.
+
+        Returns:
+            A ``... x n x m`` tensor.
+        """
+        mean = self.mean(measure)
+        with warnings.catch_warnings():
+            # A posterior covariance is singular to rounding; the jitter this reports is the remedy, not a fault.
+            warnings.simplefilter("ignore", NumericalWarning)
+            root = psd_safe_cholesky(self.covariance(measure, measure))
+        if generator is None or isinstance(generator, torch.Generator):
+            shape = (*mean.shape[:-1], n, measure.n)
+            z = torch.randn(*shape, generator=generator, dtype=mean.dtype).to(mean.device)
+        else:
+            if mean.dim() < 2 or len(generator) != mean.shape[0]:
+                raise ValueError(
+                    f"generator must be one generator or one a replicate ({tuple(mean.shape[:-1])}), got {len(generator)}"
+                )
+            z = standard_normal(generator, (*mean.shape[1:-1], n, measure.n), mean)
+        return mean.unsqueeze(-2) + z @ root.mT
+
+    def track(self, queries: Measure) -> TrackedPosterior:
+        """Keep the mean and variance of a finite set of queries up to date (see ``TrackedPosterior``)."""
+        return TrackedPosterior(self, queries)
+
+    def as_botorch(self) -> PosteriorModel:
+        """A BoTorch model of f at points, for any acquisition function and ``optimize_acqf``."""
+        return PosteriorModel(self)
+
+
+class PosteriorModel(Model):
+    """A ``Posterior`` dressed as a single-output BoTorch model; test points are Dirac measures."""
+
+    num_outputs = 1
+
+    def __init__(self, measure_posterior: Posterior) -> None:
+        super().__init__()
+        self.measure_posterior = measure_posterior
+        self.kernel = measure_posterior.prior.kernel
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch of independent posteriors."""
+        return self.measure_posterior.batch_shape
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> GPyTorchPosterior:
+        """Joint posterior at ``X``, ``batch_shape x q x d``."""
+        points = Measure.dirac(X)
+        mean = self.measure_posterior.mean(points)
+        joint = self.measure_posterior.covariance(points, points)
+        if observation_noise is not False:
+            noise = self.measure_posterior.prior.noise_std if observation_noise is True else observation_noise
+            joint = joint + torch.diag_embed((torch.zeros_like(mean) + noise).square())
+        result = GPyTorchPosterior(MultivariateNormal(mean, joint))
+        return result if posterior_transform is None else posterior_transform(result)
+
+    def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: object) -> PosteriorModel:
+        """Condition on point observations: ``X`` is ``... x n x d``, ``Y`` is ``... x n x 1``."""
+        return PosteriorModel(self.measure_posterior.extend(Measure.dirac(X), Y.squeeze(-1)))

@@ -1,0 +1,95 @@
+"""Information gain and the widths of confidence intervals.
+
+.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
+   Regret and Experimental Design. ICML 2010.
+.. [Nemhauser1978] G. L. Nemhauser, L. A. Wolsey, M. L. Fisher. An analysis of approximations for maximizing submodular
+   set functions. Mathematical Programming 14, 1978.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.measure import Measure, covariance
+
+
+def information_gain(kernel: Kernel, measure: Measure, noise_std: float | Tensor) -> Tensor:
+    """Mutual information between f and noisy values of measures: ``0.5 log det(I + K / noise_std^2)``.
+
+    Args:
+        kernel: a GPyTorch kernel.
+        measure: the ``t`` observed measures, ``... x t``.
+        noise_std: positive; broadcasts to ``... x t``.
+
+    Returns:
+        A ``...`` tensor in nats (natural log); zero for ``t = 0``.
+    """
+    noise = torch.zeros_like(measure.weights[..., 0]) + noise_std
+    if not bool((noise > 0).all()):
+        raise ValueError(f"noise_std must be positive, got {noise_std}")
+    scaled = covariance(kernel, measure, measure) / (noise.unsqueeze(-1) * noise.unsqueeze(-2))
+    identity = torch.eye(measure.n, dtype=scaled.dtype, device=scaled.device)
+    return torch.linalg.cholesky(scaled + identity).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_std: float, n: int) -> Tensor:
+    """Information gain of greedily chosen observations, a lower bound of the maximum information gain.
+
+    Each step observes the candidate of the largest posterior variance, repeats allowed, which gains
+    ``0.5 log(1 + variance / noise_std^2)``. The gain is monotone and submodular, so after ``t`` steps the greedy value
+    is at least ``1 - 1/e`` of the maximum ``gamma_t`` over ``t`` candidates ([Nemhauser1978]_, [Srinivas2010]_
+    section 4): ``greedy <= gamma_t <= greedy * e / (e - 1)``.
+
+    Args:
+        kernel: a GPyTorch kernel; a batched kernel gives a batch of gains.
+        candidates: measures, or points ``m x d``, shared by the batch.
+        noise_std: positive.
+        n: how many observations, nonnegative.
+
+    Returns:
+        A ``... x (n + 1)`` tensor: the cumulative gain after 0, 1, ..., n observations, in nats (natural log).
+
+    Raises:
+        ValueError: if there is no candidate, ``n`` is negative or ``noise_std`` is not positive.
+    """
+    measure = Measure.dirac(candidates) if isinstance(candidates, Tensor) else candidates
+    if measure.n == 0:
+        raise ValueError("candidates must hold at least one measure, got none")
+    if n < 0:
+        raise ValueError(f"n must be nonnegative, got {n}")
+    with torch.no_grad():
+        tracked = GaussianProcess(kernel, noise_std).posterior().track(measure)
+        total = torch.zeros(tracked.batch_shape, dtype=tracked.mean.dtype, device=tracked.mean.device)
+        gains = [total]
+        for _ in range(n):
+            largest, index = tracked.variance.max(-1)
+            total = total + 0.5 * torch.log1p(largest / noise_std**2)
+            gains.append(total)
+            tracked.observe(index, torch.zeros_like(largest))
+    return torch.stack(gains, -1)
+
+
+def union_bound_sqrt_beta(count: int, t: int, failure: float) -> float:
+    """The multiplier of the standard deviation for which ``count`` intervals hold at all rounds at once.
+
+    ``sqrt_beta_t = sqrt(2 log(count * pi_t / failure))`` with ``pi_t = pi^2 t^2 / 6``. Since the Gaussian tail beyond
+    ``c`` standard deviations is at most ``exp(-c^2 / 2)`` and ``sum_t 1 / pi_t = 1``, all intervals at all rounds fail
+    with probability at most ``failure`` ([Srinivas2010]_, Theorem 1; Zhang et al. 2022, Lemma 1).
+
+    Args:
+        count: how many intervals a round, at least 1.
+        t: the round, from 1.
+        failure: total probability of failure, in (0, 1).
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    if t < 1:
+        raise ValueError(f"t must be at least 1, got {t}")
+    if not 0 < failure < 1:
+        raise ValueError(f"failure must lie in (0, 1), got {failure}")
+    return math.sqrt(2 * math.log(count * math.pi**2 * t**2 / (6 * failure)))

@@ -1,0 +1,197 @@
+"""Measures: weighted point sets, the one kind of query that every chapter asks.
+
+A point, the average of a cell, a learned conditional expectation and an average over uncontrolled inputs are all
+``sum_j w_j f(x_j)``. Because a Gaussian process stays Gaussian under such sums, the mean and covariance of a measure
+need only kernel evaluations between its points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+# Kernel matrices of point sets are made in slices of at most this many entries (64 MiB in float64).
+_SLICE_ENTRIES = 2**23
+
+
+@dataclass(frozen=True)
+class Measure:
+    """``n`` weighted point sets of ``p`` points each.
+
+    Args:
+        points: a ``... x n x p x d`` tensor of input points.
+        weights: a ``... x n x p`` tensor; ``expectation(f)`` is the weighted sum, so an average has weights ``1/p``.
+
+    Raises:
+        ValueError: if the shapes do not fit, the dtype is not floating or a value is not finite.
+    """
+
+    points: Tensor
+    weights: Tensor
+
+    def __post_init__(self) -> None:
+        """Check the shapes, the dtype and that every entry is finite."""
+        if self.points.dim() < 3:
+            raise ValueError(f"points must have shape (..., n, p, d), got {tuple(self.points.shape)}")
+        if self.weights.shape != self.points.shape[:-1]:
+            raise ValueError(
+                f"weights must have shape {tuple(self.points.shape[:-1])}, that of points without its last "
+                f"dimension, got {tuple(self.weights.shape)}"
+            )
+        if not self.points.is_floating_point() or self.points.dtype != self.weights.dtype:
+            raise ValueError(
+                "points and weights must have one floating dtype, "
+                f"got {self.points.dtype} and {self.weights.dtype}"
+            )
+        for name, tensor in (("points", self.points), ("weights", self.weights)):
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+
+    @classmethod
+    def dirac(cls, x: Tensor) -> Measure:
+        """The value at single points: ``x`` is ``... x n x d``."""
+        if x.dim() < 2:
+            raise ValueError(f"x must have shape (..., n, d), got {tuple(x.shape)}")
+        points = x.unsqueeze(-2)
+        return cls(points, torch.ones_like(points[..., 0]))
+
+    @classmethod
+    def average(cls, points: Tensor) -> Measure:
+        """The mean over each point set: ``points`` is ``... x n x p x d``, all weights are ``1/p``."""
+        if points.dim() < 3 or points.shape[-2] == 0:
+            raise ValueError(f"points must have shape (..., n, p, d) with p >= 1, got {tuple(points.shape)}")
+        return cls(points, torch.full_like(points[..., 0], 1.0 / points.shape[-2]))
+
+    @classmethod
+    def uniform(cls, boxes: Tensor, order: int) -> Measure:
+        """The mean over whole boxes, by a Gauss-Legendre rule of ``order`` nodes a dimension.
+
+        Args:
+            boxes: a ``... x n x 2 x d`` tensor, lower corner first.
+            order: nodes a dimension; the rule is exact for polynomials of degree ``2 * order - 1``.
+        """
+        if boxes.dim() < 3 or boxes.shape[-2] != 2:
+            raise ValueError(f"boxes must have shape (..., n, 2, d), got {tuple(boxes.shape)}")
+        if order < 1:
+            raise ValueError(f"order must be at least 1, got {order}")
+        nodes_1d, weights_1d = (
+            torch.as_tensor(a, dtype=boxes.dtype, device=boxes.device)
+            for a in np.polynomial.legendre.leggauss(order)
+        )
+        d = boxes.shape[-1]
+        nodes = torch.cartesian_prod(*[(nodes_1d + 1) / 2] * d).reshape(-1, d)
+        weights = torch.cartesian_prod(*[weights_1d / 2] * d).reshape(-1, d).prod(-1)
+        low, high = boxes[..., :1, :], boxes[..., 1:, :]
+        points = low + (high - low) * nodes
+        return cls(points, weights.expand(points.shape[:-1]))
+
+    @property
+    def n(self) -> int:
+        """How many point sets."""
+        return self.points.shape[-3]
+
+    @property
+    def p(self) -> int:
+        """How many points a set."""
+        return self.points.shape[-2]
+
+    @property
+    def dim(self) -> int:
+        """The dimension ``d`` of the input space."""
+        return self.points.shape[-1]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The dimensions in front of ``n``."""
+        return self.points.shape[:-3]
+
+    def expectation(self, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """``sum_j w_j f(x_j)`` of each set, ``... x n``; ``f`` maps ``... x d`` to ``...``."""
+        values = f(self.points)
+        if values.shape != self.weights.shape:
+            raise ValueError(
+                f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}, "
+                f"got {tuple(values.shape)}"
+            )
+        return (self.weights * values).sum(-1)
+
+    def __getitem__(self, index: Tensor | slice | Sequence[int]) -> Measure:
+        """Select along the ``n`` dimension; an index tensor ``(m,)`` gives ``m`` sets."""
+        return Measure(self.points[..., index, :, :], self.weights[..., index, :])
+
+    def expand(self, *batch_shape: int) -> Measure:
+        """The same measures seen by every element of a batch."""
+        return Measure(
+            self.points.expand(*batch_shape, *self.points.shape[-3:]),
+            self.weights.expand(*batch_shape, *self.weights.shape[-2:]),
+        )
+
+    @staticmethod
+    def cat(measures: Sequence[Measure]) -> Measure:
+        """Join along ``n``; shorter sets are padded by weight zero at their first point."""
+        p = max(m.p for m in measures)
+        points, weights = [], []
+        for m in measures:
+            pad = p - m.p
+            points.append(torch.cat([m.points, m.points[..., :1, :].expand(*m.weights.shape[:-1], pad, m.dim)], -2))
+            weights.append(torch.nn.functional.pad(m.weights, (0, pad)))
+        return Measure(torch.cat(points, -3), torch.cat(weights, -2))
+
+
+def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
+    """Prior covariance ``sum_ij w_i k(x_i, x'_j) w'_j`` of every pair of measures.
+
+    Args:
+        kernel: a GPyTorch kernel of any batch shape.
+        a: ``n`` measures of ``p`` points.
+        b: ``m`` measures of ``q`` points.
+
+    Returns:
+        A ``... x n x m`` tensor; the batch dimensions are those of the kernel, ``a`` and ``b``, broadcast.
+    """
+    _check_kernel(kernel, a)
+    if a.n == 0 or b.n == 0:
+        batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape)
+        return a.points.new_zeros(*batch, a.n, b.n)
+    batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape).numel()
+    rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * b.n * b.p))
+    if rows < a.n:
+        parts = [covariance(kernel, a[start : start + rows], b) for start in range(0, a.n, rows)]
+        return torch.cat(parts, -2)
+    left, right = a.points.flatten(-3, -2), b.points.flatten(-3, -2)
+    dense = kernel(left, right).to_dense()
+    if a.p == 1 and b.p == 1:
+        return a.weights * dense * b.weights.transpose(-1, -2)
+    blocks = dense.unflatten(-1, (b.n, b.p)).unflatten(-3, (a.n, a.p))  # ... n p m q
+    return torch.einsum("...npmq,...np,...mq->...nm", blocks, a.weights, b.weights)
+
+
+def variance(kernel: Kernel, a: Measure) -> Tensor:
+    """Prior variance ``sum_ij w_i k(x_i, x_j) w_j`` of each measure, ``... x n``."""
+    _check_kernel(kernel, a)
+    batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape).numel()
+    rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * a.p))
+    if rows < a.n:
+        return torch.cat([variance(kernel, a[start : start + rows]) for start in range(0, a.n, rows)], -1)
+    # n goes in front of the batch so that it cannot be mistaken for a batch dimension of the kernel.
+    points = a.points.movedim(-3, 0)
+    points = points.reshape(a.n, *[1] * max(0, len(kernel.batch_shape) - len(a.batch_shape)), *points.shape[1:])
+    dense = kernel(points, points).to_dense()  # n ... p p
+    weights = a.weights.movedim(-2, 0)
+    weights = weights.reshape(a.n, *[1] * max(0, len(kernel.batch_shape) - len(a.batch_shape)), *weights.shape[1:])
+    return torch.einsum("n...ij,n...i,n...j->n...", dense, weights, weights).movedim(0, -1)
+
+
+def _check_kernel(kernel: Kernel, measure: Measure) -> None:
+    for name, parameter in kernel.named_parameters():
+        if parameter.dtype != measure.points.dtype or parameter.device != measure.points.device:
+            raise ValueError(
+                f"kernel must have the dtype and device of the points ({measure.points.dtype}, "
+                f"{measure.points.device}), but its {name} is {parameter.dtype} on {parameter.device}; "
+                "call kernel.to(points) first"
+            )

@@ -1,0 +1,182 @@
+"""A K-ary partition tree of a box, grown node by node.
+
+One tree serves all replicates: a node that two replicates reach is stored once, and each policy keeps its own mask of
+the nodes that a replicate has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+#: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts.
+SplitRule = Callable[[Tensor, Tensor, int], Tensor]
+
+
+def split_longest_side(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
+    """Cut each box across its longest side into ``branching`` equal parts; the first of equal sides is cut.
+
+    Args:
+        boxes: an ``m x 2 x d`` tensor, lower corner first.
+        depth: the depths ``m`` of the boxes (unused by this rule).
+        branching: how many parts.
+
+    Returns:
+        An ``m x branching x 2 x d`` tensor, in increasing order along the side that was cut.
+    """
+    low, high = boxes.unbind(-2)
+    size = high - low
+    # Sides that differ by rounding alone count as equal.
+    longest = (size > size.amax(-1, keepdim=True) * (1 - 1e-9)).to(torch.uint8).argmax(-1)
+    side = torch.nn.functional.one_hot(longest, boxes.shape[-1]).to(boxes.dtype)  # m d
+    cuts = torch.linspace(0, 1, branching + 1, dtype=boxes.dtype, device=boxes.device)
+    cut = low.unsqueeze(1) + cuts.unsqueeze(-1) * (size * side).unsqueeze(1)  # m K+1 d
+    upper = torch.where(side.unsqueeze(1).bool(), cut[:, 1:], high.unsqueeze(1))
+    upper[:, -1] = high  # exactly, so that rounding leaves no gap
+    return torch.stack([cut[:, :-1], upper], -2)
+
+
+def subcell_centers(boxes: Tensor, count: int) -> Tensor:
+    """Centers of ``count`` equal sub-cells of each box.
+
+    In one dimension the sub-cells are ``count`` equal intervals. In more dimensions the prime factors of ``count``,
+    largest first, each cut the longest side that the sub-cells then have.
+
+    Args:
+        boxes: a ``... x 2 x d`` tensor, lower corner first.
+        count: how many sub-cells, at least 1.
+
+    Returns:
+        A ``... x count x d`` tensor.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    flat = boxes.reshape(-1, 2, boxes.shape[-1])
+    cells = flat.unsqueeze(1)
+    for factor in _prime_factors(count):
+        merged = cells.flatten(0, 1)
+        split = split_longest_side(merged, torch.zeros(len(merged), dtype=torch.long, device=merged.device), factor)
+        cells = split.unflatten(0, cells.shape[:2]).flatten(1, 2)
+    centers = cells.mean(-2)
+    return centers.reshape(*boxes.shape[:-2], count, boxes.shape[-1])
+
+
+def _prime_factors(count: int) -> list[int]:
+    """Prime factors of a positive integer, largest first."""
+    factors, divisor = [], 2
+    while count > 1:
+        while count % divisor == 0:
+            factors.append(divisor)
+            count //= divisor
+        divisor += 1
+    return factors[::-1]
+
+
+class PartitionTree:
+    """A tree whose nodes are boxes; the children of a node partition it.
+
+    Nodes are numbered in order of creation, the root is 0. A node is also known by its depth ``h`` and its index
+    ``i`` in ``[0, K^h)``; its children have the indices ``K i, ..., K i + K - 1``.
+
+    Args:
+        bounds: the root box, ``2 x d``, lower corner first.
+        branching: the number ``K`` of children, at least 2.
+        split: how a box is cut into children. Default: equal parts across the longest side.
+
+    Attributes:
+        boxes: ``n x 2 x d``, lower corner first.
+        depth: ``n`` integers.
+        index: ``n`` integers.
+        parent: ``n`` integers, -1 for the root.
+
+    Raises:
+        ValueError: if the bounds are not a box, ``branching`` is below 2 or a split does not partition its box.
+    """
+
+    def __init__(self, bounds: Tensor, branching: int = 2, split: SplitRule = split_longest_side) -> None:
+        if bounds.dim() != 2 or bounds.shape[0] != 2:
+            raise ValueError(f"bounds must have shape (2, d), got {tuple(bounds.shape)}")
+        if not bool((bounds[0] < bounds[1]).all()):
+            raise ValueError(f"bounds must have each lower bound below the upper, got {bounds.tolist()}")
+        if branching < 2:
+            raise ValueError(f"branching must be at least 2, got {branching}")
+        self.branching = branching
+        self.split = split
+        self.boxes = bounds.unsqueeze(0).clone()
+        device = bounds.device
+        self.depth = torch.zeros(1, dtype=torch.long, device=device)
+        self.index = torch.zeros(1, dtype=torch.long, device=device)
+        self.parent = torch.full((1,), -1, dtype=torch.long, device=device)
+        self._first_child = torch.full((1,), -1, dtype=torch.long, device=device)
+
+    def __len__(self) -> int:
+        """How many nodes the tree has."""
+        return len(self.depth)
+
+    def children(self, nodes: Tensor) -> Tensor:
+        """The children of ``m`` nodes, ``m x K``; those that do not exist yet are created.
+
+        Raises:
+            ValueError: if the split rule returns parts that do not fill their box.
+        """
+        new = nodes[self._first_child[nodes] < 0].unique()
+        if new.numel():
+            # By depth and index, so that the numbering does not depend on the order of the request.
+            new = new[torch.argsort(self.order[new])]
+            parts = self.split(self.boxes[new], self.depth[new], self.branching)
+            self._check(parts, new)
+            self._first_child[new] = len(self) + self.branching * torch.arange(len(new), device=new.device)
+            offsets = torch.arange(self.branching, device=new.device)
+            self.boxes = torch.cat([self.boxes, parts.flatten(0, 1)])
+            self.depth = torch.cat([self.depth, (self.depth[new] + 1).repeat_interleave(self.branching)])
+            index = (self.index[new].unsqueeze(-1) * self.branching + offsets).flatten()
+            self.index = torch.cat([self.index, index])
+            self.parent = torch.cat([self.parent, new.repeat_interleave(self.branching)])
+            self._first_child = torch.cat([self._first_child, torch.full_like(index, -1)])
+        return self._first_child[nodes].unsqueeze(-1) + torch.arange(self.branching, device=nodes.device)
+
+    def has_children(self, nodes: Tensor) -> Tensor:
+        """Whether the children of nodes exist, booleans of the same shape."""
+        return self._first_child[nodes] >= 0
+
+    @property
+    def order(self) -> Tensor:
+        """A rank of each node by depth, then index: the same however the tree came to be."""
+        return self.depth * 2**48 + self.index
+
+    def complete(self, depth: int) -> Tensor:
+        """Grow all nodes down to ``depth``; returns those of that depth in order of their index."""
+        level = torch.zeros(1, dtype=torch.long, device=self.depth.device)
+        for _ in range(depth):
+            level = self.children(level).flatten()
+        return level
+
+    def locate(self, x: Tensor, depth: int) -> Tensor:
+        """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
+        inside = (x >= self.boxes[0, 0]) & (x <= self.boxes[0, 1])
+        if not bool(inside.all()):
+            raise ValueError("x must lie in the root box, got a point outside")
+        node = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        for _ in range(depth):
+            child = self.children(node)
+            holds = (self.boxes[child, 0] <= x.unsqueeze(1)).all(-1) & (x.unsqueeze(1) <= self.boxes[child, 1]).all(-1)
+            last = holds.shape[1] - 1 - holds.flip(1).to(torch.uint8).argmax(1)
+            node = child.gather(1, last.unsqueeze(1)).squeeze(1)
+        return node
+
+    def _check(self, parts: Tensor, nodes: Tensor) -> None:
+        """A split must give K boxes inside their parent whose volumes add up to its volume."""
+        parent = self.boxes[nodes]
+        if parts.shape != (len(nodes), self.branching, *parent.shape[1:]):
+            raise ValueError(
+                f"split must return shape {(len(nodes), self.branching, *parent.shape[1:])}, got {tuple(parts.shape)}"
+            )
+        size = parent[:, 1] - parent[:, 0]
+        slack = 1e-9 * size.unsqueeze(1)
+        inside = (parts[:, :, 0] >= parent[:, None, 0] - slack) & (parts[:, :, 1] <= parent[:, None, 1] + slack)
+        volume = (parts[:, :, 1] - parts[:, :, 0]).prod(-1)
+        filled = (volume.sum(-1) - size.prod(-1)).abs() <= 1e-6 * size.prod(-1)
+        if not bool(inside.all()) or not bool((volume > 0).all()) or not bool(filled.all()):
+            raise ValueError("split must return boxes of positive volume that fill their parent")

@@ -1,0 +1,147 @@
+"""The loop that runs every experiment: ask, observe, tell, record; all replicates as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.history import CheckpointLog, History, describe, provenance
+
+
+class Problem(Protocol):
+    """What may be queried and what is seen. Problems keep no state."""
+
+    def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """Noisy observations ``replicates`` of the queries ``replicates x ...``."""
+        ...
+
+    def value(self, query: Tensor) -> Tensor:
+        """What the queries are worth, ``replicates``, without noise."""
+        ...
+
+
+class Policy(Protocol):
+    """What to ask next."""
+
+    def start(self, generators: Sequence[torch.Generator]) -> None:
+        """Forget everything and prepare one independent replicate a generator."""
+        ...
+
+    def ask(self) -> Tensor:
+        """The next query of each replicate, ``replicates x ...``."""
+        ...
+
+    def tell(self, query: Tensor, observation: Tensor) -> None:
+        """Learn from the observations ``replicates`` of the queries."""
+        ...
+
+    def recommend(self) -> Tensor:
+        """The query that each replicate would name best now, ``replicates x ...``."""
+        ...
+
+    def trace(self) -> Mapping[str, Tensor]:
+        """What else of the last step is worth recording, each ``replicates x ...``."""
+        ...
+
+
+class ObservationError(ValueError):
+    """An observation was not a finite number.
+
+    Attributes:
+        history: everything up to the step that failed.
+    """
+
+    def __init__(self, message: str, history: History) -> None:
+        super().__init__(message)
+        self.history = history
+
+
+@torch.no_grad()
+def simulate(
+    problem: Problem,
+    policy: Policy,
+    steps: int,
+    seeds: Sequence[int],
+    checkpoint: str | Path | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Run a policy on a problem, one replicate a seed, all replicates as one batch.
+
+    Replicate ``r`` depends on ``seeds[r]`` alone, not on the other replicates.
+
+    Args:
+        problem: see ``Problem``.
+        policy: see ``Policy``; it is started anew.
+        steps: how many queries each replicate asks, nonnegative.
+        seeds: one nonnegative integer a replicate.
+        checkpoint: a file to which every step is appended. If it exists the run resumes where it stopped: recorded
+            observations are told to the policy again, none is made again, and the result is that of an uninterrupted
+            run. A kill loses at most the step under way.
+        progress: whether to show a progress bar. Default: only in a terminal.
+
+    Returns:
+        A ``History`` with ``query``, ``observation``, ``value`` (of the query), ``recommendation`` (after the step),
+        ``recommended_value`` and the policy's trace.
+
+    Raises:
+        ValueError: if an argument is out of range, or ``checkpoint`` belongs to another run.
+        ObservationError: if an observation is NaN or infinite; the history so far is its ``history``.
+    """
+    if steps < 0:
+        raise ValueError(f"steps must be nonnegative, got {steps}")
+    noise, choices = ReplicateGenerators(seeds, stream=0), ReplicateGenerators(seeds, stream=1)
+    config = {"problem": describe(problem), "policy": describe(policy)}
+    log = None
+    if checkpoint is not None:
+        log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
+    policy.start(choices.at(0))
+    records: list[dict[str, Tensor]] = []
+    device = None
+    for step in tqdm(range(steps), desc=type(policy).__name__, disable=None if progress is None else not progress):
+        choices.at(step + 1)
+        query = policy.ask()
+        device = query.device
+        if log is not None and step < len(log.steps):
+            recorded = {name: torch.from_numpy(array).to(device) for name, array in log.steps[step].items()}
+            if not torch.equal(recorded["query"], query):
+                raise ValueError(
+                    f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
+                )
+            policy.tell(query, recorded["observation"])
+            records.append(recorded)
+            continue
+        observation = problem.observe(query, noise.at(step + 1))
+        if not bool(torch.isfinite(observation).all()):
+            bad = [noise.seeds[r] for r in torch.nonzero(~torch.isfinite(observation)).flatten().tolist()]
+            raise ObservationError(
+                f"observations must be finite, got a NaN or an infinity at step {step + 1} for seeds {bad}",
+                _history(records, noise.seeds, config, device),
+            )
+        policy.tell(query, observation)
+        recommendation = policy.recommend()
+        record = {
+            "query": query,
+            "observation": observation,
+            "value": problem.value(query),
+            "recommendation": recommendation,
+            "recommended_value": problem.value(recommendation),
+            **policy.trace(),
+        }
+        records.append(record)
+        if log is not None:
+            log.append(record)
+    return _history(records, noise.seeds, config, device)
+
+
+def _history(
+    records: list[dict[str, Tensor]], seeds: list[int], config: dict[str, Any], device: torch.device | None
+) -> History:
+    names = records[0] if records else {}
+    tensors = {name: torch.stack([record[name] for record in records], 1) for name in names}
+    return History(tensors, seeds, config, {**provenance(), "device": str(device or "none")})

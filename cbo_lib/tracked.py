@@ -1,0 +1,183 @@
+"""A posterior kept up to date on a finite set of queries, one rank-one step an observation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cbo_lib.measure import Measure, covariance, variance
+
+if TYPE_CHECKING:
+    from cbo_lib.gp import Posterior
+
+
+class TrackedPosterior:
+    """Mean and variance of ``n`` queries, updated as observations of them arrive.
+
+    With ``L`` the Cholesky factor of the observed covariance, ``A = L^{-1} K(observed, queries)`` holds one row an
+    observation. A new observation adds one row, ``O(t n)``, and moves mean and variance by a rank-one step; a new
+    query adds one column, ``O(t^2)``. Grids, bandit arms and tree leaves all use it.
+
+    The queries are shared by all replicates, so that the kernel between an observed query and the others is computed
+    once, however many replicates observe it and however often. Buffers grow by doubling.
+
+    Made by ``Posterior.track``.
+
+    Attributes:
+        queries: the tracked measures, without batch dimensions.
+        mean: posterior means, ``batch_shape x n``.
+        variance: posterior variances, ``batch_shape x n``.
+
+    Raises:
+        ValueError: if ``queries`` has batch dimensions.
+    """
+
+    def __init__(self, posterior: Posterior, queries: Measure) -> None:
+        if queries.batch_shape:
+            raise ValueError(
+                "queries must be shared by all replicates, points (n, p, d), "
+                f"got points of shape {tuple(queries.points.shape)}"
+            )
+        self.posterior = posterior
+        self.batch_shape = posterior.batch_shape
+        self.queries = queries
+        self.count = 0
+        self.mean = posterior.mean(queries).clone()
+        self.variance = posterior.variance(queries).clone()
+        like = self.mean
+        batch, n = self.batch_shape, queries.n
+        self._start = posterior.count
+        rows = torch.zeros(*batch, 8, n, dtype=like.dtype, device=like.device)
+        base = posterior._whiten(queries) if posterior.count else rows[..., :0, :]
+        self._base = base.expand(*batch, self._start, n)  # rows of A that the initial data gave
+        self._rows = rows  # rows of A that later observations gave
+        self._index = torch.zeros(*batch, 8, dtype=torch.long, device=like.device)
+        self._scale = torch.ones(*batch, 8, dtype=like.dtype, device=like.device)  # the diagonal of L
+        self._whitened = torch.zeros(*batch, 8, dtype=like.dtype, device=like.device)
+        kernel_batch = posterior.prior.kernel.batch_shape
+        self._gram = like.new_zeros(*kernel_batch, 8, n)  # one row a query that was ever observed
+        self._gram_row = torch.full((n,), -1, dtype=torch.long, device=like.device)
+        self._gram_queries = torch.zeros(0, dtype=torch.long, device=like.device)
+
+    @property
+    def n(self) -> int:
+        """How many queries are tracked."""
+        return self.mean.shape[-1]
+
+    def observe(self, index: Tensor, y: Tensor, noise_std: float | Tensor | None = None) -> None:
+        """Take in one observation for every element of the batch.
+
+        Args:
+            index: which query was observed, ``batch_shape`` integers in ``[0, n)``.
+            y: its noisy value, ``batch_shape``.
+            noise_std: overrides that of the process; broadcasts to ``y``.
+
+        Raises:
+            ValueError: if a shape or an index does not fit, or ``y`` is not finite. Nothing is changed then.
+        """
+        if index.shape != self.batch_shape or y.shape != self.batch_shape:
+            raise ValueError(
+                f"index and y must have the batch shape {tuple(self.batch_shape)}, "
+                f"got {tuple(index.shape)} and {tuple(y.shape)}"
+            )
+        if int(index.min()) < 0 or int(index.max()) >= self.n:
+            raise ValueError(f"index must lie in [0, {self.n}), got {int(index.min())} to {int(index.max())}")
+        if not bool(torch.isfinite(y).all()):
+            raise ValueError("y must be finite, got a NaN or an infinity")
+        noise = self.posterior.prior.noise_std if noise_std is None else noise_std
+        self._ensure_gram_rows(index)
+        t, at = self.count, index.unsqueeze(-1)
+        row = self._gather_gram(at).squeeze(-2)  # prior covariance of the observed query with all queries
+        for block in (self._base, self._rows[..., :t, :]):
+            if block.shape[-2]:
+                column = block.gather(-1, at.unsqueeze(-2).expand(*block.shape[:-1], 1)).squeeze(-1)
+                row = row - (column.unsqueeze(-2) @ block).squeeze(-2)
+        variance_there = self.variance.gather(-1, at).squeeze(-1)
+        scale = (variance_there + torch.as_tensor(noise, dtype=y.dtype, device=y.device).square()).sqrt()
+        step = (y - self.mean.gather(-1, at).squeeze(-1)) / scale
+        row = row / scale.unsqueeze(-1)
+        self._reserve(t + 1)
+        self._rows[..., t, :] = row
+        self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, scale, step
+        self.mean = self.mean + step.unsqueeze(-1) * row
+        # Rounding may leave a variance of -1e-17 where it is zero.
+        self.variance = (self.variance - row.square()).clamp_min(0.0)
+        self.count = t + 1
+
+    def add(self, queries: Measure) -> Tensor:
+        """Track more queries; returns their indices, ``(m,)``."""
+        m, n, t = queries.n, self.n, self.count
+        first = torch.arange(n, n + m, device=self.mean.device)
+        if m == 0:
+            return first
+        posterior = self.posterior
+        base = posterior._whiten(queries) if self._start else self._base[..., :0, :m]
+        base = base.expand(*self.batch_shape, self._start, m)
+        mean = posterior.mean(queries).expand(*self.batch_shape, m)
+        variances = posterior.variance(queries).expand(*self.batch_shape, m)
+        k = self._gram_queries.numel()
+        kernel_batch = self._gram.shape[:-2]
+        gram = self._gram.new_zeros(*kernel_batch, self._gram.shape[-2], m)
+        rows = self._rows.new_zeros(*self.batch_shape, self._rows.shape[-2], m)
+        if k:
+            gram[..., :k, :] = covariance(posterior.prior.kernel, self.queries[self._gram_queries], queries)
+        self._gram = torch.cat([self._gram, gram], -1)
+        self._gram_row = torch.cat([self._gram_row, self._gram_row.new_full((m,), -1)])
+        if t:
+            index = self._index[..., :t]
+            cross = self._gather_gram(index)[..., n:]  # t observations against the new queries
+            if self._start:
+                observed = self._base.gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, self._start, t))
+                cross = cross - observed.mT @ base
+            columns = self._rows[..., :t, :].gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, t, t))
+            factor = torch.tril(columns.mT, -1) + torch.diag_embed(self._scale[..., :t])
+            solved = torch.linalg.solve_triangular(factor, cross, upper=False)
+            rows[..., :t, :] = solved
+            mean = mean + (solved.mT @ self._whitened[..., :t].unsqueeze(-1)).squeeze(-1)
+            variances = (variances - solved.square().sum(-2)).clamp_min(0.0)
+        self._rows = torch.cat([self._rows, rows], -1)
+        self._base = torch.cat([self._base, base], -1)
+        self.mean = torch.cat([self.mean, mean], -1)
+        self.variance = torch.cat([self.variance, variances], -1)
+        self.queries = Measure.cat([self.queries, queries])
+        return first
+
+    def _ensure_gram_rows(self, index: Tensor) -> None:
+        """Compute the prior covariances of queries that are observed for the first time."""
+        new = index[self._gram_row[index] < 0].unique()
+        if new.numel() == 0:
+            return
+        k = self._gram_queries.numel()
+        if k + new.numel() > self._gram.shape[-2]:
+            self._gram = _grow(self._gram, -2, k + new.numel())
+        self._gram[..., k : k + new.numel(), :] = covariance(
+            self.posterior.prior.kernel, self.queries[new], self.queries
+        )
+        self._gram_row[new] = torch.arange(k, k + new.numel(), device=new.device)
+        self._gram_queries = torch.cat([self._gram_queries, new])
+
+    def _gather_gram(self, index: Tensor) -> Tensor:
+        """Prior covariances of observed queries ``batch x s`` with all queries, ``batch x s x n``."""
+        rows = self._gram_row[index]
+        if self._gram.dim() == 2:
+            return self._gram[rows]
+        gram = self._gram.expand(*self.batch_shape, *self._gram.shape[-2:])
+        return gram.gather(-2, rows.unsqueeze(-1).expand(*rows.shape, gram.shape[-1]))
+
+    def _reserve(self, count: int) -> None:
+        """Make room for ``count`` observations."""
+        if count <= self._rows.shape[-2]:
+            return
+        self._rows = _grow(self._rows, -2, count)
+        self._index = _grow(self._index, -1, count)
+        self._scale = _grow(self._scale, -1, count)
+        self._whitened = _grow(self._whitened, -1, count)
+
+
+def _grow(buffer: Tensor, dim: int, count: int) -> Tensor:
+    """A buffer of at least twice the size along ``dim``, old content first."""
+    shape = list(buffer.shape)
+    shape[dim] = max(shape[dim], count - shape[dim])
+    return torch.cat([buffer, buffer.new_zeros(shape)], dim)
