@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
 
@@ -81,3 +82,45 @@ def aggregated_reward_curve(
     values = torch.cat([ripple_y, torch.tensor(y, dtype=dtype, device=device)])
     kernel = rbf_kernel(lengthscale, 0.1, dtype).to(points)
     return posterior_mean_function(kernel, points, values, 0.005)
+
+
+def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: int = 129) -> Function:
+    """One draw of a Gaussian process on an interval for each seed.
+
+    The draw is exact at equally spaced points and the process's own interpolation between them; with at least five
+    points a lengthscale the interpolation error of an RBF kernel is far below its standard deviation.
+
+    Args:
+        kernel: the covariance, without batch dimensions.
+        bounds: the interval, ``2 x 1``.
+        seeds: one a replicate.
+        grid: how many points, at least 2.
+
+    Returns:
+        A function of points ``replicates x ... x 1`` with values ``replicates x ...``.
+
+    Raises:
+        ValueError: if the bounds are not an interval or ``grid`` is below 2.
+    """
+    if bounds.shape != (2, 1):
+        raise ValueError(f"bounds must have shape (2, 1), got {tuple(bounds.shape)}")
+    if grid < 2:
+        raise ValueError(f"grid must be at least 2, got {grid}")
+    fractions = torch.linspace(0, 1, grid, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
+    x = torch.lerp(bounds[0], bounds[1], fractions)
+    # The jitter is a thousandth of the standard deviation; it keeps the smooth kernel's matrix invertible.
+    dense = kernel(x).to_dense()
+    factor = torch.linalg.cholesky(dense + 1e-6 * dense.diagonal().mean() * torch.eye(grid).to(dense))
+    z = standard_normal(ReplicateGenerators(seeds, stream=2).generators, (grid,), dense)
+    alpha = torch.linalg.solve_triangular(factor.mT, z.mT, upper=True)  # grid replicates, K^{-1} (L z)
+
+    def f(points: Tensor) -> Tensor:
+        flat = points.reshape(len(z), -1, 1)
+        # In slices, so that a fine grid does not need one kernel matrix.
+        parts = [
+            kernel(part.reshape(-1, 1), x).to_dense().unflatten(0, part.shape[:2]) @ alpha.mT.unsqueeze(-1)
+            for part in flat.split(max(1, 2**18 // len(z)), 1)
+        ]
+        return torch.cat(parts, 1).reshape(points.shape[:-1])
+
+    return f

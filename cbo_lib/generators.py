@@ -47,5 +47,5 @@ class ReplicateGenerators:
 
 def standard_normal(generators: Sequence[torch.Generator], shape: Sequence[int], like: Tensor) -> Tensor:
     """Independent standard normal draws, ``len(generators) x shape``, on the device and dtype of ``like``."""
-    draws = [torch.randn(*shape, generator=g, dtype=like.dtype) for g in generators]
+    draws = [torch.randn(tuple(shape), generator=g, dtype=like.dtype) for g in generators]
     return torch.stack(draws).to(like.device)

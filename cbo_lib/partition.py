@@ -53,6 +53,9 @@ def subcell_centers(boxes: Tensor, count: int) -> Tensor:
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
+    if boxes.shape[-1] == 1:
+        fractions = (torch.arange(count, dtype=boxes.dtype, device=boxes.device) + 0.5) / count
+        return torch.lerp(boxes[..., :1, :], boxes[..., 1:, :], fractions.unsqueeze(-1))
     flat = boxes.reshape(-1, 2, boxes.shape[-1])
     cells = flat.unsqueeze(1)
     for factor in _prime_factors(count):

@@ -113,7 +113,7 @@ class TrackedPosterior:
         if m == 0:
             return first
         posterior = self.posterior
-        base = posterior._whiten(queries) if self._start else self._base[..., :0, :m]
+        base = posterior._whiten(queries) if self._start else self._rows.new_zeros(0, m)
         base = base.expand(*self.batch_shape, self._start, m)
         mean = posterior.mean(queries).expand(*self.batch_shape, m)
         variances = posterior.variance(queries).expand(*self.batch_shape, m)

@@ -1,0 +1,6 @@
+"""Aggregated feedback: the learner picks a cell and sees its average (Zhang, Tsuchida and Ong 2022)."""
+
+from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated.problem import CellProblem
+
+__all__ = ["GPOO", "AveStoOO", "CellProblem", "GPTree", "StoOO", "UniformGrid"]

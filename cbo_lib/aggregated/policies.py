@@ -1,0 +1,455 @@
+"""GPOO and the policies that it is compared with.
+
+All of them grow one partition tree that the replicates share; each replicate has its own mask of leaves and of
+expanded nodes, ``replicates x nodes``.
+
+.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+.. [Munos2014] R. Munos. From Bandits to Monte-Carlo Tree Search. Foundations and Trends in Machine Learning 7(1), 2014.
+.. [Shekhar2018] S. Shekhar, T. Javidi. Gaussian process bandits with adaptive discretization. Electronic Journal of
+   Statistics 12(2), 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cbo_lib.aggregated.problem import CellProblem
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.information import union_bound_sqrt_beta
+from cbo_lib.maximize import argmax_finite
+
+#: The smoothness function: an upper bound of how much f varies in a cell of depth h (a tensor of depths).
+Smoothness = Callable[[Tensor], Tensor]
+
+
+class TreePolicy(ABC):
+    """What the tree policies share: leaves, expansions and draw counts of every replicate.
+
+    A subclass says how a leaf is scored (``_scores``), when the drawn leaf is expanded (``_may_expand``) and how good
+    a node looks (``_estimate``).
+    """
+
+    def __init__(self, problem: CellProblem) -> None:
+        self.problem = problem
+
+    def start(self, generators: Sequence[torch.Generator]) -> None:
+        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
+        self.tree = self.problem.partition()
+        device = self.problem.bounds.device
+        self._rows = torch.arange(len(generators), device=device)
+        shape = (len(generators), 1)
+        self.leaf = torch.ones(shape, dtype=torch.bool, device=device)
+        self.expanded = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.draws = torch.zeros(shape, dtype=torch.long, device=device)
+        self.round = 1
+        self._node: Tensor | None = None
+
+    def ask(self) -> Tensor:
+        """The leaf with the largest score of each replicate, as a cell ``replicates x 2 x d``."""
+        self._node = self._best_leaf()
+        return self.tree.boxes[self._node]
+
+    def tell(self, query: Tensor, observation: Tensor) -> None:
+        """Learn from the observations ``replicates`` of the cells that ``ask`` returned, and expand."""
+        if self._node is None or not torch.equal(query, self.tree.boxes[self._node]):
+            raise ValueError("query must be the cells that the last ask returned")
+        self.draws[self._rows, self._node] += 1
+        self._learn(self._node, observation)
+        self._expands = self._may_expand(self._node)
+        self._expand(self._rows[self._expands], self._node[self._expands])
+        self.round += 1
+
+    def recommend(self) -> Tensor:
+        """The cell that each replicate would name best now, ``replicates x 2 x d``."""
+        return self.tree.boxes[self._recommended()]
+
+    def trace(self) -> Mapping[str, Tensor]:
+        """Depth and index of the drawn and the recommended node, and whether the drawn node was expanded."""
+        if self._node is None:
+            raise ValueError("trace needs a round, call ask and tell first")
+        recommended = self._recommended()
+        return {
+            "depth": self.tree.depth[self._node],
+            "index": self.tree.index[self._node],
+            "expanded": self._expands,
+            "recommended_depth": self.tree.depth[recommended],
+            "recommended_was_expanded": self.expanded[self._rows, recommended],
+        }
+
+    def _best_leaf(self) -> Tensor:
+        return argmax_finite(self._scores(), self.leaf, self.tree.order)
+
+    def _recommended(self) -> Tensor:
+        """The deepest expanded node, the best estimate among several; the root before any expansion."""
+        return self._best_of(self._deepest_expanded())
+
+    def _best_of(self, candidates: Tensor) -> Tensor:
+        """The node ``replicates`` of the best estimate among candidates ``replicates x nodes``; none means the root."""
+        root = torch.zeros_like(candidates)
+        root[:, 0] = True
+        allowed = torch.where(candidates.any(-1, keepdim=True), candidates, root)
+        return argmax_finite(self._estimate(), allowed, self.tree.order)
+
+    def _deepest_expanded(self) -> Tensor:
+        depth = torch.where(self.expanded, self.tree.depth, -1)
+        return self.expanded & (depth == depth.amax(-1, keepdim=True))
+
+    def _expand(self, replicates: Tensor, nodes: Tensor) -> None:
+        """Turn one leaf of some replicates into their children."""
+        if len(nodes) == 0:
+            return
+        before = len(self.tree)
+        children = self.tree.children(nodes)
+        self._grow(before)
+        self.leaf[replicates, nodes] = False
+        self.expanded[replicates, nodes] = True
+        self.leaf[replicates.unsqueeze(-1), children] = True
+
+    def _grow(self, before: int) -> None:
+        """Make room for the nodes that the tree gained."""
+        extra = len(self.tree) - before
+        if extra:
+            pad = torch.nn.functional.pad
+            self.leaf, self.expanded, self.draws = (pad(a, (0, extra)) for a in (self.leaf, self.expanded, self.draws))
+
+    @abstractmethod
+    def _scores(self) -> Tensor:
+        """The optimistic value of every node, ``replicates x nodes``."""
+
+    @abstractmethod
+    def _estimate(self) -> Tensor:
+        """The estimated value of every node, ``replicates x nodes``."""
+
+    @abstractmethod
+    def _learn(self, node: Tensor, observation: Tensor) -> None:
+        """Take in the observations of one node a replicate."""
+
+    @abstractmethod
+    def _may_expand(self, node: Tensor) -> Tensor:
+        """Whether each replicate's drawn node is to be expanded, boolean ``replicates``."""
+
+
+class _GaussianProcessTreePolicy(TreePolicy):
+    """A tree policy that tracks the posterior of every node's value."""
+
+    def __init__(self, problem: CellProblem, kernel: Kernel, noise_std: float | None) -> None:
+        super().__init__(problem)
+        self.kernel = kernel
+        self.noise_std = problem.noise_std if noise_std is None else noise_std
+        self.prior = GaussianProcess(kernel, self.noise_std)
+
+    def start(self, generators: Sequence[torch.Generator]) -> None:
+        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
+        super().start(generators)
+        root = self.problem.measure(self.tree.boxes)
+        self.posterior = self.prior.posterior(len(generators)).track(root)
+
+    def _grow(self, before: int) -> None:
+        super()._grow(before)
+        self.posterior.add(self.problem.measure(self.tree.boxes[before:]))
+
+    def _estimate(self) -> Tensor:
+        return self.posterior.mean
+
+    def _learn(self, node: Tensor, observation: Tensor) -> None:
+        self.posterior.observe(node, observation)
+
+
+class GPOO(_GaussianProcessTreePolicy):
+    """Gaussian process optimistic optimization ([Zhang2022]_, Algorithm 1).
+
+    Draws the leaf with the largest b-value, posterior mean + confidence width + ``delta(depth)``, and expands it once
+    the confidence width that it was chosen with is at most ``delta(depth)``.
+
+    Args:
+        problem: the cells.
+        kernel: the prior covariance of f, a GPyTorch kernel.
+        delta: the smoothness function: positive, decreasing in the depth.
+        max_depth: the deepest level whose nodes may be expanded, so that nodes reach depth ``max_depth + 1``
+            (Algorithm 1, line 6). Default 10.
+        failure: the probability ``theta`` with which some confidence interval may fail. Default 0.1.
+        sqrt_beta: the multiplier of the standard deviation at round ``t = 1, 2, ...``. Default that of Lemma 1,
+            ``sqrt(2 log(M pi^2 t^2 / (6 theta)))`` with ``M`` the number of nodes of the full tree of ``max_depth``.
+        noise_std: what the prior takes for the noise. Default the problem's.
+        expand_after: which confidence width decides on the expansion (line 6): ``False``, the one that the node was
+            drawn with (Eq. 6, and what the proof of Lemma 3 uses); ``True``, the one after its new observation.
+
+    Raises:
+        ValueError: if ``delta`` is not positive and decreasing, or another argument is out of range.
+    """
+
+    def __init__(
+        self,
+        problem: CellProblem,
+        kernel: Kernel,
+        delta: Smoothness,
+        max_depth: int = 10,
+        failure: float = 0.1,
+        sqrt_beta: Callable[[int], float] | None = None,
+        noise_std: float | None = None,
+        expand_after: bool = False,
+    ) -> None:
+        super().__init__(problem, kernel, noise_std)
+        self.expand_after = expand_after
+        if max_depth < 0:
+            raise ValueError(f"max_depth must be nonnegative, got {max_depth}")
+        self.delta = check_smoothness(delta, max_depth + 1, problem.bounds)
+        self.max_depth = max_depth
+        self.failure = failure
+        nodes = sum(problem.branching**h for h in range(max_depth + 1))
+        self.sqrt_beta = sqrt_beta or (lambda t: union_bound_sqrt_beta(nodes, t, failure))
+        self.sqrt_beta(1)  # raises now if failure is out of range
+
+    def ask(self) -> Tensor:
+        """The leaf of the largest b-value of each replicate (Algorithm 1, line 2), as a cell."""
+        self._widths = self.sqrt_beta(self.round) * self.posterior.variance.sqrt()  # Eq. 6: from the data before t
+        return super().ask()
+
+    def _scores(self) -> Tensor:
+        return self.posterior.mean + self._widths + self.delta(self.tree.depth)  # Eq. 5
+
+    def _may_expand(self, node: Tensor) -> Tensor:
+        depth = self.tree.depth[node]
+        self._width = self._widths[self._rows, node]
+        if self.expand_after:
+            self._width = self.sqrt_beta(self.round) * self.posterior.variance[self._rows, node].sqrt()
+        return (self.delta(depth) >= self._width) & (depth <= self.max_depth)  # line 6
+
+    def _recommended(self) -> Tensor:
+        """Line 11: the best posterior mean among all nodes of the depth of the deepest expanded node, leaves too."""
+        deepest = torch.where(self.expanded, self.tree.depth, -1).amax(-1, keepdim=True)
+        return self._best_of((self.leaf | self.expanded) & (self.tree.depth == deepest))
+
+    def trace(self) -> Mapping[str, Tensor]:
+        """Also the confidence width of the drawn node, and the cell of the best mean among all expanded nodes."""
+        variant = self.tree.boxes[self._best_of(self.expanded)]
+        return {
+            **super().trace(),
+            "width": self._width,
+            "best_expanded": variant,
+            "best_expanded_value": self.problem.value(variant),
+        }
+
+
+class StoOO(TreePolicy):
+    """Stochastic optimistic optimization ([Munos2014]_, section 3.3), for cells of any number of points.
+
+    The score is the mean of the node's own observations + ``sqrt(log(n^2 / failure) / (2 T))`` + ``delta(depth)``
+    after ``T`` draws, infinite before the first. A node is expanded after ``log(n^2 / failure) / (2 delta^2)`` draws.
+
+    Args:
+        problem: the cells.
+        delta: the smoothness function: positive, decreasing in the depth.
+        budget: the number ``n`` of rounds that the widths are made for.
+        failure: error probability. Default 0.1.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, problem: CellProblem, delta: Smoothness, budget: int, failure: float = 0.1) -> None:
+        super().__init__(problem)
+        if budget < 1:
+            raise ValueError(f"budget must be at least 1, got {budget}")
+        if not 0 < failure < 1:
+            raise ValueError(f"failure must lie in (0, 1), got {failure}")
+        self.delta = check_smoothness(delta, 1, problem.bounds)
+        self.budget = budget
+        self.failure = failure
+
+    def start(self, generators: Sequence[torch.Generator]) -> None:
+        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
+        super().start(generators)
+        self.sums = self.draws.to(self.problem.bounds.dtype)
+
+    def _grow(self, before: int) -> None:
+        super()._grow(before)
+        self.sums = torch.nn.functional.pad(self.sums, (0, len(self.tree) - before))
+
+    def _squared_width(self) -> float:
+        """The squared confidence width of a node that was drawn once."""
+        return math.log(self.budget**2 / self.failure) / 2
+
+    def _scores(self) -> Tensor:
+        return self._estimate() + (self._squared_width() / self.draws).sqrt() + self.delta(self.tree.depth)
+
+    def _estimate(self) -> Tensor:
+        return self.sums / self.draws.clamp_min(1)
+
+    def _learn(self, node: Tensor, observation: Tensor) -> None:
+        self.sums[self._rows, node] += observation
+
+    def _may_expand(self, node: Tensor) -> Tensor:
+        draws = self.draws[self._rows, node]
+        return draws >= self._squared_width() / self.delta(self.tree.depth[node]).square()
+
+
+class AveStoOO(StoOO):
+    """StoOO for aggregated feedback ([Zhang2022]_, Algorithm 2): the squared width is ``2 log(t^2 / theta) / T``.
+
+    It needs no budget, and its intervals are twice as wide as those of ``StoOO`` at ``t = n``.
+
+    Args:
+        problem: the cells.
+        delta: the smoothness function: positive, decreasing in the depth.
+        failure: the error probability ``theta``. Default 0.1.
+    """
+
+    def __init__(self, problem: CellProblem, delta: Smoothness, failure: float = 0.1) -> None:
+        super().__init__(problem, delta, budget=1, failure=failure)
+
+    def _squared_width(self) -> float:
+        return 2 * math.log(self.round**2 / self.failure)  # Eq. 12
+
+
+class GPTree(_GaussianProcessTreePolicy):
+    """The tree policy of [Shekhar2018]_ for Gaussian process bandits.
+
+    The score of a node is the smaller of its own upper confidence bound and its parent's plus ``V(h - 1)``, plus
+    ``V(h)``. The best leaf is expanded, without a draw, while ``sqrt_beta * std <= V(h)``; else it is drawn.
+
+    ``V(h) = 4 g (sqrt(2 u + C4 + h log K + 4 D1 log(1 / g)) + C3)`` with ``g = metric_bound(v1 rho^h)`` and
+    ``C4 = C2 + 2 log(n^2 pi^2 / 6)``; ``sqrt_beta = scale sqrt(log n + u)``, the same at all rounds; no node deeper than
+    ``log n (1 + 1/alpha) / (2 alpha log(1/rho))`` is expanded.
+
+    Args:
+        problem: the cells.
+        kernel: the prior covariance of f, a GPyTorch kernel.
+        budget: the number ``n`` of rounds that the constants are made for.
+        metric_bound: ``g``, an upper bound of the standard deviation of ``f(x) - f(x')`` at distance ``r``, below 1
+            wherever it is used.
+        smoothness: the exponent ``alpha`` of ``g`` near zero. Default 1, that of the RBF kernel.
+        rho: how fast cells shrink, ``1 / K`` in one dimension. Default ``branching ** (-1 / dim)``.
+        u: confidence, failure probability ``exp(-u)``. Default 2.
+        v1, c2, c3, metric_dimension: the constants ``v1``, ``C2``, ``C3`` and ``D1``, which the paper leaves open.
+            Default 1 each.
+        scale: multiplies ``sqrt_beta``; 1 in the paper.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        problem: CellProblem,
+        kernel: Kernel,
+        budget: int,
+        metric_bound: Callable[[float], float],
+        smoothness: float = 1.0,
+        rho: float | None = None,
+        u: float = 2.0,
+        v1: float = 1.0,
+        c2: float = 1.0,
+        c3: float = 1.0,
+        metric_dimension: float = 1.0,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__(problem, kernel, None)
+        if budget < 1:
+            raise ValueError(f"budget must be at least 1, got {budget}")
+        self.budget = budget
+        self.rho = problem.branching ** (-1 / problem.dim) if rho is None else rho
+        if not 0 < self.rho < 1:
+            raise ValueError(f"rho must lie in (0, 1), got {self.rho}")
+        if not 0 < smoothness <= 1:
+            raise ValueError(f"smoothness must lie in (0, 1], got {smoothness}")
+        self.sqrt_beta = scale * math.sqrt(math.log(budget) + u)
+        self.max_depth = math.log(budget) * (1 + 1 / smoothness) / (2 * smoothness * math.log(1 / self.rho))
+        c4 = c2 + 2 * math.log(budget**2 * math.pi**2 / 6)
+
+        def variation(h: int) -> float:
+            g = metric_bound(v1 * self.rho**h)
+            if not 0 < g < 1:
+                raise ValueError(f"metric_bound must lie in (0, 1), got {g} at distance {v1 * self.rho**h}")
+            root = math.sqrt(2 * u + c4 + h * math.log(problem.branching) + 4 * metric_dimension * math.log(1 / g))
+            return 4 * g * (root + c3)
+
+        levels = [variation(h) for h in range(math.floor(self.max_depth) + 2)]
+        self.variation = torch.tensor(levels, dtype=problem.bounds.dtype, device=problem.bounds.device)
+
+    def ask(self) -> Tensor:
+        """Expand the best leaf while it is known well enough, then return it as a cell."""
+        while True:
+            node = self._best_leaf()
+            depth = self.tree.depth[node]
+            std = self.posterior.variance[self._rows, node].sqrt()
+            ready = (self.sqrt_beta * std <= self.variation[depth]) & (depth <= self.max_depth)
+            if not bool(ready.any()):
+                self._node = node
+                return self.tree.boxes[node]
+            self._expand(self._rows[ready], node[ready])
+
+    def _scores(self) -> Tensor:
+        upper = self.posterior.mean + self.sqrt_beta * self.posterior.variance.sqrt()
+        from_parent = upper[:, self.tree.parent] + self.variation[self.tree.depth - 1]
+        from_parent[:, 0] = torch.inf  # the root has none
+        return torch.minimum(upper, from_parent) + self.variation[self.tree.depth]
+
+    def _may_expand(self, node: Tensor) -> Tensor:
+        return torch.zeros_like(node, dtype=torch.bool)  # it expands in ask, without a draw
+
+
+class UniformGrid(_GaussianProcessTreePolicy):
+    """Draws the cells of one level of the tree in turn, whatever it sees: the baseline without adaptation.
+
+    It shares the posterior of GPOO, so the two differ in where they look alone. The level is the deepest that the
+    budget can visit once; cells are visited in bit-reversed order, so that every prefix is spread out. It recommends
+    the best posterior mean among the visited cells.
+
+    Args:
+        problem: the cells.
+        kernel: the prior covariance of f, a GPyTorch kernel.
+        budget: the number of rounds to plan for.
+    """
+
+    def __init__(self, problem: CellProblem, kernel: Kernel, budget: int) -> None:
+        super().__init__(problem, kernel, None)
+        if budget < 1:
+            raise ValueError(f"budget must be at least 1, got {budget}")
+        self.budget = budget
+        self.level = 0
+        while problem.branching ** (self.level + 1) <= budget:
+            self.level += 1
+
+    def start(self, generators: Sequence[torch.Generator]) -> None:
+        """Forget everything and lay out the grid."""
+        super().start(generators)
+        for _ in range(self.level):
+            for node in self.leaf[0].nonzero().flatten():
+                self._expand(self._rows, node.expand_as(self._rows))
+        cells = self.leaf[0].nonzero().flatten()
+        index = self.tree.index[cells]
+        reversed_index, rest = torch.zeros_like(index), index.clone()
+        for _ in range(self.level):
+            reversed_index = reversed_index * self.tree.branching + rest % self.tree.branching
+            rest = rest // self.tree.branching
+        self._visits = cells[reversed_index.argsort()]
+
+    def ask(self) -> Tensor:
+        """The next cell of the grid, the same for every replicate."""
+        node = self._visits[(self.round - 1) % len(self._visits)]
+        self._node = node.expand_as(self._rows)
+        return self.tree.boxes[self._node]
+
+    def _recommended(self) -> Tensor:
+        return self._best_of(self.draws > 0)
+
+    def _scores(self) -> Tensor:
+        return self.posterior.mean
+
+    def _may_expand(self, node: Tensor) -> Tensor:
+        return torch.zeros_like(node, dtype=torch.bool)
+
+
+def check_smoothness(delta: Smoothness, depth: int, like: Tensor) -> Smoothness:
+    """Return ``delta``, or raise ``ValueError`` unless it is positive and decreasing down to ``depth``."""
+    levels = torch.as_tensor(delta(torch.arange(depth + 1, device=like.device)))
+    if levels.shape != (depth + 1,) or not bool((levels > 0).all()) or not bool((levels.diff() < 0).all()):
+        raise ValueError(f"delta must be positive and decreasing in the depth, got {levels.tolist()}")
+    return delta

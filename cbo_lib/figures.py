@@ -1,0 +1,211 @@
+"""One look for every figure, with alternative text, and figures that step without a kernel."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython.display import HTML
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from cbo_lib.ledger import RegretLedger
+
+#: Okabe and Ito's colors, which people with any color vision can tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_STYLE = {
+    "figure.figsize": (7.2, 3.6),
+    "figure.facecolor": "white",  # opaque: it reads on a dark page too
+    "axes.facecolor": "white",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.prop_cycle": plt.cycler(color=COLORS),
+    "axes.titlesize": "medium",
+    "font.size": 11,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "cbo_lib",
+}
+
+
+def subplots(rows: int = 1, columns: int = 1, **settings: object) -> tuple[Figure, np.ndarray]:
+    """A figure in the book's style and its axes, always a ``rows x columns`` array.
+
+    Further settings are those of ``matplotlib.pyplot.subplots``.
+    """
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(rows, columns, squeeze=False, layout="constrained", **settings)
+    plt.close(figure)  # shown by show(), not a second time by the notebook
+    return figure, axes
+
+
+def show(figure: Figure, alt: str) -> HTML:
+    """Display a figure as SVG with alternative text.
+
+    Args:
+        figure: what to show.
+        alt: what is seen, in a sentence, for readers who cannot see it.
+
+    Raises:
+        ValueError: if ``alt`` is empty.
+    """
+    _require_alt(alt)
+    content = io.BytesIO()
+    with plt.rc_context(_STYLE):
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    data = base64.b64encode(content.getvalue()).decode()
+    image = f'<img class="cbo-figure" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
+    return HTML(f'<figure class="cbo-figure">{image}</figure>')
+
+
+_numbers = itertools.count(1)
+
+
+def slider(frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str], name: str = "Step") -> HTML:
+    """A stack of figures and a slider that steps through them; it needs no kernel.
+
+    The first frame shows where scripts do not run.
+
+    Args:
+        frames: at least one figure; all of one size.
+        labels: what the slider says at each frame.
+        alts: alternative text of each frame.
+        name: what the slider steps over.
+
+    Raises:
+        ValueError: if the lengths differ or an alternative text is empty.
+    """
+    if not frames or not len(frames) == len(labels) == len(alts):
+        raise ValueError(
+            f"frames, labels and alts must have one length of at least 1, got {len(frames)}, {len(labels)}, {len(alts)}"
+        )
+    sources = []
+    for figure, alt in zip(frames, alts, strict=True):
+        _require_alt(alt)
+        content = io.BytesIO()
+        with plt.rc_context(_STYLE):
+            figure.savefig(content, format="webp", dpi=130, pil_kwargs={"quality": 80})
+        sources.append("data:image/webp;base64," + base64.b64encode(content.getvalue()).decode())
+    key = f"cbo-slider-{next(_numbers)}"
+    # "</" would end the script element early.
+    data = json.dumps({"src": sources, "alt": list(alts), "label": list(labels)}).replace("</", "<\\/")
+    return HTML(
+        f'<figure class="cbo-slider" id="{key}">'
+        f'<img alt="{html.escape(alts[0])}" src="{sources[0]}">'
+        f'<div><input type="range" min="0" max="{len(frames) - 1}" value="0" step="1" aria-label="{html.escape(name)}">'
+        f"<output>{html.escape(labels[0])}</output></div>"
+        f"<noscript>Frame 1 of {len(frames)}: the slider needs JavaScript.</noscript></figure>"
+        f"<script>(() => {{ const data = {data}; const box = document.getElementById({json.dumps(key)});"
+        "const image = box.querySelector('img'), range = box.querySelector('input'),"
+        " text = box.querySelector('output');"
+        "range.addEventListener('input', () => { const i = Number(range.value);"
+        " image.src = data.src[i]; image.alt = data.alt[i]; text.value = data.label[i];"
+        " range.setAttribute('aria-valuetext', data.label[i]); }); })();</script>"
+    )
+
+
+def _require_alt(alt: str) -> None:
+    if not alt.strip():
+        raise ValueError("alt must say what is seen, got an empty text")
+
+
+def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: object) -> None:
+    """Draw a function of one variable on an interval ``2 x 1``."""
+    x = torch.lerp(bounds[0], bounds[1], torch.linspace(0, 1, 1001, dtype=bounds.dtype).to(bounds)[:, None])
+    axes.plot(_array(x[:, 0]), _array(f(x)), **{"color": COLORS[-1], "label": "f", **style})
+
+
+def plot_replicates(
+    axes: Axes,
+    values: Tensor,
+    label: str,
+    x: Sequence[float] | None = None,
+    spread: str = "standard deviation",
+    **style: object,
+) -> None:
+    """Draw the mean over replicates with a band.
+
+    Args:
+        axes: where.
+        values: ``replicates x steps``.
+        label: for the legend.
+        x: the horizontal positions. Default 1, 2, ....
+        spread: ``"standard deviation"`` of a replicate or ``"standard error"`` of the mean, one to each side.
+        style: of the line.
+
+    Raises:
+        ValueError: for another spread.
+    """
+    if spread not in ("standard deviation", "standard error"):
+        raise ValueError(f"spread must be 'standard deviation' or 'standard error', got {spread!r}")
+    mean, deviation = _array(values.mean(0)), _array(values.std(0))
+    if spread == "standard error":
+        deviation = deviation / len(values) ** 0.5
+    steps = np.arange(1, len(mean) + 1) if x is None else np.asarray(x)
+    (line,) = axes.plot(steps, mean, label=label, **style)
+    axes.fill_between(steps, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.15, linewidth=0)
+
+
+def plot_ledger(axes: Axes, ledger: RegretLedger, logarithmic: bool = False) -> None:
+    """Stack the terms of a ledger, averaged over replicates, beside the regret and the bounds.
+
+    Args:
+        axes: where.
+        ledger: what to draw.
+        logarithmic: whether the vertical axis is logarithmic; bounds are often far above the regret.
+    """
+    steps = np.arange(1, ledger.regret.shape[-1] + 1)
+    bottom = np.zeros(len(steps))
+    for (name, term), color in zip(ledger.terms.items(), COLORS, strict=False):
+        top = bottom + _array(term.mean(0))
+        axes.fill_between(steps, bottom, top, step="mid", color=color, alpha=0.35, linewidth=0, label=name)
+        bottom = top
+    axes.plot(steps, _array(ledger.regret.mean(0)), color=COLORS[-1], label="regret")
+    for (name, bound), dash in zip(ledger.bounds.items(), itertools.cycle(["--", ":", "-."])):
+        mean = bound if bound.dim() == 1 else bound.mean(0)
+        axes.plot(steps, _array(mean), color=COLORS[-1], linestyle=dash, linewidth=1.2, label=name)
+    if logarithmic:
+        axes.set_yscale("log")
+    axes.set_xlabel("round")
+    axes.set_ylabel("regret (units of f)")
+    axes.legend()
+
+
+def heatmap(
+    axes: Axes, values: Mapping[tuple[int, int], float], x_label: str, y_label: str, value_label: str
+) -> None:
+    """Draw a table of numbers as colors, each number written in its cell.
+
+    Args:
+        axes: where.
+        values: by (row, column).
+        x_label: of the columns.
+        y_label: of the rows.
+        value_label: of the colors.
+    """
+    rows, columns = (sorted(set(keys)) for keys in zip(*values, strict=True))
+    table = np.array([[values[row, column] for column in columns] for row in rows])
+    image = axes.imshow(table, cmap="cividis", aspect="auto", origin="lower")
+    axes.set(xticks=range(len(columns)), xticklabels=columns, yticks=range(len(rows)), yticklabels=rows)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.grid(False)
+    middle = (table.min() + table.max()) / 2
+    for i, j in np.ndindex(table.shape):
+        color = "white" if table[i, j] < middle else "black"
+        axes.text(j, i, f"{table[i, j]:.2f}", ha="center", va="center", color=color, fontsize="small")
+    axes.figure.colorbar(image, ax=axes, label=value_label)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.detach().cpu())
