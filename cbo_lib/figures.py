@@ -10,9 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
+import ipywidgets as widgets
 import numpy as np
 import torch
 from IPython.display import HTML
+from ipywidgets import Widget
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -113,6 +115,46 @@ def slider(frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str],
         " image.src = data.src[i]; image.alt = data.alt[i]; text.value = data.label[i];"
         " range.setAttribute('aria-valuetext', data.label[i]); }); })();</script>"
     )
+
+
+class Panel:
+    """Controls and a figure that answers them, in a running notebook.
+
+    In a published page, where no kernel answers, the figure of the first choices is shown.
+
+    Args:
+        draw: makes the figure from one value a control.
+        alt: alternative text.
+        controls: the choices of each control, by the name of the argument; the first is shown at the start.
+    """
+
+    def __init__(self, draw: Callable[..., Figure], alt: str, **controls: Sequence[object]) -> None:
+        if not controls or not all(controls.values()):
+            raise ValueError("controls must give each argument of draw at least one choice")
+        self.draw = draw
+        self.alt = alt
+        self.controls = controls
+
+    def widget(self) -> Widget:
+        """The controls over the figure."""
+        image = widgets.HTML()
+        choices = {
+            name: widgets.SelectionSlider(options=list(options), description=name, continuous_update=False)
+            for name, options in self.controls.items()
+        }
+
+        def answer(_: object = None) -> None:
+            image.value = show(self.draw(**{name: c.value for name, c in choices.items()}), self.alt).data
+
+        for choice in choices.values():
+            choice.observe(answer, names="value")
+        answer()
+        return widgets.VBox([widgets.HBox(list(choices.values())), image])
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
+        first = {name: options[0] for name, options in self.controls.items()}
+        static = show(self.draw(**first), self.alt).data
+        return {**self.widget()._repr_mimebundle_(**kwargs), "text/html": static}
 
 
 def _require_alt(alt: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,7 +104,8 @@ def simulate(
     policy.start(choices.at(0))
     records: list[dict[str, Tensor]] = []
     device = None
-    for step in tqdm(range(steps), desc=type(policy).__name__, disable=None if progress is None else not progress):
+    shown = sys.stderr.isatty() if progress is None else progress
+    for step in tqdm(range(steps), desc=type(policy).__name__, disable=not shown):
         choices.at(step + 1)
         query = policy.ask()
         device = query.device

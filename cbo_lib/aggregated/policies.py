@@ -49,6 +49,7 @@ class TreePolicy(ABC):
         self.draws = torch.zeros(shape, dtype=torch.long, device=device)
         self.round = 1
         self._node: Tensor | None = None
+        self._recommendation: Tensor | None = None
 
     def ask(self) -> Tensor:
         """The leaf with the largest score of each replicate, as a cell ``replicates x 2 x d``."""
@@ -67,13 +68,14 @@ class TreePolicy(ABC):
 
     def recommend(self) -> Tensor:
         """The cell that each replicate would name best now, ``replicates x 2 x d``."""
-        return self.tree.boxes[self._recommended()]
+        self._recommendation = self._recommended()
+        return self.tree.boxes[self._recommendation]
 
     def trace(self) -> Mapping[str, Tensor]:
-        """Depth and index of the drawn and the recommended node, and whether the drawn node was expanded."""
-        if self._node is None:
-            raise ValueError("trace needs a round, call ask and tell first")
-        recommended = self._recommended()
+        """Depth and index of the drawn node and whether it was expanded, depth of the last recommendation and so on."""
+        if self._node is None or self._recommendation is None:
+            raise ValueError("trace needs a round, call ask, tell and recommend first")
+        recommended = self._recommendation
         return {
             "depth": self.tree.depth[self._node],
             "index": self.tree.index[self._node],
@@ -228,12 +230,10 @@ class GPOO(_GaussianProcessTreePolicy):
 
     def trace(self) -> Mapping[str, Tensor]:
         """Also the confidence width of the drawn node, and the cell of the best mean among all expanded nodes."""
-        variant = self.tree.boxes[self._best_of(self.expanded)]
         return {
             **super().trace(),
             "width": self._width,
-            "best_expanded": variant,
-            "best_expanded_value": self.problem.value(variant),
+            "best_expanded": self.tree.boxes[self._best_of(self.expanded)],
         }
 
 

@@ -128,14 +128,15 @@ class CellProblem:
         candidates = low + (high - low) * sobol
         start = candidates[self.f_at(candidates).topk(8, dim=-1).indices]  # (replicates) 8 d
         # A symmetric stencil that holds the center, so that no zoom loses the best point so far.
-        stencil = 2 * torch.quasirandom.SobolEngine(self.dim, scramble=False).draw(64, dtype=low.dtype).to(low) - 1
+        stencil = 2 * torch.quasirandom.SobolEngine(self.dim, scramble=False).draw(16 * self.dim, dtype=low.dtype) - 1
+        stencil = stencil.to(low)
         stencil = torch.cat([torch.zeros_like(stencil[:1]), stencil, -stencil])
         radius = (high - low) * 4 / 2 ** (12 / self.dim)
-        for _ in range(60):
+        for _ in range(45):
             around = (start.unsqueeze(-2) + radius * stencil).clamp(low, high)
             best = self.f(around).argmax(-1, keepdim=True).unsqueeze(-1)
             start = around.gather(-2, best.expand(*best.shape[:-1], self.dim)).squeeze(-2)
-            radius = radius * 0.6
+            radius = radius * 0.5
         values, best_start = self.f(start).max(-1, keepdim=True)
         point = start.gather(-2, best_start.unsqueeze(-1).expand(*best_start.shape, self.dim)).squeeze(-2)
         return point, values.squeeze(-1)

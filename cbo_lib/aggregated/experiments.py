@@ -1,0 +1,299 @@
+"""The experiments of the paper, one function a figure, and how they are drawn.
+
+``scale="paper"`` runs the paper's 30 replicates, ``scale="reader"`` 10 of them (the first ten of the same seeds).
+
+.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from cbo_lib import figures
+from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, TreePolicy, UniformGrid
+from cbo_lib.aggregated.problem import CellProblem
+from cbo_lib.aggregated.regret import aggregated_regret, ledger
+from cbo_lib.functions import aggregated_reward_curve
+from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.history import History
+from cbo_lib.measure import Measure
+from cbo_lib.simulate import simulate
+
+Curve = Literal["peaks", "periodic", "spike"]
+Scale = Literal["reader", "paper"]
+REPLICATES = {"reader": 10, "paper": 30}
+#: Lengthscale of each reward curve, which the policies know ([Zhang2022]_, Appendix E).
+LENGTHSCALES = {"peaks": 0.05, "periodic": 0.05, "spike": 0.01}
+VARIANCE = 0.1
+
+
+def delta(depth: Tensor) -> Tensor:
+    """The paper's smoothness function, ``14 * 2^-h`` ([Zhang2022]_, Appendix E)."""
+    return 14 * 2.0**-depth
+
+
+def published_sqrt_beta(t: int) -> float:
+    """The multiplier in the authors' published code, ``sqrt(0.1 log(pi^2 t^2 / 0.6))``, far below that of Lemma 1."""
+    return math.sqrt(0.1 * math.log(math.pi**2 * t**2 / 0.6))
+
+
+def canonical_metric(curve: Curve) -> Callable[[float], float]:
+    """The standard deviation of ``f(x) - f(x')`` at distance ``r`` under the curve's own prior, for ``GPTree``."""
+    lengthscale = LENGTHSCALES[curve]
+    return lambda r: math.sqrt(2 * VARIANCE * -math.expm1(-(r**2) / (2 * lengthscale**2)))
+
+
+def curve_problem(curve: Curve, points_per_cell: int = 10, branching: int = 2, noise_std: float = 0.1) -> CellProblem:
+    """One of the paper's reward curves as a problem, with its noise of 0.1."""
+    f = aggregated_reward_curve(curve)
+    return CellProblem(f, branching=branching, points_per_cell=points_per_cell, noise_std=noise_std)
+
+
+def policies(problem: CellProblem, curve: Curve, budget: int) -> dict[str, TreePolicy]:
+    """Every policy of Figure 4 and the uniform grid, with the paper's settings."""
+    kernel = rbf_kernel(LENGTHSCALES[curve], VARIANCE)
+    return {
+        "GPOO": GPOO(problem, kernel, delta),
+        "StoOO": StoOO(problem, delta, budget),
+        "AVE-StoOO": AveStoOO(problem, delta),
+        "GPTree": GPTree(problem, kernel, budget, canonical_metric(curve)),
+        "GPTree, code": GPTree(problem, kernel, budget, lambda r: 0.1 * r, smoothness=0.5, scale=0.25),
+        "uniform grid": UniformGrid(problem, kernel, budget),
+    }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several policies on one problem, with the same seeds.
+
+    Args:
+        problem: what they were run on.
+        histories: by the name of the policy.
+    """
+
+    problem: CellProblem
+    histories: dict[str, History]
+
+    @property
+    def regrets(self) -> dict[str, Tensor]:
+        """Aggregated regret of each policy, ``replicates x steps``."""
+        return {name: aggregated_regret(history, self.problem) for name, history in self.histories.items()}
+
+    def table(self, steps: Sequence[int]) -> pd.DataFrame:
+        """Mean and standard deviation over replicates after some rounds."""
+        rows = {}
+        for name, regret in self.regrets.items():
+            at = regret[:, [step - 1 for step in steps]]
+            rows[name] = {
+                (f"after {step}", statistic): float(value)
+                for step, mean, std in zip(steps, at.mean(0), at.std(0), strict=True)
+                for statistic, value in (("mean", mean), ("std", std))
+            }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def compare(curve: Curve, points_per_cell: int, scale: Scale = "paper", steps: int = 80) -> Comparison:
+    """Run every policy on one curve with the same noise: one panel of Figure 4 ([Zhang2022]_)."""
+    problem = curve_problem(curve, points_per_cell)
+    seeds = range(replicates(scale))
+    runs = policies(problem, curve, steps).items()
+    return Comparison(problem, {name: simulate(problem, policy, steps, seeds) for name, policy in runs})
+
+
+def replicates(scale: Scale) -> int:
+    """How many replicates a scale runs."""
+    if scale not in REPLICATES:
+        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
+    return REPLICATES[scale]
+
+
+def figure_4(scale: Scale = "paper", steps: int = 80) -> dict[tuple[Curve, int], Comparison]:
+    """Aggregated regret of every policy on two curves, with 1 and 10 points a cell ([Zhang2022]_, Figure 4)."""
+    curves: tuple[Curve, ...] = ("peaks", "periodic")
+    return {(curve, points): compare(curve, points, scale, steps) for curve in curves for points in (1, 10)}
+
+
+def plot_figure_4(result: dict[tuple[Curve, int], Comparison]) -> Figure:
+    """One panel a curve and feedback; bands are one standard deviation over replicates, as in the paper."""
+    figure, axes = figures.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True)
+    for axis, ((curve, points), comparison) in zip(axes.T.flat, result.items(), strict=True):
+        for name, regret in comparison.regrets.items():
+            figures.plot_replicates(axis, regret.clamp_min(1e-4), name)
+        axis.set(title=f"{curve}, S = {points}", yscale="log", ylim=(5e-4, 2))
+    for axis in axes[-1]:
+        axis.set_xlabel("round")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("aggregated regret (units of f)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def figure_5(scale: Scale = "paper", steps: int = 80) -> dict[int, tuple[CellProblem, GPOO, History]]:
+    """GPOO on the spike with 1 and with 10 points a cell ([Zhang2022]_, Figure 5)."""
+    result = {}
+    for points in (1, 10):
+        problem = curve_problem("spike", points)
+        policy = GPOO(problem, rbf_kernel(LENGTHSCALES["spike"], VARIANCE), delta)
+        result[points] = problem, policy, simulate(problem, policy, steps, range(replicates(scale)))
+    return result
+
+
+def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicate: int = 0) -> Figure:
+    """The tree of one replicate with its draws above, the posterior of f below."""
+    figure, axes = figures.subplots(2, len(result), figsize=(9, 6), sharex=True, sharey="row")
+    for column, (points, (problem, policy, history)) in zip(axes.T, result.items(), strict=True):
+        plot_tree(column[0], policy, replicate)
+        column[0].set_title(f"S = {points}, N = {history.steps}")
+        plot_posterior(column[1], problem, policy, history, replicate)
+    axes[1, 1].legend()
+    return figure
+
+
+def plot_posterior(axes: Axes, problem: CellProblem, policy: GPOO, history: History, replicate: int) -> None:
+    """Posterior mean and two standard deviations of f at points, with the observations at the centers of their cells."""
+    cells, seen = history["query"][replicate], history["observation"][replicate]
+    posterior = policy.prior.condition(problem.measure(cells), seen)
+    x = torch.linspace(0, 1, 501, dtype=cells.dtype)[:, None]
+    mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
+    figures.plot_function(axes, problem.f, problem.bounds, linewidth=1)
+    axes.plot(x[:, 0], mean, label="posterior mean", color=figures.COLORS[0])
+    axes.fill_between(x[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.2, color=figures.COLORS[0], linewidth=0)
+    axes.plot(cells.mean(-2)[:, 0], seen, ".", color=figures.COLORS[1], label="observation, at its cell's center")
+    axes.set(xlabel="x", ylabel="f")
+
+
+def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | None = None) -> None:
+    """The tree of one replicate: each node at the center of its cell, colored by its draws.
+
+    Args:
+        axes: where.
+        policy: after a run.
+        replicate: which.
+        drawn: a node to mark. Default none.
+    """
+    tree = policy.tree
+    held = (policy.leaf | policy.expanded)[replicate].nonzero().flatten()
+    center, depth = tree.boxes.mean(-2)[:, 0], tree.depth
+    for node in held[1:].tolist():
+        parent = int(tree.parent[node])
+        axes.plot(center[[parent, node]], depth[[parent, node]], color="0.8", linewidth=0.8, zorder=1)
+    draws = policy.draws[replicate, held]
+    kinds = ((draws == 0, "never drawn", "o"), (draws == 1, "drawn once", "s"), (draws > 1, "drawn more often", "^"))
+    for color, (mask, label, marker) in zip(figures.COLORS, kinds, strict=False):
+        at = held[mask]
+        axes.plot(center[at], depth[at], marker, color=color, markersize=4, label=label, zorder=2)
+    if drawn is not None:
+        axes.plot(center[drawn], depth[drawn], "o", markersize=12, fillstyle="none", color="black", zorder=3)
+    axes.set(xlabel="x", ylabel="depth")
+    axes.yaxis.set_inverted(True)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.legend(fontsize="small")
+
+
+def figure_6(scale: Scale = "paper", steps: Sequence[int] = (25, 50)) -> dict[int, dict[tuple[int, int], float]]:
+    """Logarithm of GPOO's mean aggregated regret by points a cell and children ([Zhang2022]_, Figure 6).
+
+    Returns:
+        For each budget, the values by ``(S, K)``. GPOO needs no budget, so one run gives all budgets.
+    """
+    kernel = rbf_kernel(LENGTHSCALES["spike"], VARIANCE)
+    result: dict[int, dict[tuple[int, int], float]] = {step: {} for step in steps}
+    for points in (1, 10, 20, 30, 40, 50):
+        for branching in (2, 3, 4, 5):
+            problem = curve_problem("spike", points, branching)
+            history = simulate(problem, GPOO(problem, kernel, delta), max(steps), range(replicates(scale)))
+            mean = aggregated_regret(history, problem).mean(0)
+            for step in steps:
+                result[step][points, branching] = float(mean[step - 1].log())
+    return result
+
+
+def plot_figure_6(result: dict[int, dict[tuple[int, int], float]]) -> Figure:
+    """One heat map a budget; darker is better."""
+    figure, axes = figures.subplots(1, len(result), figsize=(9, 3.8))
+    for axis, (step, values) in zip(axes.flat, result.items(), strict=True):
+        figures.heatmap(axis, values, "children K", "points a cell S", "log mean aggregated regret")
+        axis.set_title(f"N = {step}")
+    return figure
+
+
+def tree_growth(
+    problem: CellProblem, policy: GPOO, steps: int, seed: int = 0, limits: tuple[float, float] = (-0.8, 3.0)
+) -> tuple[list[Figure], list[str], list[str]]:
+    """The tree growing round by round, for ``figures.slider`` ([Zhang2022]_, Figures 1 and 2).
+
+    Args:
+        problem: of one variable.
+        policy: to run for one replicate.
+        steps: how many rounds.
+        seed: of the replicate.
+        limits: of the vertical axis; what reaches beyond is cut.
+
+    Returns:
+        Figures, labels and alternative texts, one a round.
+    """
+    frames, labels, alts = [], [], []
+    noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
+    with torch.no_grad():
+        policy.start(choices.at(0))
+        for step in range(1, steps + 1):
+            choices.at(step)
+            cell = policy.ask()
+            figure, axes = figures.subplots(2, 1, figsize=(7.2, 6), sharex=True, height_ratios=(3, 2))
+            node = policy._node
+            assert node is not None
+            _plot_cells(axes[0, 0], problem, policy, int(node), limits)
+            plot_tree(axes[1, 0], policy, 0, int(node))
+            axes[0, 0].set_xlabel("")
+            policy.tell(cell, problem.observe(cell, noise.at(step)))
+            depth, expands = int(policy.tree.depth[node]), bool(policy._expands[0])
+            what = "then it is split" if expands else "it stays a leaf"
+            low, high = cell[0, :, 0].tolist()
+            labels.append(f"round {step}: depth {depth}, {what}")
+            alts.append(
+                f"Round {step}. The leaf with the highest b-value is [{low:.3f}, {high:.3f}] at depth {depth}; {what}. "
+                f"The tree holds {int(policy.leaf.sum())} leaves."
+            )
+            frames.append(figure)
+    return frames, labels, alts
+
+
+def _plot_cells(axes: Axes, problem: CellProblem, policy: GPOO, drawn: int, limits: tuple[float, float]) -> None:
+    """Posterior mean, confidence width and b-value of every leaf, before the draw."""
+    figures.plot_function(axes, problem.f, problem.bounds, linewidth=1)
+    leaves = policy.leaf[0].nonzero().flatten()
+    boxes = policy.tree.boxes[leaves, :, 0]
+    mean, width = policy.posterior.mean[0, leaves], policy._widths[0, leaves]
+    top = mean + width + policy.delta(policy.tree.depth[leaves])
+    truth = problem.value(policy.tree.boxes[leaves])
+    for i, leaf in enumerate(leaves.tolist()):
+        low, high = boxes[i].tolist()
+        color = figures.COLORS[1] if leaf == drawn else figures.COLORS[0]
+        span = np.array([low, high])
+        axes.fill_between(span, mean[i] - width[i], top[i], color=color, alpha=0.12, linewidth=0)
+        axes.fill_between(span, mean[i] - width[i], mean[i] + width[i], color=color, alpha=0.3, linewidth=0)
+        axes.hlines(mean[i], low, high, color=color, linewidth=2)
+        axes.hlines(truth[i], low, high, color="black", linestyle="--", linewidth=0.8)
+    axes.set(ylim=limits, ylabel="value (units of f)")
+    handles = [axes.hlines([], 0, 0, color=c, linewidth=6, alpha=0.5) for c in figures.COLORS[:2]]
+    axes.legend(handles, ["leaf: mean, ± width, up to its b-value", "the leaf that is drawn"], fontsize="small")
+
+
+def plot_run(problem: CellProblem, policy: GPOO, history: History, replicate: int = 0) -> Figure:
+    """The tree of one replicate beside the regret of all of them."""
+    figure, axes = figures.subplots(1, 2, figsize=(9, 3.6))
+    plot_tree(axes[0, 0], policy, replicate)
+    figures.plot_ledger(axes[0, 1], ledger(history, problem))
+    return figure
