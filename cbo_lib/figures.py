@@ -8,22 +8,24 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
-import ipywidgets as widgets
 import numpy as np
 import torch
 from IPython.display import HTML
-from ipywidgets import Widget
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from cbo_lib.ledger import RegretLedger
 
+if TYPE_CHECKING:
+    from ipywidgets import Widget
+
 #: Okabe and Ito's colors, which people with any color vision can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "figure.figsize": (7.2, 3.6),
     "figure.facecolor": "white",  # opaque: it reads on a dark page too
     "axes.facecolor": "white",
@@ -41,7 +43,7 @@ _STYLE = {
 }
 
 
-def subplots(rows: int = 1, columns: int = 1, **settings: object) -> tuple[Figure, np.ndarray]:
+def subplots(rows: int = 1, columns: int = 1, **settings: Any) -> tuple[Figure, np.ndarray]:
     """A figure in the book's style and its axes, always a ``rows x columns`` array.
 
     Further settings are those of ``matplotlib.pyplot.subplots``.
@@ -136,7 +138,9 @@ class Panel:
         self.controls = controls
 
     def widget(self) -> Widget:
-        """The controls over the figure."""
+        """The controls over the figure; needs ipywidgets, which the book's extra installs."""
+        import ipywidgets as widgets
+
         image = widgets.HTML()
         choices = {
             name: widgets.SelectionSlider(options=list(options), description=name, continuous_update=False)
@@ -162,7 +166,7 @@ def _require_alt(alt: str) -> None:
         raise ValueError("alt must say what is seen, got an empty text")
 
 
-def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: object) -> None:
+def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: Any) -> None:
     """Draw a function of one variable on an interval ``2 x 1``."""
     x = torch.lerp(bounds[0], bounds[1], torch.linspace(0, 1, 1001, dtype=bounds.dtype).to(bounds)[:, None])
     axes.plot(_array(x[:, 0]), _array(f(x)), **{"color": COLORS[-1], "label": "f", **style})
@@ -174,7 +178,7 @@ def plot_replicates(
     label: str,
     x: Sequence[float] | None = None,
     spread: str = "standard deviation",
-    **style: object,
+    **style: Any,
 ) -> None:
     """Draw the mean over replicates with a band.
 
@@ -224,9 +228,7 @@ def plot_ledger(axes: Axes, ledger: RegretLedger, logarithmic: bool = False) -> 
     axes.legend()
 
 
-def heatmap(
-    axes: Axes, values: Mapping[tuple[int, int], float], x_label: str, y_label: str, value_label: str
-) -> None:
+def heatmap(axes: Axes, values: Mapping[tuple[int, int], float], x_label: str, y_label: str, value_label: str) -> None:
     """Draw a table of numbers as colors, each number written in its cell.
 
     Args:

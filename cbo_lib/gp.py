@@ -113,7 +113,9 @@ class Posterior:
     front. Made by ``GaussianProcess.condition`` or ``GaussianProcess.posterior``.
     """
 
-    def __init__(self, prior: GaussianProcess, data: _Data | None = None, batch_shape: torch.Size | None = None) -> None:
+    def __init__(
+        self, prior: GaussianProcess, data: _Data | None = None, batch_shape: torch.Size | None = None
+    ) -> None:
         self.prior = prior
         self.data = data
         self._batch_shape = batch_shape or torch.Size()
@@ -225,7 +227,8 @@ class Posterior:
         else:
             if mean.dim() < 2 or len(generator) != mean.shape[0]:
                 raise ValueError(
-                    f"generator must be one generator or one a replicate ({tuple(mean.shape[:-1])}), got {len(generator)}"
+                    f"generator must be one generator or one a replicate ({tuple(mean.shape[:-1])}), "
+                    f"got {len(generator)}"
                 )
             z = standard_normal(generator, (*mean.shape[1:-1], n, measure.n), mean)
         return mean.unsqueeze(-2) + z @ root.mT

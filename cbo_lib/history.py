@@ -72,7 +72,8 @@ class History:
         metadata = {"seeds": list(self.seeds), "config": self.config, "provenance": self.provenance}
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self.tensors.items()}
         content = io.BytesIO()
-        np.savez_compressed(content, **arrays, **{_METADATA: np.array(json.dumps(metadata))})
+        # Arrays by name are what savez takes; its stub asks for more.
+        np.savez_compressed(content, **arrays, **{_METADATA: np.array(json.dumps(metadata))})  # type: ignore[arg-type]
         write_atomically(path, content.getvalue())
 
     @classmethod
@@ -174,7 +175,8 @@ class CheckpointLog:
         if not records or records[0] != expected:
             found = records[0].decode() if records else "nothing"
             raise ValueError(
-                f"checkpoint must belong to this run; {self.path} was written by {found}, this run is {expected.decode()}"
+                f"checkpoint must belong to this run; {self.path} was written by {found}, "
+                f"this run is {expected.decode()}"
             )
         for record in records[1:]:
             with np.load(io.BytesIO(record), allow_pickle=False) as arrays:
@@ -185,7 +187,6 @@ class CheckpointLog:
     def append(self, step: Mapping[str, Tensor]) -> None:
         """Add one step and wait until it is on disk."""
         content = io.BytesIO()
-        # A dict of arrays is what savez takes; its stub asks for more.
         np.savez(content, **{name: tensor.cpu().numpy() for name, tensor in step.items()})  # type: ignore[arg-type]
         with open(self.path, "ab") as file:
             file.write(self._pack(content.getvalue()))

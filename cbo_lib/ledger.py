@@ -91,9 +91,7 @@ class RegretLedger:
         """Every term and bound must fit the regret."""
         for name, term in self.terms.items():
             if term.shape != self.regret.shape:
-                raise ValueError(
-                    f"terms[{name!r}] must have shape {tuple(self.regret.shape)}, got {tuple(term.shape)}"
-                )
+                raise ValueError(f"terms[{name!r}] must have shape {tuple(self.regret.shape)}, got {tuple(term.shape)}")
         for name, bound in self.bounds.items():
             if bound.shape not in (self.regret.shape, self.regret.shape[-1:]):
                 raise ValueError(

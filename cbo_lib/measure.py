@@ -45,8 +45,7 @@ class Measure:
             )
         if not self.points.is_floating_point() or self.points.dtype != self.weights.dtype:
             raise ValueError(
-                "points and weights must have one floating dtype, "
-                f"got {self.points.dtype} and {self.weights.dtype}"
+                f"points and weights must have one floating dtype, got {self.points.dtype} and {self.weights.dtype}"
             )
         for name, tensor in (("points", self.points), ("weights", self.weights)):
             if not bool(torch.isfinite(tensor).all()):
@@ -80,8 +79,7 @@ class Measure:
         if order < 1:
             raise ValueError(f"order must be at least 1, got {order}")
         nodes_1d, weights_1d = (
-            torch.as_tensor(a, dtype=boxes.dtype, device=boxes.device)
-            for a in np.polynomial.legendre.leggauss(order)
+            torch.as_tensor(a, dtype=boxes.dtype, device=boxes.device) for a in np.polynomial.legendre.leggauss(order)
         )
         d = boxes.shape[-1]
         nodes = torch.cartesian_prod(*[(nodes_1d + 1) / 2] * d).reshape(-1, d)

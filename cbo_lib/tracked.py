@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cbo_lib.measure import Measure, covariance, variance
+from cbo_lib.measure import Measure, covariance
 
 if TYPE_CHECKING:
     from cbo_lib.gp import Posterior

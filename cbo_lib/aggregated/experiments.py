@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from cbo_lib import figures
@@ -162,7 +163,7 @@ def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicat
 
 
 def plot_posterior(axes: Axes, problem: CellProblem, policy: GPOO, history: History, replicate: int) -> None:
-    """Posterior mean and two standard deviations of f at points, with the observations at the centers of their cells."""
+    """Posterior mean and two standard deviations of f, with each observation at the center of its cell."""
     cells, seen = history["query"][replicate], history["observation"][replicate]
     posterior = policy.prior.condition(problem.measure(cells), seen)
     x = torch.linspace(0, 1, 501, dtype=cells.dtype)[:, None]
@@ -198,7 +199,7 @@ def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | N
         axes.plot(center[drawn], depth[drawn], "o", markersize=12, fillstyle="none", color="black", zorder=3)
     axes.set(xlabel="x", ylabel="depth")
     axes.yaxis.set_inverted(True)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
 
 

@@ -315,8 +315,8 @@ class GPTree(_GaussianProcessTreePolicy):
     ``V(h)``. The best leaf is expanded, without a draw, while ``sqrt_beta * std <= V(h)``; else it is drawn.
 
     ``V(h) = 4 g (sqrt(2 u + C4 + h log K + 4 D1 log(1 / g)) + C3)`` with ``g = metric_bound(v1 rho^h)`` and
-    ``C4 = C2 + 2 log(n^2 pi^2 / 6)``; ``sqrt_beta = scale sqrt(log n + u)``, the same at all rounds; no node deeper than
-    ``log n (1 + 1/alpha) / (2 alpha log(1/rho))`` is expanded.
+    ``C4 = C2 + 2 log(n^2 pi^2 / 6)``; ``sqrt_beta = scale sqrt(log n + u)``, the same at all rounds; no node deeper
+    than ``log n (1 + 1/alpha) / (2 alpha log(1/rho))`` is expanded.
 
     Args:
         problem: the cells.

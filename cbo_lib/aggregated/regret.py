@@ -123,7 +123,13 @@ def near_optimality(
 
 
 def theorem_depth(
-    steps: int, beta: float, counts: Sequence[float], delta: Tensor, branching: int, noise_std: float, draws: float = 0.0
+    steps: int,
+    beta: float,
+    counts: Sequence[float],
+    delta: Tensor,
+    branching: int,
+    noise_std: float,
+    draws: float = 0.0,
 ) -> int:
     """``h_N``: the smallest depth whose levels can absorb ``N`` draws ([Zhang2022]_, Eq. 8).
 
@@ -247,7 +253,10 @@ def _gpoo_claims(
         "draws, derived": Claim(draws, 2 + draws_bound, "Lemma 4 as it follows", applies=may_expand),
         "regret <= 3 delta": Claim(regret, three_delta, "Theorem 1, h of the tree", unknown, deepest >= 0),
         "recommended node was expanded": Claim(
-            1 - history["recommended_was_expanded"].to(regret), torch.zeros_like(regret), "Algorithm 1, line 11", unknown
+            1 - history["recommended_was_expanded"].to(regret),
+            torch.zeros_like(regret),
+            "Algorithm 1, line 11",
+            unknown,
         ),
     }
     return {"3 delta(deepest expanded)": three_delta}, claims
@@ -265,10 +274,7 @@ class _HeldAtEachStep:
     def __init__(self, history: History, problem: CellProblem, policy: GPOO, sqrt_beta: Tensor) -> None:
         tree = problem.partition()
         level = 0
-        while (
-            level < policy.max_depth
-            and sum(problem.branching**h for h in range(level + 2)) <= _NODE_LIMIT
-        ):
+        while level < policy.max_depth and sum(problem.branching**h for h in range(level + 2)) <= _NODE_LIMIT:
             level += 1
         tree.complete(level)
         boxes, queries = tree.boxes, history["query"]

@@ -1,0 +1,72 @@
+# The commands of the book. `make` alone lists them.
+
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+HTML := _build/html
+UV := 0.13.8
+
+# The same run prints the same numbers: no hash seed, and one thread where two workers share the cores.
+export PYTHONHASHSEED := 0
+export PYTHONUTF8 := 1
+AGG := MPLBACKEND=agg
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+WORKERS ?= 2
+
+# $(call stage,name,command): say what runs, then how long it took.
+define stage
+@printf '\n=== %s\n' '$(1)'; start=$$SECONDS; rc=0; ( $(2) ) || rc=$$?; \
+if [ $$rc = 0 ]; then word=passed; else word=FAILED; fi; \
+printf '=== %s: %s in %d s\n' '$(1)' $$word $$((SECONDS - start)); exit $$rc
+endef
+
+.PHONY: help book test lab lint format outputs lock benchmark clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.installed: requirements.lock pyproject.toml book/_tools/make_venv.sh
+	@PYTHON='$(PYTHON)' bash book/_tools/make_venv.sh
+	@touch $@
+
+book: .venv/.installed ## build the pages into _build/html
+	$(call stage,book,$(AGG) bash book/_tools/build_book.sh $(HTML))
+	@echo; echo "Read it: file://$(CURDIR)/$(HTML)/index.html"
+
+test: .venv/.installed ## lint, build the book, run all tests and check the notebooks' outputs
+	@start=$$SECONDS; $(MAKE) lint && $(MAKE) book && $(MAKE) unit && $(MAKE) notebooks && \
+	printf '\nEverything passed in %d s.\n' $$((SECONDS - start))
+
+.PHONY: unit notebooks
+unit: .venv/.installed
+	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests -n $(WORKERS) --dist loadscope)
+
+notebooks: .venv/.installed
+	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/pytest book --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(WORKERS) --dist loadscope)
+
+lab: .venv/.installed ## open the book in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir=book
+
+lint: .venv/.installed ## check style and types
+	$(call stage,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy cbo_lib)
+
+format: .venv/.installed ## rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+outputs: .venv/.installed ## run notebooks and store their checked outputs (NOTEBOOKS="a.ipynb b.ipynb")
+	$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/refresh_outputs.py $(NOTEBOOKS)
+
+lock: .venv/.installed ## pin all packages again (UPGRADE=1 takes the newest ones that pyproject.toml admits)
+	UV_VERSION=$(UV) UPGRADE='$(UPGRADE)' bash book/_tools/make_lock.sh
+
+benchmark: .venv/.installed ## time the library
+	$(AGG) $(ONE_THREAD) $(BIN)/pytest tests/benchmarks --benchmark-enable --benchmark-only
+
+clean: ## remove what was built, but keep .venv
+	rm -rf _build build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks *.egg-info
+	find book cbo_lib tests -name __pycache__ -o -name .ipynb_checkpoints | xargs rm -rf

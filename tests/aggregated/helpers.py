@@ -1,0 +1,51 @@
+import functools
+
+import numpy as np
+import torch
+
+from cbo_lib.aggregated import CellProblem
+from cbo_lib.functions import aggregated_reward_curve
+from cbo_lib.generators import ReplicateGenerators, standard_normal
+
+from .plain import World
+
+F64 = torch.float64
+
+
+def hills(x):
+    """Two unequal bumps on the unit square, off every grid."""
+    near = torch.exp(-8 * ((x[..., 0] - 0.31) ** 2 + (x[..., 1] - 0.77) ** 2))
+    return near + 0.8 * torch.exp(-12 * ((x[..., 0] - 0.83) ** 2 + (x[..., 1] - 0.21) ** 2))
+
+
+@functools.cache
+def curve(name):
+    return hills if name == "hills" else aggregated_reward_curve(name)
+
+
+def both(name, branching=2, points=10, noise_std=0.1):
+    """One problem for the library, and the same for the plain policies."""
+    f, dim = curve(name), 2 if name == "hills" else 1
+    problem = CellProblem(f, dim, branching, points, noise_std)
+
+    def plain_f(x):
+        return f(torch.from_numpy(x)).numpy()
+
+    return problem, World(plain_f, dim, branching, points, noise_std)
+
+
+def noise_draws(seed, steps):
+    """What the simulation draws for one replicate, one number a round."""
+    generators = ReplicateGenerators([seed], stream=0)
+    like = torch.zeros(1, dtype=F64)
+    return np.array([float(standard_normal(generators.at(t), (), like)) for t in range(1, steps + 1)])
+
+
+def nodes_of(tree, boxes):
+    """The pairs (depth, index) of cells ``m x 2 x d`` of a tree."""
+    found = []
+    for box in boxes:
+        same = (tree.boxes == box).all(-1).all(-1).nonzero().flatten()
+        assert len(same) == 1
+        found.append((int(tree.depth[same]), int(tree.index[same])))
+    return found

@@ -1,0 +1,281 @@
+"""The checks of the exercise notebook accept its solutions and reject the mistakes that learners make."""
+
+import contextlib
+import io
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cbo_lib.maximize import argmax_finite
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "book/aggregated/5_exercises.ipynb"
+NUMBERS = range(1, 9)
+GOLDEN = (math.sqrt(5) - 1) / 2
+SIGMA2 = 0.01
+
+
+def code(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def tags(cell: dict[str, Any]) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+CELLS = [c for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+
+
+@pytest.fixture(scope="module")
+def stripped() -> dict[str, Any]:
+    """The notebook as a teacher hands it out, run from top to bottom; ``printed`` is what it printed."""
+    space: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for cell in CELLS:
+            if "solution" not in tags(cell):
+                exec(code(cell), space)
+    space["printed"] = printed.getvalue()
+    return space
+
+
+@pytest.fixture(scope="module")
+def solved(stripped: dict[str, Any]) -> dict[str, Any]:
+    """Also its solutions, but for their figures."""
+    space = dict(stripped)
+    with contextlib.redirect_stdout(io.StringIO()):
+        for cell in CELLS:
+            if "solution" in tags(cell) and "figures.show" not in code(cell):
+                exec(code(cell), space)
+    return space
+
+
+def test_runs_without_solutions(stripped: dict[str, Any]) -> None:
+    assert stripped["printed"].splitlines() == [f"Exercise {n}: no answer yet." for n in NUMBERS]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solution_is_accepted(number: int, solved: dict[str, Any]) -> None:
+    assert solved[f"check_{number}"](solved[f"solution_{number}"]) == f"Exercise {number}: correct."
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("answer", ["nonsense", 1, (), (1, 2), (1, 2, 3), (print, print, print)])
+def test_nonsense_is_told_so(number: int, answer: object, solved: dict[str, Any]) -> None:
+    assert "not yet" in solved[f"check_{number}"](answer)
+    assert "no answer yet" in solved[f"check_{number}"]((answer, None))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solution_stands_behind_a_toggle(number: int) -> None:
+    """A solution's code is folded, and only solutions print that something is correct."""
+    cells = [c for c in CELLS if f"solution_{number}" in code(c)]
+    assert cells
+    assert all({"solution", "hide-cell"} <= set(tags(c)) for c in cells)
+
+
+# --- typical mistakes: exercise, what the check must say, the answer
+
+
+def pair(r: float) -> float:
+    return math.exp(-(r**2) / (2 * 0.2**2))
+
+
+def right_pair(w: float) -> float:
+    return (1 + pair(w / 2)) / 2
+
+
+def sqrt_beta(nodes: int, t: int, failure: float) -> float:
+    return math.sqrt(2 * math.log(nodes * math.pi**2 * t**2 / (6 * failure)))
+
+
+def count(K: int, depth: int) -> int:
+    return sum(K**h for h in range(depth + 1))
+
+
+def right_variance(c: float, s: float, T: int) -> float:
+    return c * s**2 / (s**2 + T * c)
+
+
+WIDTH = 0.2 * math.sqrt(8 * math.log(2))
+FACTOR = sqrt_beta(2047, 80, 0.01) / sqrt_beta(2047, 80, 0.1)
+AT_ROOT = sqrt_beta(2047, 1, 0.1) ** 2 * SIGMA2 / 196
+
+NUMERIC: list[tuple[int, str, Any]] = [
+    (1, "do not forget their covariance", (lambda w: 0.5, WIDTH)),
+    (1, "not w.", (lambda w: (1 + pair(w)) / 2, WIDTH)),
+    (1, "divide by 4", (lambda w: 1 + pair(w / 2), WIDTH)),
+    (1, "the sum of both values", (lambda w: 2 + 2 * pair(w / 2), WIDTH)),
+    (1, "should be", (lambda w: 1.0, WIDTH)),
+    (1, "How wide is their cell", (right_pair, WIDTH / 2)),
+    (1, "not 3/4", (right_pair, 1.0)),
+    (1, "still returns None", (lambda w: None, WIDTH)),
+    (3, "Take its square root", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q) ** 2, FACTOR)),
+    (3, "has a 2 in it", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q) / math.sqrt(2), FACTOR)),
+    (3, "leaves alone", (lambda K, d, t, q: sqrt_beta(K**d, t, q), FACTOR)),
+    (3, "max_depth itself", (lambda K, d, t, q: sqrt_beta(count(K, d - 1), t, q), FACTOR)),
+    (3, "fewer than", (lambda K, d, t, q: sqrt_beta(K ** (d + 1), t, q), FACTOR)),
+    (3, "one interval", (lambda K, d, t, q: math.sqrt(2 * math.log(1 / q)), FACTOR)),
+    (3, "one round", (lambda K, d, t, q: math.sqrt(2 * math.log(count(K, d) / q)), FACTOR)),
+    (3, "beta itself grows", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), FACTOR**2)),
+    (3, "inverse", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 1 / FACTOR)),
+    (3, "Divide", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 10.0)),
+    (4, "Proposition 2", (lambda c, s, T: s**2 / T if T else c, 4)),
+    (4, "square the noise", (lambda c, s, T: c * s / (s + T * c), 4)),
+    (4, "must lower", (lambda c, s, T: c, 4)),
+    (4, "precision", (lambda c, s, T: 1 / c + T / s**2, 4)),
+    (4, "the standard deviation", (lambda c, s, T: math.sqrt(right_variance(c, s, T)), 4)),
+    (4, "After 3 draws", (right_variance, 3)),
+    (4, "fewer draws do", (right_variance, 5)),
+    (5, "Beta is the square", (AT_ROOT / sqrt_beta(2047, 1, 0.1), 2, 1)),
+    (5, "Delta is squared", (AT_ROOT * 14, 2, 1)),
+    (5, "Sigma is squared", (AT_ROOT * 10, 2, 1)),
+    (5, "first constant is too small", (AT_ROOT, 0, 1)),
+    (5, "first constant is too small", (AT_ROOT, 1, 1)),
+    (5, "first constant is safe", (AT_ROOT, 3, 1)),
+    (5, "second constant is too small", (AT_ROOT, 2, 0)),
+    (5, "second constant is safe", (AT_ROOT, 2, 2)),
+    (8, "at least one ball", (lambda p, q: 1 / q - 1 / p, 0.5)),
+    (8, "for q = 1", (lambda p, q: max(0.0, 1 - 1 / p), 0.5)),
+    (8, "Not r / q, nor r", (lambda p, q: max(0.0, 1 - q / p), 0.5)),
+    (8, "The sign is reversed", (lambda p, q: max(0.0, 1 / p - 1 / q), 0.5)),
+    (8, "The balls shrink too", (lambda p, q: 1 / p, 0.5)),
+    (8, "fitted dimension", (lambda p, q: max(0.0, 1 / q - 1 / p), 0.9)),
+]
+
+
+@pytest.mark.parametrize(("number", "says", "answer"), NUMERIC, ids=[f"{n}-{s}" for n, s, _ in NUMERIC])
+def test_mistake_is_named(number: int, says: str, answer: object, stripped: dict[str, Any]) -> None:
+    verdict = stripped[f"check_{number}"](answer)
+    assert verdict.startswith(f"Exercise {number}: not yet.")
+    assert says in verdict
+
+
+@pytest.mark.parametrize(
+    ("says", "change"),
+    [
+        ("also holds delta(0)", lambda root, child, depth: (root - 14, child, depth)),
+        ("also holds its confidence width", lambda root, child, depth: (14, child, depth)),
+        (
+            "square root of beta",
+            lambda root, child, depth: (14 + (root - 14) * sqrt_beta(2047, 1, 0.1), child, depth),
+        ),
+        (
+            "not the variance",
+            lambda root, child, depth: (14 + (root - 14) ** 2 / sqrt_beta(2047, 1, 0.1), child, depth),
+        ),
+        ("single point", lambda root, child, depth: (14 + sqrt_beta(2047, 1, 0.1) * 0.1**0.5, child, depth)),
+        ("b-value of a child", lambda root, child, depth: (root, root, depth)),
+        ("At depth 4", lambda root, child, depth: (root, child, depth + 1)),
+        ("from the root down", lambda root, child, depth: (root, child, 0)),
+    ],
+)
+def test_mistake_about_first_draws(
+    says: str, change: Callable[..., tuple[Any, ...]], solved: dict[str, Any]
+) -> None:
+    assert says in solved["check_2"](change(*solved["solution_2"]))
+
+
+def golden(
+    boxes: torch.Tensor, depth: torch.Tensor, branching: int, alternate: bool = True, longest: bool = True
+) -> torch.Tensor:
+    if branching != 2:
+        raise ValueError("branching must be 2")
+    low, high = boxes.unbind(-2)
+    side = torch.zeros_like(low, dtype=torch.bool)
+    at = (high - low).argmax(-1, keepdim=True) if longest else torch.zeros(len(low), 1, dtype=torch.long)
+    side.scatter_(1, at, True)
+    share = GOLDEN + (1 - 2 * GOLDEN) * (depth % 2 if alternate else 0 * depth).to(boxes).unsqueeze(-1)
+    cut = torch.lerp(low, high, share)
+    first = torch.stack([low, torch.where(side, cut, high)], -2)
+    return torch.stack([first, torch.stack([torch.where(side, cut, low), high], -2)], 1)
+
+
+def halves(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    low, high = boxes.unbind(-2)
+    side = torch.nn.functional.one_hot((high - low).argmax(-1), boxes.shape[-1]).bool()
+    cut = (low + high) / 2
+    first = torch.stack([low, torch.where(side, cut, high)], -2)
+    return torch.stack([first, torch.stack([torch.where(side, cut, low), high], -2)], 1)
+
+
+def overlapping(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    parts = halves(boxes, depth, branching)
+    return torch.stack([parts[:, 0], parts[:, 0]], 1)
+
+
+def gap(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    parts = golden(boxes, depth, branching).clone()
+    parts[:, 0, 1] = torch.lerp(parts[:, 0, 0], parts[:, 0, 1], 0.9)
+    return parts
+
+
+def rounded(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    return golden(boxes.float(), depth, branching).double()
+
+
+def any_branching(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    return golden(boxes, depth, 2)
+
+
+@pytest.mark.parametrize(
+    ("says", "rule", "factor"),
+    [
+        ("equal", halves, GOLDEN),
+        ("lies in", overlapping, GOLDEN),
+        ("fill their parent", gap, GOLDEN),
+        ("at odd depths", lambda b, h, k: golden(b, h, k, alternate=False), GOLDEN),
+        ("at odd depths", lambda b, h, k: golden(b, h + 1, k), GOLDEN),
+        ("longest side", lambda b, h, k: golden(b, h, k, longest=False), GOLDEN),
+        ("dtype of the boxes", rounded, GOLDEN),
+        ("must raise ValueError", any_branching, GOLDEN),
+        ("Equal parts", golden, 0.5),
+        ("smallest cell", golden, 1 - GOLDEN),
+        ("larger part of the largest", golden, 2.0),
+    ],
+)
+def test_mistake_about_golden_cuts(
+    says: str, rule: Callable[..., torch.Tensor], factor: float, stripped: dict[str, Any]
+) -> None:
+    assert says in stripped["check_6"]((rule, factor))
+
+
+def test_mistakes_about_caution(solved: dict[str, Any]) -> None:
+    gpoo = solved["GPOO"]
+    cautious, difference, error = solved["solution_7"]
+
+    class BestMean(gpoo):  # type: ignore[misc]
+        def _recommended(self) -> torch.Tensor:
+            return self._best_of(self.expanded)
+
+    class Leaves(gpoo):  # type: ignore[misc]
+        def _recommended(self) -> torch.Tensor:
+            lower = self.posterior.mean - self.sqrt_beta(self.round) * self.posterior.variance.sqrt()
+            return argmax_finite(lower, self.leaf | self.expanded, self.tree.order)
+
+    class OldWidths(gpoo):  # type: ignore[misc]
+        def _recommended(self) -> torch.Tensor:
+            return argmax_finite(self.posterior.mean - self._widths, self.expanded, self.tree.order)
+
+    class OtherDraws(cautious):  # type: ignore[misc]
+        def _scores(self) -> torch.Tensor:
+            return self.posterior.mean
+
+    check = solved["check_7"]
+    assert "leaves" in check((gpoo, difference, error))
+    assert "largest lower bound" in check((BestMean, difference, error))
+    assert "leaves" in check((Leaves, difference, error))
+    assert "cannot be used" in check((OldWidths, difference, error))
+    assert "draws changed" in check((OtherDraws, difference, error))
+    assert "sign is reversed" in check((cautious, -difference, error))
+    assert "another number" in check((cautious, 0.0, error))
+    assert "varies less" in check((cautious, difference, error * math.sqrt(30)))
+    assert "replicate by replicate" in check((cautious, difference, _unpaired(solved)))
+
+
+def _unpaired(solved: dict[str, Any]) -> float:
+    change, base = solved["change"][:, -1], solved["gpoo_regret"][:, -1]
+    return float(((change + base).var() + base.var()).sqrt()) / math.sqrt(30)

@@ -1,0 +1,134 @@
+"""Timings, both sides in turn in one process on one thread: medians of its CPU time, and their ratio."""
+
+import statistics
+import time
+
+import numpy as np
+import pytest
+import torch
+from aggregated import plain
+from aggregated.helpers import F64, both, noise_draws
+
+from cbo_lib.aggregated import GPOO
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.measure import Measure
+from cbo_lib.simulate import simulate
+
+REPLICATES, STEPS = 30, 80
+
+
+def steep(h):
+    return 14 * 2.0**-h
+
+
+def seconds(call):
+    start = time.process_time()  # CPU time, so that other programs of a busy machine do not count
+    result = call()
+    return time.process_time() - start, result
+
+
+def in_turn(fast, slow, repetitions):
+    """Median seconds of both, the fast one warmed up, and their last results."""
+    times = [], []
+    fast()
+    for _ in range(repetitions):
+        (one, fast_result), (other, slow_result) = seconds(fast), seconds(slow)
+        times[0].append(one)
+        times[1].append(other)
+    return statistics.median(times[0]), statistics.median(times[1]), fast_result, slow_result
+
+
+def report(capsys, benchmark, title, fast, slow):
+    benchmark.extra_info.update(slow_median=slow, ratio=slow / fast)
+    with capsys.disabled():
+        print(f"\n{title[0]}: {fast * 1e3:.2f} ms; {title[1]}: {slow * 1e3:.2f} ms; ratio {slow / fast:.1f}")
+
+
+def test_thirty_replicates_of_gpoo_are_ten_times_as_fast_as_thirty_plain_loops(benchmark, capsys):
+    problem, world = both("peaks", branching=2, points=10)
+    kernel, seeds = rbf_kernel(0.05, 0.1), range(REPLICATES)
+    noise = [noise_draws(seed, STEPS) for seed in seeds]
+
+    def library():
+        return simulate(problem, GPOO(problem, kernel, steep), STEPS, seeds, progress=False)
+
+    def loops():
+        runs = []
+        for draws in noise:
+            process = plain.Process(world, 0.05, 0.1, 0.1)
+            runs.append(plain.gpoo(world, process, steep, draws))
+        return runs
+
+    fast, slow, history, runs = in_turn(library, loops, 3)
+    for r, (tree, rounds) in enumerate(runs):
+        nodes = zip(history["depth"][r].tolist(), history["index"][r].tolist(), strict=True)
+        assert list(nodes) == [x.node for x in rounds]
+        cells = np.stack([tree.cells[x.recommended] for x in rounds])
+        np.testing.assert_allclose(history["recommendation"][r].numpy(), cells, rtol=0, atol=1e-12)
+    benchmark.pedantic(library, rounds=3)
+    title = f"GPOO, {REPLICATES} replicates, {STEPS} rounds, 10 points a cell, one batch", "plain NumPy loops"
+    report(capsys, benchmark, title, fast, slow)
+    assert slow / fast >= 10
+
+
+@pytest.mark.parametrize("t", [500, 1000, 2000])
+def test_one_more_observation_of_many_costs_less_than_conditioning_anew(benchmark, capsys, rng, t):
+    x = torch.rand(t + 1, 2, generator=rng, dtype=F64)
+    y = torch.randn(t + 1, generator=rng, dtype=F64)
+    process = GaussianProcess(rbf_kernel(0.2), 0.3)
+    everything, last = Measure.dirac(x), Measure.dirac(x[-1:])
+    before = process.condition(Measure.dirac(x[:-1]), y[:-1])
+
+    def extend():
+        return before.extend(last, y[-1:])
+
+    def anew():
+        return process.condition(everything, y)
+
+    fast, slow, extended, conditioned = in_turn(extend, anew, 7)
+    somewhere = Measure.dirac(torch.rand(20, 2, generator=rng, dtype=F64))
+    torch.testing.assert_close(extended.mean(somewhere), conditioned.mean(somewhere), rtol=0, atol=1e-8)
+    torch.testing.assert_close(
+        extended.variance(somewhere), conditioned.variance(somewhere), rtol=0, atol=1e-8
+    )
+    benchmark.pedantic(extend, rounds=7)
+    report(capsys, benchmark, (f"Posterior.extend at t = {t}", "condition anew"), fast, slow)
+    if t == 2000:
+        assert slow > fast
+
+
+def test_a_tracked_posterior_costs_less_than_recomputing_all_queries(benchmark, capsys, rng):
+    n, steps = 1000, 200
+    queries = Measure.dirac(torch.rand(n, 2, generator=rng, dtype=F64))
+    index = torch.randint(n, (steps,), generator=rng)
+    y = torch.randn(steps, generator=rng, dtype=F64)
+    process = GaussianProcess(rbf_kernel(0.2), 0.3)
+
+    def tracked():
+        posterior = process.posterior().track(queries)
+        for t in range(steps):
+            posterior.observe(index[t], y[t])
+        return posterior.mean, posterior.variance
+
+    def recomputed():
+        for t in range(steps):
+            posterior = process.condition(queries[index[: t + 1]], y[: t + 1])
+            result = posterior.mean(queries), posterior.variance(queries)
+        return result
+
+    def extended():
+        posterior = process.posterior()
+        for t in range(steps):
+            posterior = posterior.extend(queries[index[t : t + 1]], y[t : t + 1])
+            result = posterior.mean(queries), posterior.variance(queries)
+        return result
+
+    fast, slow, moved, fresh = in_turn(tracked, recomputed, 3)
+    for one, other in zip(moved, fresh, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+    benchmark.pedantic(tracked, rounds=3)
+    title = f"TrackedPosterior.observe, {n} queries, t = 1 to {steps}"
+    report(capsys, benchmark, (title, "conditioning anew and all posteriors"), fast, slow)
+    fast, slow, *_ = in_turn(tracked, extended, 3)
+    report(capsys, benchmark, (title, "extending and all posteriors"), fast, slow)
+    assert slow > fast

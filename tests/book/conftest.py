@@ -1,0 +1,104 @@
+"""What the tests of the book share: where its pages are and a browser to open them in."""
+
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HTML = ROOT / "_build" / "html"
+
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-sandbox",
+]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves the pages without writing to the terminal."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def html() -> Path:
+    """The folder of the built pages."""
+    if not (HTML / "search.html").exists():
+        pytest.fail("the pages are not built: run `make book` first", pytrace=False)
+    return HTML
+
+
+@pytest.fixture(scope="session")
+def addresses(html: Path) -> Iterator[dict[str, str]]:
+    """The two ways to read the book: from the disk and from a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(html)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield {"file": html.as_uri(), "http": f"http://127.0.0.1:{server.server_port}"}
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium of the system."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
+        pytest.skip(f"no system Chromium (looked for {', '.join(names)})")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+class Visitor:
+    """Opens pages and writes down what they ask for and complain about."""
+
+    def __init__(self, browser: Any, home: str) -> None:
+        self.home = home
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("requestfailed", lambda r: self.complaints.append(f"failed: {r.url[:200]}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("console", self._console)
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def open(self, name: str, query: str = "") -> Any:
+        """Load a page and wait until its mathematics is set."""
+        self.page.goto(f"{self.home}/{name}.html{query}", wait_until="load")
+        self.page.wait_for_function(
+            "() => !window.MathJax || (MathJax.startup?.promise ?? new Promise(() => {})).then(() => true)"
+        )
+        return self.page
+
+    def foreign(self) -> list[str]:
+        """Requests that went anywhere else than to the book."""
+        return [u for u in self.requests if not re.match(rf"{re.escape(self.home)}/|data:|blob:", u)]
+
+
+@pytest.fixture
+def visitor(browser: Any, addresses: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    """A visitor of the book, from the disk unless the test asks for another way."""
+    visitor = Visitor(browser, addresses[getattr(request, "param", "file")])
+    yield visitor
+    visitor.page.close()

@@ -1,0 +1,211 @@
+"""The built pages in a real browser: from the disk, from a server, narrow, dark, and moving."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def toc_pages(entry: Any) -> Iterator[str]:
+    """Every page that the table of contents names."""
+    if isinstance(entry, dict):
+        yield from (entry[key] for key in ("root", "file") if key in entry)
+    for value in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+        yield from toc_pages(value)
+
+
+PAGES = list(toc_pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
+
+pytestmark = pytest.mark.browser
+
+every_page = pytest.mark.parametrize("name", PAGES)
+both_ways = pytest.mark.parametrize("visitor", ["file", "http"], indirect=True)
+
+# TeX that MathJax left as it was: delimiters in text that is neither code nor already set.
+RAW_MATH = r"""() => {
+  const walker = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (node.parentElement.closest("pre, code, script, style, mjx-container")) continue;
+    if (/\\\(|\\\[|\$\$|\\begin\{/.test(node.data)) found.push(node.data.trim().slice(0, 80));
+  }
+  return found;
+}"""
+
+IMAGES = """() => Promise.all([...document.images].map(async (image) => {
+  image.loading = "eager";
+  try { await image.decode(); } catch { /* naturalWidth tells */ }
+  return { src: image.src.slice(0, 80), alt: image.alt.trim(), width: image.naturalWidth };
+}))"""
+
+# What sticks out of the article, unless an ancestor inside the article scrolls or clips it.
+OVERFLOW = """() => {
+  const article = document.querySelector("article");
+  const limit = document.documentElement.clientWidth + 1;
+  const contained = (element) => {
+    for (let e = element.parentElement; e && e !== article.parentElement; e = e.parentElement)
+      if (getComputedStyle(e).overflowX !== "visible") return true;
+    return false;
+  };
+  const outside = [...article.querySelectorAll("*")].filter(
+    (e) => e.getBoundingClientRect().right > limit && e.getBoundingClientRect().width > 0 && !contained(e));
+  if (document.documentElement.scrollWidth > limit) outside.push(document.documentElement);
+  return outside.map((e) => `${e.tagName}.${e.className?.baseVal ?? e.className}`).slice(0, 5);
+}"""
+
+# The contrast ratio (WCAG 2) of every piece of text against what is behind it.
+CONTRAST = """() => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const rgba = (color) => {
+    pen.clearRect(0, 0, 1, 1); pen.fillStyle = color; pen.fillRect(0, 0, 1, 1);
+    return [...pen.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = rgba(getComputedStyle(e).backgroundColor);
+      if (color[3] > 200) return color;
+    }
+    return [255, 255, 255, 255];
+  };
+  return [...document.querySelectorAll("article p, article li, article td, article label, article legend")]
+    .filter((e) => e.textContent.trim() && e.getClientRects().length)
+    .map((e) => {
+      const [a, b] = [light(rgba(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+      return { ratio: (a + 0.05) / (b + 0.05), text: e.textContent.trim().slice(0, 60) };
+    });
+}"""
+
+
+def static_count(html: Path, name: str, pattern: str) -> int:
+    """How often a pattern stands in the page as it was built, before any script ran."""
+    return len(re.findall(pattern, (html / f"{name}.html").read_text(encoding="utf-8")))
+
+
+@both_ways
+@every_page
+def test_page_is_whole_and_asks_nobody(visitor: Any, html: Path, name: str) -> None:
+    page = visitor.open(name)
+    assert visitor.complaints == []
+    assert visitor.foreign() == []
+
+    expected = static_count(html, name, r'class="(?:[^"]* )?math[ "]')
+    assert page.locator("mjx-container").count() >= expected
+    assert page.locator("mjx-merror, [data-mjx-error], g[data-mml-node=merror]").count() == 0
+    assert page.evaluate(RAW_MATH) == []
+
+    images = page.evaluate(IMAGES)
+    assert images, "not even the logo is there"
+    assert [image for image in images if not image["alt"]] == []
+    assert [image for image in images if not image["width"]] == []
+
+
+@every_page
+def test_narrow_page_does_not_overflow(visitor: Any, name: str) -> None:
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    page = visitor.open(name)
+    assert page.evaluate(OVERFLOW) == []
+
+
+@every_page
+def test_dark_page_is_legible(visitor: Any, name: str) -> None:
+    visitor.page.emulate_media(reduced_motion="reduce")
+    page = visitor.open(name)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.add_style_tag(content="* { transition: none !important }")
+    texts = page.evaluate(CONTRAST)
+    assert texts, "the page has no text"
+    assert [text for text in texts if text["ratio"] < 4.5] == []
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", background)[:3])) < 80, (
+        f"dark mode has the background {background}"
+    )
+
+
+@both_ways
+def test_search_finds_pages(visitor: Any) -> None:
+    page = visitor.open("search", "?q=aggregated")
+    page.wait_for_selector("#search-results li a")
+    links = page.locator("#search-results li a")
+    targets = [links.nth(i).get_attribute("href") for i in range(links.count())]
+    assert any("book/aggregated/" in str(target) for target in targets)
+    page.wait_for_load_state("networkidle")
+    assert visitor.complaints == []
+    assert visitor.foreign() == []
+
+
+def pages_with(html: Path, pattern: str) -> list[str]:
+    found = [name for name in PAGES if static_count(html, name, pattern)]
+    assert found, f"no page holds {pattern}: nothing would be tested"
+    return found
+
+
+@both_ways
+def test_sliders_change_their_figures(visitor: Any, html: Path) -> None:
+    for name in pages_with(html, r'<figure class="cbo-slider"'):
+        page = visitor.open(name)
+        figures = page.locator("figure.cbo-slider")
+        assert figures.count() == static_count(html, name, r'<figure class="cbo-slider"')
+        for index in range(figures.count()):
+            figure = figures.nth(index)
+            slider, image = figure.locator("input[type=range]"), figure.locator("img")
+            assert slider.get_attribute("aria-label")
+            seen = set()
+            for end in ("max", "min"):
+                slider.evaluate(
+                    "(e, end) => { e.value = e[end]; e.dispatchEvent(new Event('input')); }",
+                    end,
+                )
+                image.evaluate("async (e) => { await e.decode(); }")
+                seen.add(
+                    (
+                        image.get_attribute("src"),
+                        image.get_attribute("alt"),
+                        figure.locator("output").inner_text(),
+                    )
+                )
+            sources, descriptions, labels = zip(*seen, strict=True)
+            assert len(set(sources)) == 2, f"{name}: slider {index} does not change the picture"
+            assert len(set(descriptions)) == 2, f"{name}: slider {index} does not change the description"
+            assert all(descriptions)
+            assert len(set(labels)) == 2, f"{name}: slider {index} does not change its value"
+        assert visitor.complaints == []
+
+
+@both_ways
+def test_questions_score_themselves(visitor: Any, html: Path) -> None:
+    for name in pages_with(html, r'<form class="cbo-quiz"'):
+        page = visitor.open(name)
+        quizzes = page.locator("form.cbo-quiz")
+        for index in range(quizzes.count()):
+            quiz = quizzes.nth(index)
+            verdict, button = quiz.locator(".cbo-quiz-verdict"), quiz.get_by_role("button", name="Check")
+            shown = quiz.locator(".cbo-quiz-feedback:visible")
+            assert quiz.locator("[aria-live=polite]").count() == 1
+            assert quiz.locator("legend").inner_text().strip()
+            button.click()
+            assert verdict.inner_text() == "Choose an answer first."
+            choices = quiz.get_by_role("radio")
+            verdicts = []
+            for number in range(choices.count()):
+                choices.nth(number).check()
+                button.click()
+                right = choices.nth(number).get_attribute("data-right") is not None
+                verdicts.append(verdict.inner_text())
+                assert verdicts[-1] == ("Right." if right else "Not this one.")
+                assert shown.count() == 1
+                assert shown.get_attribute("data-choice") == str(number)
+                assert shown.inner_text().strip()
+            assert verdicts.count("Right.") == 1, f"{name}: question {index} has no single right answer"
+        assert "?" not in page.url.split("/")[-1], "a question must not send the form"
+        assert visitor.complaints == []

@@ -1,0 +1,18 @@
+import warnings
+
+import hypothesis
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    # linear_operator scripts a function on import, which torch deprecates; warnings of our own are errors.
+    warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
+    import botorch.models  # noqa: F401
+
+hypothesis.settings.register_profile("library", deadline=None, derandomize=True, max_examples=30)
+hypothesis.settings.load_profile("library")
+
+
+@pytest.fixture
+def rng():
+    return torch.Generator().manual_seed(20240607)

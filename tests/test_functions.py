@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+import torch
+from oracles import matern52, rbf
+
+from cbo_lib.functions import aggregated_reward_curve, posterior_mean_function
+
+F64 = torch.float64
+
+# The points of the appendix, typed in again: name -> (points, lengthscale).
+CENTERS = [0.045, 0.135, 0.225, 0.315, 0.405, 0.495, 0.585, 0.675, 0.765, 0.855]
+RIPPLE = [(c, 0.1) for c in CENTERS] + [(c + 0.06, 0.2) for c in CENTERS]
+CURVES = {
+    "peaks": ([(0.05, 0.85), (0.2, 0.1), (0.4, 0.87), (0.65, 0.05), (0.9, 0.98)], 0.05),
+    "periodic": ([*RIPPLE, (0.95, 0.9)], 0.05),
+    "spike": ([*RIPPLE, (0.95, 0.9), (0.94, 0.1), (0.945, 0.2)], 0.01),
+}
+
+
+def posterior_mean(points, kernel, noise, at):
+    x, y = np.array(points).T
+    dense = kernel(x[:, None], x[:, None]) + noise**2 * np.eye(len(x))
+    return kernel(np.asarray(at)[:, None], x[:, None]) @ np.linalg.solve(dense, y)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_are_the_posterior_means_of_the_listed_points(name):
+    points, lengthscale = CURVES[name]
+    at = np.linspace(0, 1, 501)
+    expected = posterior_mean(points, lambda x, z: rbf(x, z, lengthscale, 0.1), 0.005, at)
+    got = aggregated_reward_curve(name)(torch.tensor(at).unsqueeze(-1))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_pass_close_to_the_listed_points(name):
+    x, y = np.array(CURVES[name][0]).T
+    np.testing.assert_allclose(aggregated_reward_curve(name)(torch.tensor(x).unsqueeze(-1)), y, atol=0.02)
+
+
+def test_curves_keep_the_shape_and_the_dtype_of_the_points():
+    f = aggregated_reward_curve("peaks", dtype=torch.float32)
+    x = torch.rand(3, 4, 5, 1)
+    assert f(x).shape == (3, 4, 5) and f(x).dtype == torch.float32
+    reference = aggregated_reward_curve("peaks")(x.double())
+    np.testing.assert_allclose(f(x), reference, atol=1e-4)
+
+
+def test_a_fine_grid_is_evaluated_in_slices_with_the_same_values():
+    f = aggregated_reward_curve("peaks")
+    x = torch.linspace(0, 1, 2**16 + 7, dtype=F64).unsqueeze(-1)
+    whole = f(x)
+    assert whole.shape == (2**16 + 7,)
+    torch.testing.assert_close(whole[-20:], f(x[-20:]), rtol=0, atol=1e-12)
+
+
+def test_no_points_have_no_values():
+    assert aggregated_reward_curve("peaks")(torch.zeros(0, 1, dtype=F64)).shape == (0,)
+
+
+def test_any_kernel_and_dimension_will_do(rng):
+    from gpytorch.kernels import MaternKernel
+
+    kernel = MaternKernel(2.5).to(F64).requires_grad_(False)
+    kernel.lengthscale = 0.4
+    x, y = torch.rand(6, 3, generator=rng, dtype=F64), torch.randn(6, generator=rng, dtype=F64)
+    at = torch.rand(7, 3, generator=rng, dtype=F64)
+    dense = matern52(x, x, 0.4) + 0.01 * np.eye(6)
+    expected = matern52(at, x, 0.4) @ np.linalg.solve(dense, y.numpy())
+    np.testing.assert_allclose(posterior_mean_function(kernel, x, y, 0.1)(at), expected, atol=1e-9)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="name must be 'peaks', 'periodic' or 'spike', got 'mountain'"):
+        aggregated_reward_curve("mountain")
+
+
+def test_values_of_another_number_are_refused():
+    from cbo_lib.gp import rbf_kernel
+
+    with pytest.raises(ValueError, match="y must have shape"):
+        posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(2, dtype=F64), 0.1)
+    with pytest.raises(ValueError, match="noise_std must be positive, got 0"):
+        posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(3, dtype=F64), 0)

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbo_lib.generators import ReplicateGenerators, standard_normal
+
+F64 = torch.float64
+
+
+def draws(seeds, stream, step, count=4):
+    generators = ReplicateGenerators(seeds, stream).at(step)
+    return standard_normal(generators, (count,), torch.zeros(0, dtype=F64))
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=6), st.integers(0, 3), st.integers(0, 300))
+def test_a_replicate_draws_the_same_alone_or_among_others(seeds, stream, step):
+    together = draws(seeds, stream, step)
+    for r, seed in enumerate(seeds):
+        assert torch.equal(together[r], draws([seed], stream, step)[0])
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=8))
+def test_a_step_draws_the_same_whichever_steps_came_before(steps):
+    generators = ReplicateGenerators([3, 8])
+    for step in steps:
+        generators.at(step)
+        standard_normal(generators.generators, (5,), torch.zeros(0))
+        got = standard_normal(generators.at(step), (4,), torch.zeros(0, dtype=F64))
+        assert torch.equal(got, draws([3, 8], 0, step))
+
+
+def test_seeds_streams_and_steps_are_told_apart():
+    seen = {
+        tuple(draws([seed], stream, step)[0].tolist())
+        for seed in [*range(20), 2**32, 2**32 + 1, 2**33, 2**40]
+        for stream in range(3)
+        for step in range(5)
+    }
+    assert len(seen) == 24 * 3 * 5
+
+
+def test_streams_of_neighboring_seeds_and_steps_are_uncorrelated():
+    z = torch.stack([draws(range(20), 0, step, 500) for step in range(10)]).reshape(200, 500).numpy()
+    correlations = np.corrcoef(z)[np.triu_indices(200, 1)]
+    assert np.abs(correlations).max() < 6 / np.sqrt(500)
+    assert abs(z.mean()) < 5 / np.sqrt(z.size) and abs(z.std() - 1) < 5 / np.sqrt(2 * z.size)
+
+
+def test_generators_start_at_step_zero():
+    fresh = ReplicateGenerators([4]).generators
+    assert torch.equal(standard_normal(fresh, (4,), torch.zeros(0, dtype=F64)), draws([4], 0, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_normal_draws_have_the_shape_and_the_dtype_asked_for(dtype):
+    generators = ReplicateGenerators([1, 2, 3]).at(1)
+    got = standard_normal(generators, (2, 5), torch.zeros(0, dtype=dtype))
+    assert got.shape == (3, 2, 5) and got.dtype == dtype
+
+
+def test_seeds_of_numpy_will_do():
+    assert ReplicateGenerators(np.arange(3)).seeds == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seeds", [[], [3, -1]])
+def test_seeds_that_are_none_or_negative_are_refused(seeds):
+    with pytest.raises(ValueError, match="seeds must be one or more nonnegative integers, got"):
+        ReplicateGenerators(seeds)
+
+
+def test_seeds_that_are_no_integers_are_refused():
+    with pytest.raises(ValueError, match="seeds must be one or more nonnegative integers, got"):
+        ReplicateGenerators([1.5])

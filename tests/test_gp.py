@@ -1,0 +1,605 @@
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ZeroMean
+from oracles import condition, gram, matern52, rbf, sets
+from scipy.stats import multivariate_normal, norm
+
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.measure import Measure
+
+F64 = torch.float64
+
+
+def random_measure(rng, *shape, p=2, d=2):
+    """Signed weights that sum to nothing in particular."""
+    points = torch.rand(*shape, p, d, generator=rng, dtype=F64)
+    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=F64))
+
+
+def normal(rng, *shape):
+    return torch.randn(shape, generator=rng, dtype=F64)
+
+
+def k(x, z):
+    return rbf(x, z, 0.4, 1.3)
+
+
+def wave(x):  # works on tensors and arrays
+    return 0.5 + x[..., 0] ** 2 - 2 * x[..., 1]
+
+
+MEANS = {
+    "zero": (0.0, lambda x: np.zeros(len(x))),
+    "number": (0.7, lambda x: np.full(len(x), 0.7)),
+    "integer": (2, lambda x: np.full(len(x), 2.0)),
+    "tensor": (torch.tensor(-1.2, dtype=F64), lambda x: np.full(len(x), -1.2)),
+    "function": (wave, wave),
+}
+NOISES = {
+    "number": 0.2,
+    "tensor": torch.tensor(0.3, dtype=F64),
+    "per observation": torch.tensor([0.1, 0.5, 0.2, 0.05, 1.0], dtype=F64),
+}
+
+
+def same(posterior, other, queries, tolerance=1e-9):
+    for one, two in (
+        (posterior.mean(queries), other.mean(queries)),
+        (posterior.variance(queries), other.variance(queries)),
+        (posterior.covariance(queries, queries), other.covariance(queries, queries)),
+        (posterior.log_marginal_likelihood, other.log_marginal_likelihood),
+    ):
+        torch.testing.assert_close(one, two, rtol=0, atol=tolerance)
+
+
+def test_rbf_kernel_is_the_squared_exponential(rng):
+    x = torch.rand(5, 2, generator=rng, dtype=F64)
+    kernel = rbf_kernel(0.4, 1.3)
+    np.testing.assert_allclose(kernel(x, x).to_dense(), k(x.numpy(), x.numpy()), atol=1e-14)
+    assert not any(parameter.requires_grad for parameter in kernel.parameters())
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_posterior_is_the_textbook_formula(rng, mean, noise):
+    m, numpy_mean = MEANS[mean]
+    observed, queries, other = (
+        random_measure(rng, 5),
+        random_measure(rng, 4, p=3),
+        random_measure(rng, 3, p=1),
+    )
+    y = normal(rng, 5)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3), NOISES[noise], m).condition(observed, y)
+    every = sets(queries) + sets(other)
+    expected, joint = condition(k, sets(observed), y.numpy(), np.asarray(NOISES[noise]), every, numpy_mean)
+    np.testing.assert_allclose(posterior.mean(queries), expected[:4], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(posterior.variance(queries), np.diag(joint)[:4], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(posterior.covariance(queries, queries), joint[:4, :4], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(posterior.covariance(queries, other), joint[:4, 4:], rtol=0, atol=1e-9)
+    dense = gram(k, sets(observed), sets(observed)) + np.diag(
+        np.broadcast_to(np.asarray(NOISES[noise]), (5,)) ** 2
+    )
+    prior = [w @ numpy_mean(x) for x, w in sets(observed)]
+    log_density = multivariate_normal(prior, dense).logpdf(y)
+    assert float(posterior.log_marginal_likelihood) == pytest.approx(log_density, abs=1e-9)
+    assert posterior.count == 5
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_prior_counts_the_mean_as_often_as_the_weights(rng, mean):
+    m, numpy_mean = MEANS[mean]
+    queries = random_measure(rng, 4, p=3)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3), 0.1, m).posterior()
+    dense = gram(k, sets(queries), sets(queries))
+    np.testing.assert_allclose(
+        posterior.mean(queries), [w @ numpy_mean(x) for x, w in sets(queries)], atol=1e-12
+    )
+    np.testing.assert_allclose(posterior.variance(queries), np.diag(dense), atol=1e-12)
+    np.testing.assert_allclose(posterior.covariance(queries, queries), dense, atol=1e-12)
+    assert posterior.count == 0
+
+
+def test_noise_given_with_the_observations_overrides_that_of_the_process(rng):
+    observed, queries, y = random_measure(rng, 3), random_measure(rng, 4), normal(rng, 3)
+    noise = torch.tensor([0.1, 0.9, 0.4], dtype=F64)
+    process = GaussianProcess(rbf_kernel(0.4, 1.3), 5.0)
+    expected, joint = condition(k, sets(observed), y.numpy(), noise.numpy(), sets(queries))
+    for posterior in (process.condition(observed, y, noise), process.posterior().extend(observed, y, noise)):
+        np.testing.assert_allclose(posterior.mean(queries), expected, atol=1e-9)
+        np.testing.assert_allclose(posterior.variance(queries), np.diag(joint), atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_batches_are_independent_posteriors(rng, shape):
+    observed, queries, y = random_measure(rng, *shape, 3), random_measure(rng, 3), normal(rng, *shape, 3)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, wave).condition(observed, y)
+    assert posterior.batch_shape == shape
+    assert posterior.mean(queries).shape == posterior.variance(queries).shape == (*shape, 3)
+    assert posterior.covariance(queries, queries).shape == (*shape, 3, 3)
+    assert posterior.log_marginal_likelihood.shape == shape
+    for at in np.ndindex(*shape):
+        one = sets(Measure(observed.points[at], observed.weights[at]))
+        expected, joint = condition(k, one, y[at].numpy(), 0.2, sets(queries), wave)
+        np.testing.assert_allclose(posterior.mean(queries)[at], expected, atol=1e-9)
+        np.testing.assert_allclose(posterior.variance(queries)[at], np.diag(joint), atol=1e-9)
+        np.testing.assert_allclose(posterior.covariance(queries, queries)[at], joint, atol=1e-9)
+
+
+def test_queries_may_have_batches_of_their_own(rng):
+    observed, queries, y = random_measure(rng, 3, 4), random_measure(rng, 3, 4), normal(rng, 3, 4)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2).condition(observed, y)
+    for r in range(3):
+        one, asked = (Measure(m.points[r], m.weights[r]) for m in (observed, queries))
+        expected, joint = condition(k, sets(one), y[r].numpy(), 0.2, sets(asked))
+        np.testing.assert_allclose(posterior.mean(queries)[r], expected, atol=1e-9)
+        np.testing.assert_allclose(posterior.covariance(queries, queries)[r], joint, atol=1e-9)
+
+
+def hyperparameter_kernel(lengthscales):
+    kernel = ScaleKernel(
+        MaternKernel(2.5, batch_shape=lengthscales.shape), batch_shape=lengthscales.shape
+    ).to(F64)
+    kernel.base_kernel.lengthscale = lengthscales[..., None, None]
+    kernel.outputscale = torch.full(lengthscales.shape, 1.3, dtype=F64)
+    return kernel.requires_grad_(False)
+
+
+@pytest.mark.parametrize("replicates", [None, 3])
+def test_a_batch_of_kernels_is_a_batch_of_priors(rng, replicates):
+    lengthscales = torch.tensor([0.2, 0.5, 1.1], dtype=F64)
+    process = GaussianProcess(hyperparameter_kernel(lengthscales), 0.2)
+    front = () if replicates is None else (replicates,)
+    observed, y = random_measure(rng, *front, *[1] * len(front), 4), normal(rng, *front, *[1] * len(front), 4)
+    queries = random_measure(rng, 3)
+    posterior = process.condition(observed, y)
+    grown = process.posterior()
+    for i in range(4):
+        grown = grown.extend(observed[[i]], y[..., [i]])
+    assert posterior.batch_shape == (*front, 3)
+    for at in np.ndindex(*front, 3):
+        one = (*at[:-1], *[0] * len(front))
+        points = sets(Measure(observed.points[one], observed.weights[one]))
+        expected, joint = condition(
+            lambda x, z, at=at: matern52(x, z, float(lengthscales[at[-1]]), 1.3),
+            points,
+            y[one].numpy(),
+            0.2,
+            sets(queries),
+        )
+        for p in (posterior, grown):
+            np.testing.assert_allclose(p.mean(queries)[at], expected, atol=1e-9)
+            np.testing.assert_allclose(p.variance(queries)[at], np.diag(joint), atol=1e-9)
+            np.testing.assert_allclose(p.covariance(queries, queries)[at], joint, atol=1e-9)
+
+
+def test_a_mean_for_each_replicate(rng):
+    means = torch.tensor([[0.0], [1.0], [-2.0]], dtype=F64)
+    observed, queries, y = random_measure(rng, 3), random_measure(rng, 4), normal(rng, 3, 3)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, means).condition(observed, y)
+    for r in range(3):
+        level = float(means[r])
+        expected, _ = condition(
+            k, sets(observed), y[r].numpy(), 0.2, sets(queries), lambda x, level=level: np.full(len(x), level)
+        )
+        np.testing.assert_allclose(posterior.mean(queries)[r], expected, atol=1e-9)
+
+
+def test_a_batch_of_means_is_a_batch_of_priors(rng):
+    means = torch.tensor([[0.0], [1.0], [-2.0]], dtype=F64)
+    observed, queries, y = random_measure(rng, 3), random_measure(rng, 4), normal(rng, 3)
+    process = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, means)
+    together = process.condition(observed, y)
+    assert process.posterior().mean(queries).shape == together.mean(queries).shape == (3, 4)
+    for r in range(3):
+        alone = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, float(means[r])).condition(observed, y)
+        torch.testing.assert_close(together.mean(queries)[r], alone.mean(queries), rtol=0, atol=1e-10)
+
+
+def test_posterior_of_replicates_starts_as_so_many_priors(rng):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.2, 0.7).posterior(5)
+    queries = random_measure(rng, 4)
+    assert posterior.batch_shape == (5,) and posterior.count == 0
+    assert posterior.mean(queries).shape == posterior.variance(queries).shape == (5, 4)
+    assert posterior.covariance(queries, queries).shape == (5, 4, 4)
+    same(
+        posterior.extend(queries, torch.ones(4, dtype=F64)),
+        posterior.extend(queries, torch.ones(5, 4, dtype=F64)),
+        queries,
+    )
+
+
+def test_without_data_the_log_marginal_likelihood_is_zero_in_the_dtype_of_the_kernel(rng):
+    got = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(3).log_marginal_likelihood
+    assert got.tolist() == [0.0, 0.0, 0.0] and got.dtype == F64
+
+
+@pytest.mark.parametrize("parts", [[1] * 6, [2, 3, 1], [5, 1], [0, 3, 0, 3]])
+@pytest.mark.parametrize("front", [(), (3,)])
+def test_extending_equals_conditioning_anew(rng, parts, front):
+    process = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, wave)
+    observed = [random_measure(rng, *front, n, p=1 + i % 3) for i, n in enumerate(parts)]
+    y = [normal(rng, *front, n) for n in parts]
+    noise = [0.05 + torch.rand(*front, n, generator=rng, dtype=F64) for n in parts]
+    grown = process.posterior()
+    for m, values, std in zip(observed, y, noise, strict=True):
+        grown = grown.extend(m, values, std)
+    anew = process.condition(Measure.cat(observed), torch.cat(y, -1), torch.cat(noise, -1))
+    assert grown.count == anew.count == 6
+    same(grown, anew, random_measure(rng, 4))
+
+
+def test_forks_do_not_touch_each_other(rng):
+    process, queries = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2), random_measure(rng, 4)
+    m, y = random_measure(rng, 3), normal(rng, 3)
+    trunk = process.condition(m, y)
+    before = trunk.mean(queries).clone(), trunk.variance(queries).clone()
+    branches = [(random_measure(rng, 2), normal(rng, 2)) for _ in range(2)]
+    forks = [trunk.extend(*branch) for branch in branches]
+    for (extra, values), fork in zip(branches, forks, strict=True):
+        same(fork, process.condition(Measure.cat([m, extra]), torch.cat([y, values])), queries)
+    assert torch.equal(trunk.mean(queries), before[0]) and torch.equal(trunk.variance(queries), before[1])
+    assert trunk.count == 3
+
+
+def test_replicates_part_when_they_observe_different_queries(rng):
+    process, queries = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2), random_measure(rng, 6)
+    index, y = torch.tensor([[0, 1], [5, 5], [2, 0]]), normal(rng, 3, 2)
+    posterior = process.posterior(3)
+    for t in range(2):
+        posterior = posterior.extend(queries[index[:, t, None]], y[:, t, None])
+    for r in range(3):
+        alone = process.condition(queries[index[r]], y[r])
+        torch.testing.assert_close(posterior.mean(queries)[r], alone.mean(queries), rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            posterior.variance(queries)[r], alone.variance(queries), rtol=0, atol=1e-10
+        )
+
+
+def test_variance_never_turns_negative():
+    x = torch.linspace(0, 1, 40, dtype=F64).unsqueeze(-1)
+    posterior = GaussianProcess(rbf_kernel(0.5), 1e-5).condition(Measure.dirac(x), x.squeeze(-1))
+    assert float(posterior.variance(Measure.dirac(x)).min()) >= 0
+
+
+# Samples
+
+
+def test_samples_have_the_moments_of_the_posterior(rng):
+    observed, queries, y = random_measure(rng, 2, 3), random_measure(rng, 3), normal(rng, 2, 3)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3), 0.3, wave).condition(observed, y)
+    count = 40_000
+    draws = posterior.sample(queries, count, rng)
+    assert draws.shape == (2, count, 3)
+    for r in range(2):
+        one = sets(Measure(observed.points[r], observed.weights[r]))
+        mean, cov = condition(k, one, y[r].numpy(), 0.3, sets(queries), wave)
+        std = np.sqrt(np.diag(cov))
+        assert (np.abs(draws[r].mean(0).numpy() - mean) < 5 * std / np.sqrt(count)).all()
+        # the standard error of an empirical covariance of Gaussian variables
+        error = np.sqrt((np.outer(std, std) ** 2 + cov**2) / count)
+        assert (np.abs(np.cov(draws[r].numpy().T) - cov) < 5 * error).all()
+    cross = np.corrcoef(draws[0, :, 0], draws[1, :, 0])[0, 1]
+    assert abs(cross) < 5 / np.sqrt(count)
+
+
+def test_each_replicate_draws_from_its_own_generator(rng):
+    process, queries = GaussianProcess(rbf_kernel(0.4, 1.3), 0.3), random_measure(rng, 3)
+    observed, y = random_measure(rng, 4, 3), normal(rng, 4, 3)
+    together = process.condition(observed, y).sample(
+        queries, 6, [torch.Generator().manual_seed(s) for s in range(4)]
+    )
+    for r in range(4):
+        alone = process.condition(Measure(observed.points[[r]], observed.weights[[r]]), y[[r]])
+        draws = alone.sample(queries, 6, [torch.Generator().manual_seed(r)])
+        torch.testing.assert_close(together[r], draws[0], rtol=0, atol=1e-10)
+    assert not torch.allclose(together[0], together[1])
+
+
+def test_replicates_of_kernel_batches_draw_from_the_generator_of_the_replicate(rng):
+    process = GaussianProcess(hyperparameter_kernel(torch.tensor([0.2, 0.5], dtype=F64)), 0.2)
+    observed, y, queries = random_measure(rng, 3, 1, 2), normal(rng, 3, 1, 2), random_measure(rng, 4)
+    together = process.condition(observed, y).sample(
+        queries, 5, [torch.Generator().manual_seed(s) for s in range(3)]
+    )
+    assert together.shape == (3, 2, 5, 4)
+    alone = process.condition(Measure(observed.points[[2]], observed.weights[[2]]), y[[2]])
+    draws = alone.sample(queries, 5, [torch.Generator().manual_seed(2)])
+    torch.testing.assert_close(together[2], draws[0], rtol=0, atol=1e-10)
+
+
+def test_equal_generators_draw_equal_samples(rng):
+    posterior, queries = GaussianProcess(rbf_kernel(0.4), 0.3).posterior(), random_measure(rng, 3)
+    first, second = (posterior.sample(queries, 4, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, posterior.sample(queries, 4))
+
+
+def test_repeated_points_can_be_sampled(rng):
+    x = torch.full((6, 2), 0.3, dtype=F64)
+    draws = GaussianProcess(rbf_kernel(0.4), 0.3).posterior().sample(Measure.dirac(x), 10, rng)
+    np.testing.assert_allclose(draws, draws[:, :1].expand(-1, 6), atol=1e-3)
+    assert float(draws.std()) > 0.1
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_wrong_number_of_generators_is_refused(rng, count):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.3).posterior(3)
+    with pytest.raises(
+        ValueError, match=rf"generator must be one generator or one a replicate \(\(3,\)\), got {count}"
+    ):
+        posterior.sample(random_measure(rng, 2), 1, [torch.Generator()] * count)
+
+
+def test_generators_for_a_posterior_without_replicates_are_refused(rng):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.3).posterior()
+    with pytest.raises(ValueError, match="generator must be one generator or one a replicate"):
+        posterior.sample(random_measure(rng, 2), 1, [torch.Generator()])
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("parts", [[5], [2, 1, 2]])
+def test_gradient_of_the_log_marginal_likelihood(rng, parts):
+    observed, y = random_measure(rng, 5), normal(rng, 5)
+    kernel = ScaleKernel(RBFKernel()).to(F64)
+    kernel.base_kernel.lengthscale, kernel.outputscale = 0.4, 1.3
+    noise = torch.tensor(0.2, dtype=F64, requires_grad=True)
+    posterior, start = GaussianProcess(kernel, noise).posterior(), 0
+    for n in parts:
+        posterior = posterior.extend(observed[start : start + n], y[start : start + n])
+        start += n
+    posterior.log_marginal_likelihood.backward()
+
+    def softplus(raw):
+        return np.log1p(np.exp(raw))
+
+    def log_density(raw_lengthscale, raw_scale, std):
+        dense = gram(
+            lambda x, z: rbf(x, z, softplus(raw_lengthscale), softplus(raw_scale)),
+            sets(observed),
+            sets(observed),
+        )
+        return multivariate_normal(np.zeros(5), dense + std**2 * np.eye(5)).logpdf(y)
+
+    at = np.array([kernel.base_kernel.raw_lengthscale.item(), kernel.raw_outputscale.item(), 0.2])
+    step = 1e-5 * np.eye(3)
+    numeric = [(log_density(*(at + h)) - log_density(*(at - h))) / 2e-5 for h in step]
+    got = [
+        kernel.base_kernel.raw_lengthscale.grad.item(),
+        kernel.raw_outputscale.grad.item(),
+        noise.grad.item(),
+    ]
+    np.testing.assert_allclose(got, numeric, rtol=1e-6)
+
+
+# The way to BoTorch
+
+
+@pytest.fixture
+def fitted(rng):
+    x = torch.rand(6, 2, generator=rng, dtype=F64)
+    y = torch.sin(5 * x[:, 0]) - x[:, 1]
+    averages = Measure.average(torch.rand(3, 4, 2, generator=rng, dtype=F64))
+    observed = Measure.cat([Measure.dirac(x), averages])
+    values = torch.cat([y, averages.expectation(lambda p: torch.sin(5 * p[..., 0]) - p[..., 1])])
+    return observed, values, GaussianProcess(rbf_kernel(0.4, 1.3), 0.1, wave).condition(observed, values)
+
+
+def moments(fitted, x):
+    observed, y, _ = fitted
+    mean, cov = condition(k, sets(observed), y.numpy(), 0.1, [(p[None], np.ones(1)) for p in x], wave)
+    return mean, np.sqrt(np.diag(cov))
+
+
+def improvement(mean, std, best):
+    u = (mean - best) / std
+    return np.log(std * (norm.pdf(u) + u * norm.cdf(u)))
+
+
+def test_acquisition_functions_equal_their_formulas(rng, fitted):
+    x = torch.rand(7, 2, generator=rng, dtype=F64)
+    model = fitted[2].as_botorch()
+    mean, std = moments(fitted, x.numpy())
+    for beta in (0.5, 4.0):
+        got = UpperConfidenceBound(model, beta=beta)(x.unsqueeze(-2))
+        np.testing.assert_allclose(got, mean + np.sqrt(beta) * std, atol=1e-9)
+    np.testing.assert_allclose(
+        LogExpectedImprovement(model, best_f=0.2)(x.unsqueeze(-2)), improvement(mean, std, 0.2), atol=1e-7
+    )
+
+
+def test_joint_posterior_of_several_points(rng, fitted):
+    x = torch.rand(3, 4, 2, generator=rng, dtype=F64)
+    observed, y, posterior = fitted
+    model = posterior.as_botorch()
+    joint, noisy = model.posterior(x), model.posterior(x, observation_noise=True)
+    assert model.num_outputs == 1 and model.batch_shape == ()
+    assert joint.mean.shape == joint.variance.shape == (3, 4, 1)
+    for b in range(3):
+        mean, cov = condition(
+            k, sets(observed), y.numpy(), 0.1, [(p[None], np.ones(1)) for p in x[b].numpy()], wave
+        )
+        np.testing.assert_allclose(joint.mean[b, :, 0], mean, atol=1e-9)
+        np.testing.assert_allclose(joint.distribution.covariance_matrix[b], cov, atol=1e-9)
+        np.testing.assert_allclose(noisy.variance[b, :, 0], np.diag(cov) + 0.01, atol=1e-9)
+
+
+def test_observation_noise_may_be_a_tensor_of_variances_as_in_botorch(rng, fitted):
+    x = torch.rand(4, 2, generator=rng, dtype=F64)
+    variances = torch.tensor([[0.1], [0.2], [0.3], [0.4]], dtype=F64)  # q x m
+    model = fitted[2].as_botorch()
+    got = model.posterior(x, observation_noise=variances).variance - model.posterior(x).variance
+    np.testing.assert_allclose(got, variances, atol=1e-9)
+
+
+def test_posterior_transform_is_applied(rng, fitted):
+    x, model = torch.rand(4, 2, generator=rng, dtype=F64), fitted[2].as_botorch()
+    double = ScalarizedPosteriorTransform(weights=torch.tensor([2.0], dtype=F64), offset=1.0)
+    torch.testing.assert_close(
+        model.posterior(x, posterior_transform=double).mean,
+        1 + 2 * model.posterior(x).mean,
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("name", ["ucb", "logei"])
+def test_gradient_of_an_acquisition_function_in_its_points(rng, fitted, name):
+    x = torch.rand(5, 1, 2, generator=rng, dtype=F64, requires_grad=False).requires_grad_()
+    model = fitted[2].as_botorch()
+    acquisition = (
+        UpperConfidenceBound(model, beta=4.0) if name == "ucb" else LogExpectedImprovement(model, best_f=0.2)
+    )
+
+    def oracle(p):
+        mean, std = moments(fitted, p)
+        return mean + 2 * std if name == "ucb" else improvement(mean, std, 0.2)
+
+    (got,) = torch.autograd.grad(acquisition(x).sum(), x)
+    at, numeric = x.detach().numpy()[:, 0], np.zeros((5, 2))
+    for i in range(2):
+        step = 1e-5 * np.eye(2)[i]
+        numeric[:, i] = (oracle(at + step) - oracle(at - step)) / 2e-5
+    np.testing.assert_allclose(got[:, 0], numeric, rtol=1e-5, atol=1e-6)
+
+
+def test_optimize_acqf_beats_a_fine_grid(fitted):
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
+    acquisition = UpperConfidenceBound(fitted[2].as_botorch(), beta=4.0)
+    best, value = optimize_acqf(acquisition, bounds, q=1, num_restarts=4, raw_samples=64)
+    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41, dtype=F64)] * 2)
+    mean, std = moments(fitted, grid.numpy())
+    assert best.shape == (1, 2) and float(best.min()) >= 0 and float(best.max()) <= 1
+    assert float(value) >= (mean + 2 * std).max() - 1e-6
+
+
+def test_a_model_of_replicates_evaluates_each_at_the_points(rng):
+    process = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2)
+    observed, y = random_measure(rng, 3, 4), normal(rng, 3, 4)
+    posterior = process.condition(observed, y)
+    model, x = posterior.as_botorch(), torch.rand(5, 1, 1, 2, generator=rng, dtype=F64)
+    assert model.batch_shape == (3,)
+    got = model.posterior(x)
+    assert got.mean.shape == (5, 3, 1, 1)
+    for r in range(3):
+        one = Measure(observed.points[r], observed.weights[r])
+        mean, cov = condition(
+            k, sets(one), y[r].numpy(), 0.2, [(p[None], np.ones(1)) for p in x[:, 0, 0].numpy()]
+        )
+        np.testing.assert_allclose(got.mean[:, r, 0, 0], mean, atol=1e-9)
+        np.testing.assert_allclose(got.variance[:, r, 0, 0], np.diag(cov), atol=1e-9)
+
+
+def test_single_task_gp_with_the_same_kernel_agrees(rng):
+    x = torch.rand(12, 2, generator=rng, dtype=F64)
+    x = (x - x.amin(0)) / (x.amax(0) - x.amin(0))
+    y = torch.sin(5 * x[:, 0]) - x[:, 1]
+    y = ((y - y.mean()) / y.std()).unsqueeze(-1)
+    kernel = rbf_kernel(0.4, 1.3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The model inputs are of type")
+        model = SingleTaskGP(
+            x,
+            y,
+            torch.full_like(y, 0.04),
+            covar_module=kernel,
+            mean_module=ZeroMean(),
+            outcome_transform=None,
+        ).eval()
+    ours = GaussianProcess(kernel, 0.2).condition(Measure.dirac(x), y.squeeze(-1)).as_botorch()
+    points = torch.rand(9, 2, generator=rng, dtype=F64)
+    theirs, mine = model.posterior(points), ours.posterior(points)
+    torch.testing.assert_close(mine.mean, theirs.mean, rtol=0, atol=1e-8)
+    torch.testing.assert_close(
+        mine.distribution.covariance_matrix, theirs.distribution.covariance_matrix, rtol=0, atol=1e-8
+    )
+
+
+def test_conditioning_the_botorch_model_extends_the_posterior(rng, fitted):
+    x, y, points = normal(rng, 2, 2), normal(rng, 2, 1), normal(rng, 5, 2)
+    model = fitted[2].as_botorch().condition_on_observations(x, y)
+    direct = fitted[2].extend(Measure.dirac(x), y.squeeze(-1)).as_botorch()
+    torch.testing.assert_close(
+        model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12
+    )
+    assert model.measure_posterior.count == fitted[2].count + 2
+
+
+def test_conditioning_the_botorch_model_takes_the_noise_it_is_given(rng, fitted):
+    x, y, points = normal(rng, 2, 2), normal(rng, 2, 1), normal(rng, 5, 2)
+    model = fitted[2].as_botorch().condition_on_observations(x, y, noise=torch.full_like(y, 4.0))
+    direct = fitted[2].extend(Measure.dirac(x), y.squeeze(-1), torch.full((2,), 2.0, dtype=F64)).as_botorch()
+    torch.testing.assert_close(
+        model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12
+    )
+
+
+def test_a_nearly_noiseless_model_evaluates_at_its_data_without_a_warning():
+    x = torch.linspace(0, 1, 30, dtype=F64).unsqueeze(-1)
+    posterior = GaussianProcess(rbf_kernel(0.3), 1e-5).condition(Measure.dirac(x), x.squeeze(-1))
+    got = UpperConfidenceBound(posterior.as_botorch(), beta=4.0)(x.unsqueeze(-2))
+    np.testing.assert_allclose(got, x.squeeze(-1), atol=1e-3)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("noise", [0.0, -0.1, float("nan"), torch.tensor([0.1, 0.0])])
+def test_noise_that_is_not_positive_is_refused(noise):
+    with pytest.raises(ValueError, match="noise_std must be positive, got"):
+        GaussianProcess(rbf_kernel(0.4), noise)
+
+
+@pytest.mark.parametrize("noise", [0.0, -0.1, float("nan"), torch.tensor([0.1, -0.2, 0.1], dtype=F64)])
+def test_noise_of_observations_that_is_not_positive_is_refused(rng, noise):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
+    with pytest.raises(ValueError, match="noise_std must be positive, got"):
+        posterior.extend(random_measure(rng, 3), normal(rng, 3), noise)
+
+
+@pytest.mark.parametrize("name", ["lengthscale", "variance"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_kernel_parameters_that_are_not_positive_are_refused(name, value):
+    arguments = {"lengthscale": 0.4, "variance": 1.0, name: value}
+    with pytest.raises(ValueError, match=f"{name} must be positive, got {value}"):
+        rbf_kernel(**arguments)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1)])
+def test_observations_of_the_wrong_number_are_refused(rng, count, shape):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
+    if count:
+        posterior = posterior.extend(random_measure(rng, count), normal(rng, count))
+    with pytest.raises(ValueError, match=r"y must have shape \(\.\.\., 3\), one value a measure, got"):
+        posterior.extend(random_measure(rng, 3), normal(rng, *shape))
+
+
+def test_observations_of_another_batch_are_refused(rng):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior(5)
+    with pytest.raises(ValueError, match="y must"):
+        posterior.extend(random_measure(rng, 3), normal(rng, 4, 3))
+
+
+def test_noise_that_does_not_broadcast_to_the_observations_is_refused(rng):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
+    for noise in (torch.ones(2, dtype=F64), torch.ones(4, 3, dtype=F64)):
+        with pytest.raises(ValueError, match="noise_std must"):
+            posterior.extend(random_measure(rng, 3), normal(rng, 3), noise)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_observations_that_are_no_numbers_are_refused(rng, bad):
+    y = normal(rng, 3)
+    y[1] = bad
+    with pytest.raises(ValueError, match="y must be finite, got a NaN or an infinity"):
+        GaussianProcess(rbf_kernel(0.4), 0.1).condition(random_measure(rng, 3), y)

@@ -1,0 +1,313 @@
+import io
+import json
+import os
+import stat
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from cbo_lib import history as module
+from cbo_lib.history import CheckpointLog, History, describe, provenance, write_atomically
+
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+    torch.complex128,
+]
+
+
+def example(**more):
+    tensors = {
+        "query": torch.arange(12).reshape(2, 3, 2),
+        "value": torch.linspace(0, 1, 6, dtype=torch.float64).reshape(2, 3),
+    }
+    return History(
+        {**tensors, **more}, [7, 2], {"problem": {"class": "Bumps", "noise_std": 0.1}}, {"device": "cpu"}
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_saving_and_loading_keeps_every_dtype(tmp_path, dtype):
+    tensor = (torch.arange(24).reshape(2, 3, 4) % 3).to(dtype)
+    example(more=tensor).save(tmp_path / "run.npz")
+    loaded = History.load(tmp_path / "run.npz")
+    assert loaded["more"].dtype == dtype and torch.equal(loaded["more"], tensor)
+
+
+def test_saving_and_loading_keeps_everything_else(tmp_path):
+    saved = example(odd=torch.tensor([[[float("nan"), float("inf"), -0.0]]] * 2, dtype=torch.float64))
+    saved.save(tmp_path / "run.npz")
+    loaded = History.load(tmp_path / "run.npz")
+    assert list(loaded.tensors) == list(saved.tensors)
+    for name in ("query", "value"):
+        assert torch.equal(loaded[name], saved[name]) and loaded[name].dtype == saved[name].dtype
+    assert loaded["odd"].numpy().tobytes() == saved["odd"].numpy().tobytes()
+    assert list(loaded.seeds) == [7, 2]
+    assert loaded.config == saved.config and loaded.provenance == saved.provenance
+
+
+def test_seeds_of_any_integer_kind_can_be_saved(tmp_path):
+    for seeds in (range(2), (0, 1), np.arange(2)):
+        History({"value": torch.zeros(2, 1)}, seeds).save(tmp_path / "run.npz")
+        assert list(History.load(tmp_path / "run.npz").seeds) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["file", "args", "arr_0", "a/b"])
+def test_any_name_can_be_saved(tmp_path, name):
+    example(**{name: torch.ones(2, 3)}).save(tmp_path / "run.npz")
+    assert torch.equal(History.load(tmp_path / "run.npz")[name], torch.ones(2, 3))
+
+
+def test_tensors_with_gradients_and_views_can_be_saved(tmp_path):
+    whole = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    History({"view": whole.T[:2]}, [0, 1]).save(tmp_path / "run.npz")
+    assert torch.equal(History.load(tmp_path / "run.npz")["view"], whole.detach().T[:2])
+
+
+def test_the_file_is_read_without_pickle_and_under_the_name_it_was_given(tmp_path):
+    example().save(tmp_path / "run")
+    assert os.listdir(tmp_path) == ["run"]
+    with np.load(tmp_path / "run", allow_pickle=False) as file:
+        assert {"query", "value"} < set(file.files)
+        assert all(file[name].dtype != object for name in file.files)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("the file was executed",))
+
+
+def test_a_file_with_objects_is_refused_and_not_executed(tmp_path):
+    np.savez(
+        tmp_path / "run.npz",
+        value=np.array([[Bomb()]], dtype=object),
+        __metadata__=np.array(json.dumps({"seeds": [0], "config": {}, "provenance": {}})),
+    )
+    with pytest.raises(ValueError, match="Object arrays cannot be loaded when allow_pickle=False"):
+        History.load(tmp_path / "run.npz")
+
+
+def archive(**arrays):
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def single():
+    content = io.BytesIO()
+    np.save(content, np.zeros(3))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [archive(value=np.zeros((1, 1))), single(), b"", b"hello", archive(value=np.zeros((1, 1)))[:-30]],
+    ids=["another archive", "a single array", "empty", "text", "torn"],
+)
+def test_a_file_that_holds_no_history_is_refused(tmp_path, content):
+    (tmp_path / "run.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"path must name a file written by History\.save, got .*run\.npz"):
+        History.load(tmp_path / "run.npz")
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"run\.npz"):
+        History.load(tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step):
+    example().save(tmp_path / "run.npz")
+    before = (tmp_path / "run.npz").read_bytes()
+
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(module.os, step, fail)
+    with pytest.raises(OSError, match="disk full"):
+        example(more=torch.zeros(2, 3)).save(tmp_path / "run.npz")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["run.npz"] and (tmp_path / "run.npz").read_bytes() == before
+
+
+def test_a_reader_never_sees_a_part(tmp_path, monkeypatch):
+    path, seen = tmp_path / "file", []
+    write_atomically(path, b"old" * 1000)
+    original = os.fsync
+    # after all was written and before it counts
+    monkeypatch.setattr(module.os, "fsync", lambda handle: seen.append(path.read_bytes()) or original(handle))
+    write_atomically(path, b"new" * 1000)
+    assert seen == [b"old" * 1000] and path.read_bytes() == b"new" * 1000
+
+
+def test_files_get_the_permissions_that_any_new_file_gets(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    example().save(tmp_path / "run.npz")
+    assert stat.S_IMODE(os.stat(tmp_path / "run.npz").st_mode) == stat.S_IMODE(
+        os.stat(tmp_path / "plain").st_mode
+    )
+
+
+def test_frame_has_one_row_a_replicate_and_step(tmp_path):
+    matrix = torch.arange(24.0).reshape(2, 3, 2, 2)
+    frame = example(matrix=matrix).to_frame()
+    assert list(frame.columns) == [
+        "seed", "step", "query[0]", "query[1]", "value",
+        "matrix[0,0]", "matrix[0,1]", "matrix[1,0]", "matrix[1,1]",
+    ]  # fmt: skip
+    assert frame["seed"].tolist() == [7, 7, 7, 2, 2, 2] and frame["step"].tolist() == [1, 2, 3, 1, 2, 3]
+    row = frame[(frame.seed == 2) & (frame.step == 3)].iloc[0]
+    assert (row["query[0]"], row["query[1]"], row["value"], row["matrix[1,0]"]) == (10, 11, 1.0, 22.0)
+    assert frame["query[0]"].dtype == np.int64 and frame["value"].dtype == np.float64
+
+
+def test_frame_of_no_steps_is_empty():
+    assert len(History({}, [1, 2]).to_frame()) == 0
+
+
+def test_sizes_and_names():
+    h = example()
+    assert (h.replicates, h.steps) == (2, 3) and History({}, [1]).steps == 0
+    assert torch.equal(h["value"], h.tensors["value"])
+    with pytest.raises(KeyError, match="'cost' was not recorded; there is query, value"):
+        h["cost"]
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2,), ()])
+def test_tensors_of_other_replicates_are_refused(shape):
+    with pytest.raises(
+        ValueError, match=r"tensors\['value'\] must have shape \(2 replicates, steps, \.\.\.\), got"
+    ):
+        History({"value": torch.zeros(shape)}, [1, 2])
+
+
+def test_tensors_of_unequal_steps_are_refused():
+    with pytest.raises(ValueError, match=r"tensors\['value'\] must have"):
+        History({"query": torch.zeros(2, 3), "value": torch.zeros(2, 4)}, [1, 2])
+
+
+def test_provenance_is_filled_in_when_left_empty():
+    assert History({}, [1]).provenance["versions"]["torch"] == torch.__version__
+
+
+def test_provenance_names_the_versions():
+    made = provenance()
+    assert made["versions"]["numpy"] == np.__version__ and set(made["versions"]) >= {
+        "python",
+        "botorch",
+        "gpytorch",
+    }
+    assert made["revision"] is None or len(made["revision"]) >= 40
+    json.dumps(made)
+
+
+def test_description_holds_the_plain_public_settings():
+    class Thing:
+        def __init__(self):
+            self.rate, self.name, self.flag, self.nothing, self.count = 0.5, "a", True, None, 3
+            self.tensor, self._secret = torch.ones(2), 1
+
+    assert describe(Thing()) == {
+        "class": "Thing", "rate": 0.5, "name": "a", "flag": True, "nothing": None, "count": 3,
+    }  # fmt: skip
+
+
+# The log of a run under way
+
+STEPS = [{"query": torch.tensor([i, 1]), "value": torch.tensor([0.5 * i, float("nan")])} for i in range(4)]
+
+
+@pytest.fixture
+def log(tmp_path):
+    made = CheckpointLog(tmp_path / "log", {"seeds": [1]})
+    for step in STEPS:
+        made.append(step)
+    return made
+
+
+def same_steps(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert list(one) == list(other)
+        assert all(one[name].tobytes() == other[name].numpy().tobytes() for name in other)
+
+
+def test_a_log_gives_back_its_steps(log):
+    again = CheckpointLog(log.path, {"seeds": [1]})
+    same_steps(again.steps, STEPS)
+    again.append(STEPS[0])
+    same_steps(CheckpointLog(log.path, {"seeds": [1]}).steps, [*STEPS, STEPS[0]])
+
+
+def test_a_record_torn_anywhere_is_cut_off_and_the_log_goes_on(log, tmp_path):
+    whole = log.path.read_bytes()
+    shorter = CheckpointLog(tmp_path / "shorter", {"seeds": [1]})
+    for step in STEPS[:3]:
+        shorter.append(step)
+    end = len(shorter.path.read_bytes())
+    assert whole[:end] == shorter.path.read_bytes()
+    for cut in range(end, len(whole)):
+        log.path.write_bytes(whole[:cut])
+        found = CheckpointLog(log.path, {"seeds": [1]})
+        assert len(found.steps) == 3 and os.path.getsize(log.path) == end
+    same_steps(found.steps, STEPS[:3])
+    found.append(STEPS[3])
+    assert log.path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("back", [1, 40, 300])
+def test_a_last_record_with_a_wrong_byte_is_cut_off(log, back):
+    content = bytearray(log.path.read_bytes())
+    content[-back] ^= 1
+    log.path.write_bytes(content)
+    same_steps(CheckpointLog(log.path, {"seeds": [1]}).steps, STEPS[:3])
+
+
+def test_damage_in_the_middle_is_reported_and_loses_nothing_behind_it(log):
+    content = bytearray(log.path.read_bytes())
+    at = content.index(b"query.npy")  # in the first step's record
+    content[at] ^= 1
+    log.path.write_bytes(content)
+    with pytest.raises(ValueError, match="checkpoint"):
+        CheckpointLog(log.path, {"seeds": [1]})
+    assert log.path.read_bytes() == content
+
+
+def test_the_log_of_another_run_is_refused_and_left_alone(log):
+    before = log.path.read_bytes()
+    with pytest.raises(
+        ValueError, match=r'checkpoint must belong to this run.*"seeds": \[1\].*"seeds": \[2\]'
+    ):
+        CheckpointLog(log.path, {"seeds": [2]})
+    assert log.path.read_bytes() == before
+
+
+def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"my notes")
+    with pytest.raises(
+        ValueError, match=r"checkpoint must name a log that simulate wrote, or a new file, got .*notes"
+    ):
+        CheckpointLog(path, {})
+    assert path.read_bytes() == b"my notes"
+
+
+def test_an_empty_file_becomes_a_log(tmp_path):
+    (tmp_path / "log").touch()
+    CheckpointLog(tmp_path / "log", {"seeds": [1]}).append(STEPS[0])
+    same_steps(CheckpointLog(tmp_path / "log", {"seeds": [1]}).steps, STEPS[:1])
+
+
+def test_records_hold_no_pickle(log):
+    content = log.path.read_bytes()
+    start = content.index(b"PK\x03\x04")
+    with zipfile.ZipFile(io.BytesIO(content[start:])) as file:
+        assert all(name.endswith(".npy") for name in file.namelist())
+    assert b"pickle" not in content

@@ -1,0 +1,405 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracles import condition, rbf
+from toys import UCB, Broken, Bumps, Finite, Random, Thompson, Watched
+
+from cbo_lib import history as history_module
+from cbo_lib.simulate import ObservationError, simulate
+
+F64 = torch.float64
+POLICIES = [UCB, Thompson, Random]
+
+
+def run(policy=UCB, steps=8, seeds=(0, 1, 2), problem=None, **options):
+    return simulate(problem or Bumps(), policy(), steps, seeds, **options)
+
+
+def equal(one, other):
+    assert list(one.tensors) == list(other.tensors)
+    for name in one.tensors:
+        assert one[name].dtype == other[name].dtype and torch.equal(one[name], other[name]), name
+    assert list(one.seeds) == list(other.seeds) and one.config == other.config
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_replicate_is_the_same_alone_or_among_thirty(policy):
+    together, alone = run(policy, 20, range(30)), run(policy, 20, [7])
+    assert torch.equal(together["query"][7], alone["query"][0])
+    assert torch.equal(together["recommendation"][7], alone["recommendation"][0])
+    for name in ("observation", "value", "recommended_value", "width", "means"):
+        torch.testing.assert_close(together[name][7], alone[name][0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_replicates_do_not_depend_on_their_company(policy):
+    one, other = run(policy, 10, [4, 7, 9]), run(policy, 10, [9, 100, 7, 0])
+    assert torch.equal(one["query"][1], other["query"][2]) and torch.equal(one["query"][2], other["query"][0])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_equal_seeds_give_equal_runs_and_other_seeds_others(policy):
+    one, other = run(policy, 12, [3, 3, 5]), run(policy, 12, [3, 3, 5])
+    equal(one, other)
+    assert torch.equal(one["observation"][0], one["observation"][1])
+    assert not torch.equal(one["observation"][0], one["observation"][2])
+
+
+def test_the_state_of_torch_does_not_matter():
+    one = run(Thompson)
+    torch.rand(17)
+    equal(one, run(Thompson))
+
+
+@pytest.mark.parametrize("policy", [UCB, Random])
+def test_fewer_steps_are_the_beginning_of_more(policy):
+    short, long = run(policy, 5), run(policy, 9)
+    for name in short.tensors:
+        assert torch.equal(short[name], long[name][:, :5])
+
+
+def test_the_loop_is_ucb_by_the_textbook():
+    """Replicate 1 again, its posterior computed anew each round by dense formulas."""
+    h = run(UCB, 12)
+    x = np.linspace(0, 1, 15)[:, None]
+    every = [(point[None], np.ones(1)) for point in x]
+    for t in range(12):
+        seen, y = h["query"][1, :t].tolist(), h["observation"][1, :t].numpy()
+        if t:
+            mean, cov = condition(lambda a, b: rbf(a, b, 0.15), [every[i] for i in seen], y, 0.1, every)
+            scores = mean + 2 * np.sqrt(np.diag(cov))
+        else:
+            scores = np.full(15, 2.0)
+        assert scores[int(h["query"][1, t])] >= scores.max() - 1e-9
+        if t:
+            assert int(h["recommendation"][1, t - 1]) == int(mean.argmax())
+
+
+def test_what_is_recorded():
+    h = run(steps=8, seeds=[5, 6])
+    assert list(h.tensors) == [
+        "query", "observation", "value", "recommendation", "recommended_value", "width", "means",
+    ]  # fmt: skip
+    assert h["query"].shape == h["value"].shape == (2, 8) and h["means"].shape == (2, 8, 15)
+    assert torch.equal(h["value"], Bumps().value(h["query"]))
+    assert torch.equal(h["recommended_value"], Bumps().value(h["recommendation"]))
+    assert torch.equal(h["recommendation"], h["means"].argmax(-1))  # after the step, not before
+    assert h.seeds == [5, 6] and (h.replicates, h.steps) == (2, 8)
+    assert h.config == {
+        "problem": {"class": "Bumps", "count": 15, "noise_std": 0.1, "device": "cpu"},
+        "policy": {"class": "UCB", "name": "finite", "count": 15},
+    }
+    assert h.provenance["device"] == "cpu" and "torch" in h.provenance["versions"]
+
+
+def test_noise_has_the_standard_deviation_that_the_problem_states():
+    h = run(Random, 50, range(40))
+    z = (h["observation"] - h["value"]) / 0.1
+    assert (
+        abs(float(z.mean())) < 5 / z.numel() ** 0.5 and abs(float(z.std()) - 1) < 5 / (2 * z.numel()) ** 0.5
+    )
+
+
+def test_noise_and_choices_come_from_different_streams():
+    drawn = {}
+
+    @dataclass(frozen=True)
+    class Noisy(Bumps):
+        def observe(self, query, generators):
+            drawn.setdefault("noise", []).append(torch.randn(3, generator=generators[0]).tolist())
+            return self.value(query)
+
+    class Drawing(Random):
+        def ask(self):
+            drawn.setdefault("choice", []).append(torch.randn(3, generator=self._generators[0]).tolist())
+            return super().ask()
+
+    simulate(Noisy(), Drawing(), 5, [0])
+    every = [tuple(z) for stream in drawn.values() for z in stream]
+    assert len(every) == len(set(every)) == 10
+
+
+def test_no_gradients_are_kept():
+    class Learning(UCB):
+        def trace(self):
+            return {"grad": torch.tensor([float(torch.is_grad_enabled())] * 3)}
+
+    assert float(run(Learning)["grad"].sum()) == 0
+
+
+def test_no_steps_make_an_empty_history():
+    h = run(steps=0)
+    assert h.steps == 0 and dict(h.tensors) == {} and h.replicates == 3
+
+
+def test_a_history_of_a_run_survives_saving(tmp_path):
+    h = run(Thompson)
+    h.save(tmp_path / "run.npz")
+    loaded = history_module.History.load(tmp_path / "run.npz")
+    equal(h, loaded)
+    assert loaded.provenance == h.provenance
+
+
+# Progress
+
+
+def test_a_progress_bar_shows_on_request(capsys):
+    run(progress=True)
+    err = capsys.readouterr().err
+    assert "UCB" in err and "8/8" in err
+
+
+@pytest.mark.parametrize("progress", [False, None])
+def test_no_progress_bar_shows_otherwise(capsys, progress):
+    run(progress=progress)
+    assert capsys.readouterr() == ("", "")
+
+
+# Checkpoints
+
+
+@pytest.fixture
+def watched(tmp_path):
+    return Watched(tmp_path / "side")
+
+
+def evaluations(tmp_path):
+    side = tmp_path / "side"
+    return len(side.read_text().splitlines()) if side.exists() else 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_checkpoint_does_not_change_the_run(tmp_path, policy):
+    equal(run(policy, checkpoint=tmp_path / "log"), run(policy))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("done", [0, 1, 5, 8])
+def test_a_resumed_run_equals_the_uninterrupted_one_and_observes_nothing_twice(
+    tmp_path, watched, policy, done
+):
+    run(policy, done, problem=watched, checkpoint=tmp_path / "log")
+    before = evaluations(tmp_path)
+    resumed = run(policy, 8, problem=watched, checkpoint=str(tmp_path / "log"))
+    assert (before, evaluations(tmp_path)) == (done, 8)
+    equal(resumed, run(policy, 8, problem=Watched(tmp_path / "other")))
+
+
+def test_a_finished_checkpoint_gives_back_the_beginning_of_its_run(tmp_path, watched):
+    whole = run(problem=watched, checkpoint=tmp_path / "log")
+    short = run(steps=3, problem=watched, checkpoint=tmp_path / "log")
+    for name in whole.tensors:
+        assert torch.equal(short[name], whole[name][:, :3])
+    assert evaluations(tmp_path) == 8
+
+
+@pytest.mark.parametrize("policy", [UCB, Thompson])
+def test_a_killed_run_resumes_and_loses_one_step_at_most(tmp_path, policy):
+    script = (
+        "import sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from pathlib import Path\n"
+        "from cbo_lib.simulate import simulate\n"
+        f"from toys import {policy.__name__} as Policy, Watched\n"
+        "folder = Path(sys.argv[1])\n"
+        "simulate(Watched(folder / 'side', 0.05), Policy(), 200, [3, 4], checkpoint=folder / 'log')\n"
+    )
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env=environment) as process:
+        deadline = time.monotonic() + 120
+        while evaluations(tmp_path) < 6 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    killed_after = evaluations(tmp_path)
+    assert 6 <= killed_after < 200
+    steps = killed_after + 4
+    resumed = run(policy, steps, [3, 4], Watched(tmp_path / "side"), checkpoint=tmp_path / "log")
+    assert steps <= evaluations(tmp_path) <= steps + 1
+    equal(resumed, run(policy, steps, [3, 4], Watched(tmp_path / "other")))
+
+
+def test_a_run_resumes_from_a_torn_record(tmp_path, watched):
+    log = tmp_path / "log"
+    run(steps=4, problem=watched, checkpoint=log)
+    end = log.stat().st_size
+    whole = run(steps=5, problem=watched, checkpoint=log)
+    content = log.read_bytes()
+    for cut in [*range(end, len(content), 211), end + 1, len(content) - 1]:
+        log.write_bytes(content[:cut])
+        before = evaluations(tmp_path)
+        equal(run(steps=5, problem=watched, checkpoint=log), whole)
+        assert evaluations(tmp_path) == before + 1
+        assert log.read_bytes() == content
+
+
+def test_an_interrupted_policy_resumes_its_own_run(tmp_path):
+    """In a notebook the object that was interrupted is run again; what it learned is no setting."""
+
+    class Counting(UCB):
+        def start(self, generators):
+            super().start(generators)
+            self.round = 1
+
+        def tell(self, query, observation):
+            super().tell(query, observation)
+            self.round += 1
+
+    policy = Counting()
+    simulate(Bumps(), policy, 5, [1, 2], checkpoint=tmp_path / "log")
+    again = simulate(Bumps(), policy, 8, [1, 2], checkpoint=tmp_path / "log")
+    for name, tensor in simulate(Bumps(), Counting(), 8, [1, 2]).tensors.items():
+        assert torch.equal(again[name], tensor)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seeds": (0, 1, 3)},
+        {"seeds": (0, 1)},
+        {"seeds": (1, 0, 2)},
+        {"policy": Thompson},
+        {"policy": lambda: UCB(name="another")},
+        {"problem": Bumps(noise_std=0.2)},
+    ],
+    ids=[
+        "seed",
+        "fewer seeds",
+        "order of seeds",
+        "policy",
+        "setting of the policy",
+        "setting of the problem",
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused_and_left_alone(tmp_path, other):
+    run(checkpoint=tmp_path / "log")
+    before = (tmp_path / "log").read_bytes()
+    with pytest.raises(
+        ValueError, match=r"checkpoint must belong to this run; .*log was written by .*, this run is"
+    ):
+        run(checkpoint=tmp_path / "log", **other)
+    assert (tmp_path / "log").read_bytes() == before
+
+
+def test_a_checkpoint_with_other_queries_is_refused(tmp_path):
+    """The settings that a header can hold are equal; the policy is not."""
+
+    class Greedy(UCB):
+        def ask(self):
+            return self._tracked.mean.argmax(-1)
+
+    Greedy.__name__ = "UCB"
+    run(UCB, checkpoint=tmp_path / "log")
+    before = (tmp_path / "log").read_bytes()
+    with pytest.raises(
+        ValueError, match=r"checkpoint must belong to this run; at step \d+ .*log holds other queries"
+    ):
+        run(Greedy, checkpoint=tmp_path / "log")
+    assert (tmp_path / "log").read_bytes() == before
+
+
+def test_a_problem_that_differs_in_a_tensor_is_another_run(tmp_path):
+    class Table:
+        def __init__(self, values):
+            self.values = values
+
+        def value(self, query):
+            return self.values[query]
+
+        def observe(self, query, generators):
+            return self.value(query)
+
+    one, other = torch.zeros(15, dtype=F64), torch.arange(15, dtype=F64)
+    simulate(Table(one), Random(), 5, [0], checkpoint=tmp_path / "log")
+    with pytest.raises(ValueError, match="checkpoint must belong to this run"):
+        simulate(Table(other), Random(), 8, [0], checkpoint=tmp_path / "log")
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
+    (tmp_path / "log").write_text("notes")
+    with pytest.raises(ValueError, match="checkpoint must name a log that simulate wrote, or a new file"):
+        run(checkpoint=tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "notes"
+
+
+# Bad observations
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_bad_observation_stops_the_run_with_the_history_up_to_it(tmp_path, bad):
+    log = tmp_path / "log"
+    with pytest.raises(
+        ObservationError,
+        match=r"observations must be finite, got a NaN or an infinity at step 4 for seeds \[8\]",
+    ) as caught:
+        run(problem=Broken(bad=bad), seeds=[5, 8, 2], checkpoint=log)
+    h = caught.value.history
+    assert isinstance(caught.value, ValueError) and h.steps == 3 and h.seeds == [5, 8, 2]
+    reference = run(steps=3, seeds=[5, 8, 2])
+    for name in reference.tensors:
+        assert torch.equal(h[name], reference[name])
+    # the checkpoint holds the three good steps, however often the next one fails
+    size = log.stat().st_size
+    with pytest.raises(ObservationError, match="at step 4"):
+        run(problem=Broken(bad=bad, after=0), seeds=[5, 8, 2], checkpoint=log)
+    assert log.stat().st_size == size
+    mended = run(problem=Broken(after=-1), seeds=[5, 8, 2], checkpoint=log)
+    equal(mended, run(problem=Broken(after=-1), seeds=[5, 8, 2]))
+
+
+def test_a_bad_first_observation_leaves_an_empty_history():
+    with pytest.raises(ObservationError, match="at step 1 for seeds") as caught:
+        run(problem=Broken(after=0))
+    assert caught.value.history.steps == 0 and caught.value.history.replicates == 3
+
+
+def test_observations_of_another_shape_are_refused():
+    @dataclass(frozen=True)
+    class Column(Bumps):
+        def observe(self, query, generators):
+            return super().observe(query, generators).unsqueeze(-1)
+
+    with pytest.raises(ValueError, match="observation"):
+        simulate(Column(), Recording(), 3, [0, 1])
+
+
+class Recording(Finite):
+    """Takes whatever it is told."""
+
+    def ask(self):
+        return torch.zeros(self._tracked.mean.shape[0], dtype=torch.long)
+
+    def tell(self, query, observation):
+        pass
+
+
+def test_a_trace_that_shadows_a_record_is_refused():
+    class Shadowing(UCB):
+        def trace(self):
+            return {"value": torch.zeros(3)}
+
+    with pytest.raises(ValueError, match="value"):
+        run(Shadowing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"steps": -1}, "steps must be nonnegative, got -1"),
+        ({"seeds": []}, r"seeds must be one or more nonnegative integers, got \[\]"),
+        ({"seeds": [1, -2]}, r"seeds must be one or more nonnegative integers, got \[1, -2\]"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_runs(tmp_path, watched, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        run(problem=watched, checkpoint=tmp_path / "log", **arguments)
+    assert evaluations(tmp_path) == 0 and not (tmp_path / "log").exists()

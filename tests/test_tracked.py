@@ -1,0 +1,238 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import condition, rbf, sets
+
+from cbo_lib import tracked as module
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.measure import Measure
+
+F64 = torch.float64
+
+
+def random_measure(rng, *shape, p=2, d=2):
+    points = torch.rand(*shape, p, d, generator=rng, dtype=F64)
+    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=F64))
+
+
+def normal(rng, *shape):
+    return torch.randn(shape, generator=rng, dtype=F64)
+
+
+def kernel_of(u):
+    if not u:
+        return rbf_kernel(0.4, 1.3)
+    kernel = ScaleKernel(RBFKernel(batch_shape=u), batch_shape=u).to(F64)
+    kernel.base_kernel.lengthscale = torch.linspace(0.2, 1.0, u.numel(), dtype=F64).reshape(*u, 1, 1)
+    kernel.outputscale = torch.full(u, 1.3, dtype=F64)
+    return kernel.requires_grad_(False)
+
+
+class Anew:
+    """The same observations, conditioned on from the beginning each time that somebody asks."""
+
+    def __init__(self, start, batch):
+        self.start, self.batch, self.index, self.y, self.noise = start, batch, [], [], []
+
+    def observe(self, index, y, noise):
+        for log, entry in ((self.index, index), (self.y, y), (self.noise, noise)):
+            log.append(entry)
+
+    def check(self, tracked):
+        posterior, queries = self.start, tracked.queries
+        if self.index:
+            index, y, noise = (torch.stack(log, -1) for log in (self.index, self.y, self.noise))
+            posterior = posterior.extend(Measure(queries.points[index], queries.weights[index]), y, noise)
+        mean, variance = posterior.mean(queries), posterior.variance(queries)
+        assert tracked.mean.shape == mean.shape == (*self.batch, tracked.n)
+        torch.testing.assert_close(tracked.mean, mean, rtol=0, atol=1e-9)
+        torch.testing.assert_close(tracked.variance, variance, rtol=0, atol=1e-9)
+        assert tracked.count == len(self.index)
+
+
+STEPS = st.lists(st.one_of(st.just("observe"), st.integers(0, 3)), min_size=1, max_size=25)
+
+
+@given(
+    steps=STEPS,
+    first=st.integers(1, 4),
+    initial=st.sampled_from([0, 3]),
+    replicates=st.sampled_from([None, 1, 3]),
+    u=st.sampled_from([(), (3,), (1,)]),
+    seed=st.integers(0, 2**31),
+)
+def test_tracking_equals_conditioning_anew(steps, first, initial, replicates, u, seed):
+    rng = torch.Generator().manual_seed(seed)
+    front = torch.Size([] if replicates is None else [replicates, *[1] * len(u)])
+    batch = torch.broadcast_shapes(front, u)
+    process = GaussianProcess(kernel_of(torch.Size(u)), 0.2, lambda x: x[..., 0] - 0.3)
+    start = process.posterior()
+    if initial:
+        start = start.extend(random_measure(rng, *front, initial), normal(rng, *front, initial))
+    elif replicates is not None and not u:
+        start = process.posterior(replicates)
+    elif replicates is not None:
+        start = start.extend(random_measure(rng, 1), normal(rng, *front, 1))
+    tracked, anew = start.track(random_measure(rng, first)), Anew(start, batch)
+    anew.check(tracked)
+    for step in steps:
+        if step == "observe":
+            index = torch.randint(tracked.n, batch, generator=rng)
+            y, noise = normal(rng, *batch), 0.05 + torch.rand(batch, generator=rng, dtype=F64)
+            tracked.observe(index, y, noise)
+            anew.observe(index, y, noise)
+        else:
+            n = tracked.n
+            added = tracked.add(random_measure(rng, step, p=1 + step))
+            assert added.tolist() == list(range(n, n + step)) and tracked.n == n + step
+    anew.check(tracked)
+
+
+@pytest.mark.parametrize("replicates", [None, 2])
+@pytest.mark.parametrize("u", [(), (3,)])
+def test_buffers_grow_past_many_observations_and_many_observed_queries(rng, replicates, u):
+    front = torch.Size([] if replicates is None else [replicates, *[1] * len(u)])
+    batch = torch.broadcast_shapes(front, u)
+    process = GaussianProcess(kernel_of(torch.Size(u)), 0.3)
+    start = process.condition(random_measure(rng, 2), normal(rng, *front, 2))
+    tracked, anew = start.track(random_measure(rng, 20)), Anew(start, batch)
+    for t in range(70):
+        if t == 40:
+            tracked.add(random_measure(rng, 5, p=4))
+        index = torch.randint(tracked.n, batch, generator=rng)
+        y = normal(rng, *batch)
+        tracked.observe(index, y)
+        anew.observe(index, y, torch.full(batch, 0.3, dtype=F64))
+        if t in (7, 8, 9, 16, 63, 64, 65, 69):
+            anew.check(tracked)
+
+
+def test_tracking_equals_the_textbook_formula(rng):
+    queries = random_measure(rng, 5, p=3)
+    tracked = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, 0.5).posterior(2).track(queries)
+    index, y = torch.tensor([[0, 4, 0, 2], [1, 1, 3, 3]]), normal(rng, 2, 4)
+    for t in range(4):
+        tracked.observe(index[:, t], y[:, t])
+    for r in range(2):
+        observed = [sets(queries)[i] for i in index[r].tolist()]
+        mean, cov = condition(
+            lambda x, z: rbf(x, z, 0.4, 1.3),
+            observed,
+            y[r].numpy(),
+            0.2,
+            sets(queries),
+            lambda x: np.full(len(x), 0.5),
+        )
+        np.testing.assert_allclose(tracked.mean[r], mean, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(tracked.variance[r], np.diag(cov), rtol=0, atol=1e-9)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How many rows of kernel sums were computed, call by call."""
+    made, original = [], module.covariance
+    monkeypatch.setattr(
+        module, "covariance", lambda kernel, a, b: made.append((a.n, b.n)) or original(kernel, a, b)
+    )
+    return made
+
+
+def test_the_kernel_is_evaluated_once_for_each_query_that_anyone_observes(rng, calls):
+    tracked = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(3).track(random_measure(rng, 6))
+    observed = set()
+    for _ in range(20):
+        index = torch.randint(4, (3,), generator=rng)
+        observed |= set(index.tolist())
+        tracked.observe(index, normal(rng, 3))
+    assert sum(a for a, _ in calls) == len(observed) == 4
+    assert {b for _, b in calls} == {6}
+
+
+def test_new_queries_cost_one_column_for_each_observed_query(rng, calls):
+    tracked = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(2).track(random_measure(rng, 6))
+    for index in ([0, 1], [1, 0], [0, 5]):
+        tracked.observe(torch.tensor(index), normal(rng, 2))
+    calls.clear()
+    tracked.add(random_measure(rng, 4))
+    assert calls == [(3, 4)]
+
+
+def test_variance_never_turns_negative(rng):
+    x = torch.linspace(0, 1, 30, dtype=F64).unsqueeze(-1)
+    tracked = GaussianProcess(rbf_kernel(0.5), 1e-4).posterior(1).track(Measure.dirac(x))
+    for i in range(30):
+        tracked.observe(torch.tensor([i]), x[i])
+    tracked.add(Measure.dirac(x + 0.01))
+    assert float(tracked.variance.min()) >= 0
+
+
+def test_adding_nothing_changes_nothing(rng):
+    tracked = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(2).track(random_measure(rng, 3))
+    assert tracked.add(random_measure(rng, 0)).numel() == 0 and tracked.n == 3
+
+
+def test_tracked_posterior_leaves_the_posterior_as_it_was(rng):
+    queries = random_measure(rng, 3)
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.2).condition(random_measure(rng, 2), normal(rng, 2))
+    before, tracked = posterior.mean(queries).clone(), posterior.track(queries)
+    tracked.observe(torch.tensor(1), torch.tensor(3.0, dtype=F64))
+    assert torch.equal(posterior.mean(queries), before) and not torch.allclose(tracked.mean, before)
+
+
+@pytest.fixture
+def started(rng):
+    tracked = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(2).track(random_measure(rng, 3))
+    tracked.observe(torch.tensor([0, 1]), normal(rng, 2))
+    return tracked
+
+
+def refused_without_a_trace(tracked, action, message):
+    mean, variance, n, count = tracked.mean.clone(), tracked.variance.clone(), tracked.n, tracked.count
+    with pytest.raises(ValueError, match=message):
+        action()
+    assert torch.equal(tracked.mean, mean) and torch.equal(tracked.variance, variance)
+    assert (tracked.n, tracked.count, tracked.queries.n) == (n, count, n)
+    tracked.observe(torch.tensor([2, 2]), torch.zeros(2, dtype=F64))  # and it still works
+    tracked.add(Measure.dirac(torch.zeros(1, 2, dtype=F64)))
+    assert tracked.n == n + 1
+
+
+@pytest.mark.parametrize(
+    ("index", "y", "message"),
+    [
+        ([0, 1, 2], [0.0, 0.0], r"index and y must have the batch shape \(2,\), got \(3,\) and \(2,\)"),
+        ([0, 1], [0.0], r"index and y must have the batch shape \(2,\), got \(2,\) and \(1,\)"),
+        ([0, 3], [0.0, 0.0], r"index must lie in \[0, 3\), got 0 to 3"),
+        ([-1, 0], [0.0, 0.0], r"index must lie in \[0, 3\), got -1 to 0"),
+        ([0, 1], [0.0, float("nan")], "y must be finite, got a NaN or an infinity"),
+        ([0, 1], [float("inf"), 0.0], "y must be finite, got a NaN or an infinity"),
+    ],
+)
+def test_bad_observations_are_refused_and_change_nothing(started, index, y, message):
+    refused_without_a_trace(
+        started, lambda: started.observe(torch.tensor(index), torch.tensor(y, dtype=F64)), message
+    )
+
+
+@pytest.mark.parametrize("noise", [0.0, -0.2, float("nan"), torch.tensor([0.1, 0.0], dtype=F64)])
+def test_noise_that_is_not_positive_is_refused(started, noise):
+    y = torch.zeros(2, dtype=F64)
+    refused_without_a_trace(
+        started, lambda: started.observe(torch.tensor([0, 1]), y, noise), "noise_std must be positive"
+    )
+
+
+def test_queries_of_a_batch_are_refused(rng):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(2)
+    with pytest.raises(
+        ValueError, match=r"queries must be shared by all replicates.*got points of shape \(2, 3, 2, 2\)"
+    ):
+        posterior.track(random_measure(rng, 2, 3))
+
+
+def test_added_queries_of_a_batch_are_refused_and_change_nothing(rng, started):
+    queries = random_measure(rng, 2, 3)
+    refused_without_a_trace(started, lambda: started.add(queries), "queries must be shared by all replicates")
