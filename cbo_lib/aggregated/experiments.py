@@ -21,9 +21,10 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from cbo_lib import figures
-from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, TreePolicy, UniformGrid
+from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.regret import aggregated_regret, ledger
+from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.functions import aggregated_reward_curve
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel

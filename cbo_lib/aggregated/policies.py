@@ -1,8 +1,5 @@
 """GPOO and the policies that it is compared with.
 
-All of them grow one partition tree that the replicates share; each replicate has its own mask of leaves and of
-expanded nodes, ``replicates x nodes``.
-
 .. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
 .. [Munos2014] R. Munos. From Bandits to Monte-Carlo Tree Search. Foundations and Trends in Machine Learning 7(1), 2014.
 .. [Shekhar2018] S. Shekhar, T. Javidi. Gaussian process bandits with adaptive discretization. Electronic Journal of
@@ -12,7 +9,6 @@ expanded nodes, ``replicates x nodes``.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -20,150 +16,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.gp import GaussianProcess
+from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, TreePolicy, check_smoothness
 from cbo_lib.information import union_bound_sqrt_beta
-from cbo_lib.maximize import argmax_finite
-
-#: The smoothness function: an upper bound of how much f varies in a cell of depth h (a tensor of depths).
-Smoothness = Callable[[Tensor], Tensor]
 
 
-class TreePolicy(ABC):
-    """What the tree policies share: leaves, expansions and draw counts of every replicate.
-
-    A subclass says how a leaf is scored (``_scores``), when the drawn leaf is expanded (``_may_expand``) and how good
-    a node looks (``_estimate``).
-    """
-
-    def __init__(self, problem: CellProblem) -> None:
-        self.problem = problem
-
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
-        self.tree = self.problem.partition()
-        device = self.problem.bounds.device
-        self._rows = torch.arange(len(generators), device=device)
-        shape = (len(generators), 1)
-        self.leaf = torch.ones(shape, dtype=torch.bool, device=device)
-        self.expanded = torch.zeros(shape, dtype=torch.bool, device=device)
-        self.draws = torch.zeros(shape, dtype=torch.long, device=device)
-        self.round = 1
-        self._node: Tensor | None = None
-        self._recommendation: Tensor | None = None
-
-    def ask(self) -> Tensor:
-        """The leaf with the largest score of each replicate, as a cell ``replicates x 2 x d``."""
-        self._node = self._best_leaf()
-        return self.tree.boxes[self._node]
-
-    def tell(self, query: Tensor, observation: Tensor) -> None:
-        """Learn from the observations ``replicates`` of the cells that ``ask`` returned, and expand."""
-        if self._node is None or not torch.equal(query, self.tree.boxes[self._node]):
-            raise ValueError("query must be the cells that the last ask returned")
-        self.draws[self._rows, self._node] += 1
-        self._learn(self._node, observation)
-        self._expands = self._may_expand(self._node)
-        self._expand(self._rows[self._expands], self._node[self._expands])
-        self.round += 1
-
-    def recommend(self) -> Tensor:
-        """The cell that each replicate would name best now, ``replicates x 2 x d``."""
-        self._recommendation = self._recommended()
-        return self.tree.boxes[self._recommendation]
-
-    def trace(self) -> Mapping[str, Tensor]:
-        """Depth and index of the drawn node and whether it was expanded, depth of the last recommendation and so on."""
-        if self._node is None or self._recommendation is None:
-            raise ValueError("trace needs a round, call ask, tell and recommend first")
-        recommended = self._recommendation
-        return {
-            "depth": self.tree.depth[self._node],
-            "index": self.tree.index[self._node],
-            "expanded": self._expands,
-            "recommended_depth": self.tree.depth[recommended],
-            "recommended_was_expanded": self.expanded[self._rows, recommended],
-        }
-
-    def _best_leaf(self) -> Tensor:
-        return argmax_finite(self._scores(), self.leaf, self.tree.order)
-
-    def _recommended(self) -> Tensor:
-        """The deepest expanded node, the best estimate among several; the root before any expansion."""
-        return self._best_of(self._deepest_expanded())
-
-    def _best_of(self, candidates: Tensor) -> Tensor:
-        """The node ``replicates`` of the best estimate among candidates ``replicates x nodes``; none means the root."""
-        root = torch.zeros_like(candidates)
-        root[:, 0] = True
-        allowed = torch.where(candidates.any(-1, keepdim=True), candidates, root)
-        return argmax_finite(self._estimate(), allowed, self.tree.order)
-
-    def _deepest_expanded(self) -> Tensor:
-        depth = torch.where(self.expanded, self.tree.depth, -1)
-        return self.expanded & (depth == depth.amax(-1, keepdim=True))
-
-    def _expand(self, replicates: Tensor, nodes: Tensor) -> None:
-        """Turn one leaf of some replicates into their children."""
-        if len(nodes) == 0:
-            return
-        before = len(self.tree)
-        children = self.tree.children(nodes)
-        self._grow(before)
-        self.leaf[replicates, nodes] = False
-        self.expanded[replicates, nodes] = True
-        self.leaf[replicates.unsqueeze(-1), children] = True
-
-    def _grow(self, before: int) -> None:
-        """Make room for the nodes that the tree gained."""
-        extra = len(self.tree) - before
-        if extra:
-            pad = torch.nn.functional.pad
-            self.leaf, self.expanded, self.draws = (pad(a, (0, extra)) for a in (self.leaf, self.expanded, self.draws))
-
-    @abstractmethod
-    def _scores(self) -> Tensor:
-        """The optimistic value of every node, ``replicates x nodes``."""
-
-    @abstractmethod
-    def _estimate(self) -> Tensor:
-        """The estimated value of every node, ``replicates x nodes``."""
-
-    @abstractmethod
-    def _learn(self, node: Tensor, observation: Tensor) -> None:
-        """Take in the observations of one node a replicate."""
-
-    @abstractmethod
-    def _may_expand(self, node: Tensor) -> Tensor:
-        """Whether each replicate's drawn node is to be expanded, boolean ``replicates``."""
-
-
-class _GaussianProcessTreePolicy(TreePolicy):
-    """A tree policy that tracks the posterior of every node's value."""
-
-    def __init__(self, problem: CellProblem, kernel: Kernel, noise_std: float | None) -> None:
-        super().__init__(problem)
-        self.kernel = kernel
-        self.noise_std = problem.noise_std if noise_std is None else noise_std
-        self.prior = GaussianProcess(kernel, self.noise_std)
-
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
-        super().start(generators)
-        root = self.problem.measure(self.tree.boxes)
-        self.posterior = self.prior.posterior(len(generators)).track(root)
-
-    def _grow(self, before: int) -> None:
-        super()._grow(before)
-        self.posterior.add(self.problem.measure(self.tree.boxes[before:]))
-
-    def _estimate(self) -> Tensor:
-        return self.posterior.mean
-
-    def _learn(self, node: Tensor, observation: Tensor) -> None:
-        self.posterior.observe(node, observation)
-
-
-class GPOO(_GaussianProcessTreePolicy):
+class GPOO(GaussianProcessTreePolicy):
     """Gaussian process optimistic optimization ([Zhang2022]_, Algorithm 1).
 
     Draws the leaf with the largest b-value, posterior mean + confidence width + ``delta(depth)``, and expands it once
@@ -308,7 +165,7 @@ class AveStoOO(StoOO):
         return 2 * math.log(self.round**2 / self.failure)  # Eq. 12
 
 
-class GPTree(_GaussianProcessTreePolicy):
+class GPTree(GaussianProcessTreePolicy):
     """The tree policy of [Shekhar2018]_ for Gaussian process bandits.
 
     The score of a node is the smaller of its own upper confidence bound and its parent's plus ``V(h - 1)``, plus
@@ -395,7 +252,7 @@ class GPTree(_GaussianProcessTreePolicy):
         return torch.zeros_like(node, dtype=torch.bool)  # it expands in ask, without a draw
 
 
-class UniformGrid(_GaussianProcessTreePolicy):
+class UniformGrid(GaussianProcessTreePolicy):
     """Draws the cells of one level of the tree in turn, whatever it sees: the baseline without adaptation.
 
     It shares the posterior of GPOO, so the two differ in where they look alone. The level is the deepest that the
@@ -445,11 +302,3 @@ class UniformGrid(_GaussianProcessTreePolicy):
 
     def _may_expand(self, node: Tensor) -> Tensor:
         return torch.zeros_like(node, dtype=torch.bool)
-
-
-def check_smoothness(delta: Smoothness, depth: int, like: Tensor) -> Smoothness:
-    """Return ``delta``, or raise ``ValueError`` unless it is positive and decreasing down to ``depth``."""
-    levels = torch.as_tensor(delta(torch.arange(depth + 1, device=like.device)))
-    if levels.shape != (depth + 1,) or not bool((levels > 0).all()) or not bool((levels.diff() < 0).all()):
-        raise ValueError(f"delta must be positive and decreasing in the depth, got {levels.tolist()}")
-    return delta

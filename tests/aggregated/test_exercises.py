@@ -173,9 +173,7 @@ def test_mistake_is_named(number: int, says: str, answer: object, stripped: dict
         ("from the root down", lambda root, child, depth: (root, child, 0)),
     ],
 )
-def test_mistake_about_first_draws(
-    says: str, change: Callable[..., tuple[Any, ...]], solved: dict[str, Any]
-) -> None:
+def test_mistake_about_first_draws(says: str, change: Callable[..., tuple[Any, ...]], solved: dict[str, Any]) -> None:
     assert says in solved["check_2"](change(*solved["solution_2"]))
 
 
