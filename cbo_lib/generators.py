@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,10 @@ class ReplicateGenerators:
     """
 
     def __init__(self, seeds: Sequence[int], stream: int = 0) -> None:
-        self.seeds = [int(seed) for seed in seeds]
+        try:
+            self.seeds = [operator.index(seed) for seed in seeds]
+        except TypeError as error:
+            raise ValueError(f"seeds must be one or more nonnegative integers, got {list(seeds)}") from error
         if not self.seeds or min(self.seeds) < 0:
             raise ValueError(f"seeds must be one or more nonnegative integers, got {self.seeds}")
         self.stream = stream
@@ -38,7 +42,7 @@ class ReplicateGenerators:
         if step >= self._words.shape[1]:
             # Hashing spreads neighboring seeds over the whole state space; more words leave earlier ones unchanged.
             count = max(64, 2 * (step + 1))
-            sequences = [np.random.SeedSequence([seed, self.stream]) for seed in self.seeds]
+            sequences = [np.random.SeedSequence(seed, spawn_key=(self.stream,)) for seed in self.seeds]
             self._words = np.stack([s.generate_state(count, np.uint64) for s in sequences]) >> np.uint64(1)
         for generator, word in zip(self.generators, self._words[:, step].tolist(), strict=True):
             generator.manual_seed(word)

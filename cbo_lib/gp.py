@@ -89,7 +89,7 @@ class GaussianProcess:
         Args:
             measure: what was observed, ``... x t`` measures.
             y: the observations, ``... x t``.
-            noise_std: overrides that of the process, for observations of unequal noise; broadcasts to ``y``.
+            noise_std: overrides that of the process, for observations of unequal noise: a number or ``... x t``.
 
         Raises:
             ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity.
@@ -167,21 +167,24 @@ class Posterior:
 
         Args and errors are those of ``GaussianProcess.condition``.
         """
-        shape = torch.broadcast_shapes(self.batch_shape, measure.weights.shape[:-2], y.shape[:-1])
         if y.dim() == 0 or y.shape[-1] != measure.n:
             raise ValueError(f"y must have shape (..., {measure.n}), one value a measure, got {tuple(y.shape)}")
         if not bool(torch.isfinite(y).all()):
             raise ValueError("y must be finite, got a NaN or an infinity")
-        noise = self.prior.noise_std if noise_std is None else noise_std
-        noise_variance = (torch.zeros_like(y) + noise).square()
-        if not bool((noise_variance > 0).all()):
-            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        noise = _positive_noise(self.prior.noise_std if noise_std is None else noise_std, y)
         residual = y - self.prior.prior_mean(measure)
-        block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise_variance)
+        try:
+            shape = torch.broadcast_shapes(self.batch_shape, measure.batch_shape, residual.shape[:-1], noise.shape[:-1])
+        except RuntimeError as error:
+            raise ValueError(
+                f"y must broadcast to the batch {tuple(self.batch_shape)} of the posterior and "
+                f"{tuple(measure.batch_shape)} of the measures, got {tuple(y.shape)}"
+            ) from error
+        block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise.square())
         if self.data is None:
             factor = torch.linalg.cholesky(block).expand(*shape, measure.n, measure.n)
             whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
-            return Posterior(self.prior, _Data(measure, factor, whitened.expand(*shape, -1)), self._batch_shape)
+            return Posterior(self.prior, _Data(measure, factor, whitened.expand(*shape, measure.n)), self._batch_shape)
         cross = self._whiten(measure)  # ... t n
         corner = torch.linalg.cholesky(block - cross.mT @ cross)
         gap = residual - (cross.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
@@ -198,7 +201,8 @@ class Posterior:
     def log_marginal_likelihood(self) -> Tensor:
         """Log density of the observations under the prior, ``batch_shape``, natural log."""
         if self.data is None:
-            return torch.zeros(self.batch_shape)
+            like = next(self.prior.kernel.parameters(), torch.zeros(()))
+            return torch.zeros(self.batch_shape, dtype=like.dtype, device=like.device)
         log_determinant = self.data.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         quadratic = self.data.whitened.square().sum(-1)
         return -0.5 * quadratic - log_determinant - 0.5 * self.count * math.log(2 * math.pi)
@@ -264,16 +268,46 @@ class PosteriorModel(Model):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> GPyTorchPosterior:
-        """Joint posterior at ``X``, ``batch_shape x q x d``."""
+        """Joint posterior at ``X``, ``batch_shape x q x d``.
+
+        As in BoTorch, ``observation_noise`` is a flag or the noise *variances*, ``... x q x 1``.
+        """
         points = Measure.dirac(X)
         mean = self.measure_posterior.mean(points)
         joint = self.measure_posterior.covariance(points, points)
-        if observation_noise is not False:
-            noise = self.measure_posterior.prior.noise_std if observation_noise is True else observation_noise
-            joint = joint + torch.diag_embed((torch.zeros_like(mean) + noise).square())
+        if isinstance(observation_noise, Tensor):
+            joint = joint + torch.diag_embed(observation_noise.squeeze(-1).expand(mean.shape))
+        elif observation_noise:
+            joint = joint + torch.diag_embed((torch.zeros_like(mean) + self.measure_posterior.prior.noise_std).square())
+        # GPyTorch warns of variances that rounding took below this floor.
+        joint = joint + torch.diag_embed((1e-10 - joint.diagonal(dim1=-2, dim2=-1)).clamp_min(0.0))
         result = GPyTorchPosterior(MultivariateNormal(mean, joint))
         return result if posterior_transform is None else posterior_transform(result)
 
-    def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: object) -> PosteriorModel:
-        """Condition on point observations: ``X`` is ``... x n x d``, ``Y`` is ``... x n x 1``."""
-        return PosteriorModel(self.measure_posterior.extend(Measure.dirac(X), Y.squeeze(-1)))
+    def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None
+    ) -> PosteriorModel:
+        """Condition on point observations.
+
+        Args:
+            X: ``... x n x d`` points.
+            Y: ``... x n x 1`` values.
+            noise: ``... x n x 1`` noise variances, as in BoTorch. Default the noise of the process.
+        """
+        noise_std = None if noise is None else noise.squeeze(-1).sqrt()
+        return PosteriorModel(self.measure_posterior.extend(Measure.dirac(X), Y.squeeze(-1), noise_std))
+
+
+def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:
+    """The noise of each observation, of the shape of ``y`` or more batch dimensions.
+
+    Raises:
+        ValueError: if it is not positive or does not broadcast.
+    """
+    noise = torch.as_tensor(noise_std, dtype=y.dtype, device=y.device)
+    if not bool((noise > 0).all()):
+        raise ValueError(f"noise_std must be positive, got {noise_std}")
+    try:
+        return noise.expand(torch.broadcast_shapes(noise.shape, y.shape))
+    except RuntimeError as error:
+        raise ValueError(f"noise_std must broadcast to y {tuple(y.shape)}, got {tuple(noise.shape)}") from error

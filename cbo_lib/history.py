@@ -8,14 +8,14 @@ import os
 import platform
 import struct
 import subprocess
-import tempfile
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from torch import Tensor
 _METADATA = "__metadata__"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
     """Named tensors of a simulation, ``replicates x steps x ...`` each, and what made them.
 
@@ -43,13 +43,15 @@ class History:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Every tensor must hold one entry a replicate."""
+        """Every tensor must hold one entry a replicate and step."""
         for name, tensor in self.tensors.items():
-            if tensor.dim() < 2 or tensor.shape[0] != len(self.seeds):
+            if tensor.dim() < 2 or tensor.shape[:2] != (len(self.seeds), self.steps):
                 raise ValueError(
-                    f"tensors[{name!r}] must have shape ({len(self.seeds)} replicates, steps, ...), "
+                    f"tensors[{name!r}] must have shape (replicates, steps, ...), here ({len(self.seeds)}, {self.steps}), "
                     f"got {tuple(tensor.shape)}"
                 )
+        object.__setattr__(self, "seeds", [int(seed) for seed in self.seeds])
+        object.__setattr__(self, "provenance", dict(self.provenance) or provenance())
 
     def __getitem__(self, name: str) -> Tensor:
         """The tensor of that name, ``replicates x steps x ...``."""
@@ -65,16 +67,14 @@ class History:
     @property
     def steps(self) -> int:
         """How many steps each run took."""
-        return next(iter(self.tensors.values())).shape[1] if self.tensors else 0
+        first = next(iter(self.tensors.values()), None)
+        return 0 if first is None or first.dim() < 2 else first.shape[1]
 
     def save(self, path: str | Path) -> None:
         """Write to an ``.npz`` file, whole or not at all."""
-        metadata = {"seeds": list(self.seeds), "config": self.config, "provenance": self.provenance}
-        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self.tensors.items()}
-        content = io.BytesIO()
-        # Arrays by name are what savez takes; its stub asks for more.
-        np.savez_compressed(content, **arrays, **{_METADATA: np.array(json.dumps(metadata))})  # type: ignore[arg-type]
-        write_atomically(path, content.getvalue())
+        metadata = {"seeds": self.seeds, "config": self.config, "provenance": self.provenance}
+        arrays = {_METADATA: np.array(json.dumps(metadata)), **_arrays(self.tensors)}
+        write_atomically(path, _pack(arrays))
 
     @classmethod
     def load(cls, path: str | Path) -> History:
@@ -83,11 +83,15 @@ class History:
         Raises:
             ValueError: if the file holds no history.
         """
-        with np.load(path, allow_pickle=False) as file:
-            if _METADATA not in file:
-                raise ValueError(f"path must name a file written by History.save, got {path}")
-            metadata = json.loads(str(file[_METADATA]))
-            tensors = {name: torch.from_numpy(file[name]) for name in file.files if name != _METADATA}
+        wrong = f"path must name a file written by History.save, got {path}"
+        with open(path, "rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise ValueError(wrong)
+            arrays = _unpack(stream)
+        if _METADATA not in arrays:
+            raise ValueError(wrong)
+        metadata = json.loads(str(arrays.pop(_METADATA)))
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(tensors, metadata["seeds"], metadata["config"], metadata["provenance"])
 
     def to_frame(self) -> pd.DataFrame:
@@ -102,28 +106,63 @@ class History:
         return pd.DataFrame(columns)
 
 
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The content of an ``.npz`` file; unlike ``numpy.savez`` it takes any name."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _unpack(content: IO[bytes]) -> dict[str, np.ndarray]:
+    with np.load(content, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
     target = Path(path)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-        try:
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(file.name, target)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
-def describe(thing: object) -> dict[str, Any]:
-    """The class and the plain settings of a problem or a policy, as JSON values."""
-    plain = {
-        name: value
-        for name, value in vars(thing).items()
-        if not name.startswith("_") and isinstance(value, bool | int | float | str | None)
-    }
-    return {"class": type(thing).__name__, **plain}
+def describe(thing: object) -> Any:
+    """What identifies a problem, a policy or a setting of theirs, as a JSON value.
+
+    Plain values stand for themselves, tensors are given by a checksum, functions by their name, and other objects by
+    their class and their public attributes.
+    """
+    if isinstance(thing, bool | int | float | str | None):
+        return thing
+    if isinstance(thing, Tensor):
+        array = thing.detach().cpu().contiguous().numpy()
+        return f"{thing.dtype}{list(thing.shape)} crc32 {zlib.crc32(array.tobytes()):08x}"
+    if isinstance(thing, list | tuple):
+        return [describe(item) for item in thing]
+    if isinstance(thing, Mapping):
+        return {str(key): describe(value) for key, value in thing.items()}
+    if isinstance(thing, torch.nn.Module):
+        return {"class": type(thing).__name__, **describe(thing.state_dict())}
+    if callable(thing):
+        return getattr(thing, "__qualname__", type(thing).__name__)
+    names = (
+        [f.name for f in fields(thing)] if is_dataclass(thing) else vars(thing) if hasattr(thing, "__dict__") else []
+    )
+    public = {name: describe(getattr(thing, name)) for name in names if not name.startswith("_")}
+    return {"class": type(thing).__name__, **public}
 
 
 @cache
@@ -148,14 +187,14 @@ class CheckpointLog:
     """The steps of a run under way, one record appended a step.
 
     A record is its length, a checksum and an ``.npz`` of one step. A record that a kill left unfinished fails the
-    check and is cut off, so at most one step is lost.
+    check and is cut off, so at most one step is lost. A bad record before the last is damage, and refused.
 
     Args:
         path: the file; created if it does not exist.
         header: what identifies the run; an existing log must carry the same.
 
     Raises:
-        ValueError: if the file is no log, or the log of another run.
+        ValueError: if the file is no log, is damaged, or is the log of another run.
     """
 
     _magic = b"cbo_lib checkpoint 1\n"
@@ -166,44 +205,42 @@ class CheckpointLog:
         self.steps: list[dict[str, np.ndarray]] = []
         expected = json.dumps(header, sort_keys=True).encode()
         if not self.path.exists() or self.path.stat().st_size == 0:
-            write_atomically(self.path, self._magic + self._pack(expected))
+            write_atomically(self.path, self._magic + self._framed(expected))
             return
         content = self.path.read_bytes()
         if not content.startswith(self._magic):
             raise ValueError(f"checkpoint must name a log that simulate wrote, or a new file, got {self.path}")
-        records, end = self._unpack(content)
+        records, end = self._complete(content)
         if not records or records[0] != expected:
             found = records[0].decode() if records else "nothing"
             raise ValueError(
                 f"checkpoint must belong to this run; {self.path} was written by {found}, "
                 f"this run is {expected.decode()}"
             )
-        for record in records[1:]:
-            with np.load(io.BytesIO(record), allow_pickle=False) as arrays:
-                self.steps.append({name: arrays[name] for name in arrays.files})
+        self.steps = [_unpack(io.BytesIO(record)) for record in records[1:]]
         if end < len(content):
             os.truncate(self.path, end)
 
     def append(self, step: Mapping[str, Tensor]) -> None:
         """Add one step and wait until it is on disk."""
-        content = io.BytesIO()
-        np.savez(content, **{name: tensor.cpu().numpy() for name, tensor in step.items()})  # type: ignore[arg-type]
         with open(self.path, "ab") as file:
-            file.write(self._pack(content.getvalue()))
+            file.write(self._framed(_pack(_arrays(step))))
             file.flush()
             os.fsync(file.fileno())
 
-    def _pack(self, record: bytes) -> bytes:
+    def _framed(self, record: bytes) -> bytes:
         return self._frame.pack(len(record), zlib.crc32(record)) + record
 
-    def _unpack(self, content: bytes) -> tuple[list[bytes], int]:
+    def _complete(self, content: bytes) -> tuple[list[bytes], int]:
         """The complete records, and where the last of them ends."""
         records, at = [], len(self._magic)
         while at + self._frame.size <= len(content):
             length, checksum = self._frame.unpack_from(content, at)
             start = at + self._frame.size
             record = content[start : start + length]
-            if len(record) < length or zlib.crc32(record) != checksum:
+            if zlib.crc32(record) != checksum:
+                if start + length < len(content):
+                    raise ValueError(f"checkpoint must be undamaged; {self.path} has a bad record before its last")
                 break
             records.append(record)
             at = start + length

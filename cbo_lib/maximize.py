@@ -22,8 +22,10 @@ def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: flo
         The chosen candidates, ``...`` integers in ``[0, n)``.
 
     Raises:
-        ValueError: if a replicate has no allowed candidate, or an allowed value is NaN.
+        ValueError: if a replicate has no allowed candidate, an allowed value is NaN or ``tolerance`` is negative.
     """
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be nonnegative, got {tolerance}")
     allowed = allowed.expand_as(values)
     if not bool(allowed.any(-1).all()):
         raise ValueError("allowed must leave every replicate a candidate, got a replicate with none")

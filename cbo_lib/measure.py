@@ -19,7 +19,7 @@ from torch import Tensor
 _SLICE_ENTRIES = 2**23
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measure:
     """``n`` weighted point sets of ``p`` points each.
 

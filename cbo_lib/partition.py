@@ -15,6 +15,10 @@ from torch import Tensor
 SplitRule = Callable[[Tensor, Tensor, int], Tensor]
 
 
+# Indices within a level stay below this, so that depth and index fit one integer (see PartitionTree.order).
+_INDEX_LIMIT = 2**48
+
+
 def split_longest_side(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
     """Cut each box across its longest side into ``branching`` equal parts; the first of equal sides is cut.
 
@@ -29,13 +33,18 @@ def split_longest_side(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
     low, high = boxes.unbind(-2)
     size = high - low
     # Sides that differ by rounding alone count as equal.
-    longest = (size > size.amax(-1, keepdim=True) * (1 - 1e-9)).to(torch.uint8).argmax(-1)
+    longest = (size > size.amax(-1, keepdim=True) * (1 - _slack(boxes))).to(torch.uint8).argmax(-1)
     side = torch.nn.functional.one_hot(longest, boxes.shape[-1]).to(boxes.dtype)  # m d
     cuts = torch.linspace(0, 1, branching + 1, dtype=boxes.dtype, device=boxes.device)
     cut = low.unsqueeze(1) + cuts.unsqueeze(-1) * (size * side).unsqueeze(1)  # m K+1 d
     upper = torch.where(side.unsqueeze(1).bool(), cut[:, 1:], high.unsqueeze(1))
     upper[:, -1] = high  # exactly, so that rounding leaves no gap
     return torch.stack([cut[:, :-1], upper], -2)
+
+
+def _slack(boxes: Tensor) -> float:
+    """Relative differences that rounding may cause."""
+    return max(1e-9, 8 * torch.finfo(boxes.dtype).eps)
 
 
 def subcell_centers(boxes: Tensor, count: int) -> Tensor:
@@ -101,6 +110,8 @@ class PartitionTree:
     def __init__(self, bounds: Tensor, branching: int = 2, split: SplitRule = split_longest_side) -> None:
         if bounds.dim() != 2 or bounds.shape[0] != 2:
             raise ValueError(f"bounds must have shape (2, d), got {tuple(bounds.shape)}")
+        if not bounds.is_floating_point() or not bool(torch.isfinite(bounds).all()):
+            raise ValueError(f"bounds must be finite floating-point numbers, got {bounds.dtype} {bounds.tolist()}")
         if not bool((bounds[0] < bounds[1]).all()):
             raise ValueError(f"bounds must have each lower bound below the upper, got {bounds.tolist()}")
         if branching < 2:
@@ -122,12 +133,16 @@ class PartitionTree:
         """The children of ``m`` nodes, ``m x K``; those that do not exist yet are created.
 
         Raises:
-            ValueError: if the split rule returns parts that do not fill their box.
+            ValueError: if the split rule returns parts that do not partition their box, or a level is so deep that
+                its indices pass 2^48.
         """
         new = nodes[self._first_child[nodes] < 0].unique()
         if new.numel():
             # By depth and index, so that the numbering does not depend on the order of the request.
             new = new[torch.argsort(self.order[new])]
+            depth = int(self.depth[new].max()) + 1
+            if self.branching**depth > _INDEX_LIMIT:
+                raise ValueError(f"depth must keep the {self.branching}^depth indices below 2^48, got {depth}")
             parts = self.split(self.boxes[new], self.depth[new], self.branching)
             self._check(parts, new)
             self._first_child[new] = len(self) + self.branching * torch.arange(len(new), device=new.device)
@@ -147,7 +162,7 @@ class PartitionTree:
     @property
     def order(self) -> Tensor:
         """A rank of each node by depth, then index: the same however the tree came to be."""
-        return self.depth * 2**48 + self.index
+        return self.depth * _INDEX_LIMIT + self.index
 
     def complete(self, depth: int) -> Tensor:
         """Grow all nodes down to ``depth``; returns those of that depth in order of their index."""
@@ -170,16 +185,21 @@ class PartitionTree:
         return node
 
     def _check(self, parts: Tensor, nodes: Tensor) -> None:
-        """A split must give K boxes inside their parent whose volumes add up to its volume."""
+        """A split must give K boxes inside their parent that do not overlap and whose volumes add up to its volume."""
         parent = self.boxes[nodes]
         if parts.shape != (len(nodes), self.branching, *parent.shape[1:]):
             raise ValueError(
                 f"split must return shape {(len(nodes), self.branching, *parent.shape[1:])}, got {tuple(parts.shape)}"
             )
         size = parent[:, 1] - parent[:, 0]
-        slack = 1e-9 * size.unsqueeze(1)
+        slack = _slack(parent) * size.unsqueeze(1)
         inside = (parts[:, :, 0] >= parent[:, None, 0] - slack) & (parts[:, :, 1] <= parent[:, None, 1] + slack)
         volume = (parts[:, :, 1] - parts[:, :, 0]).prod(-1)
-        filled = (volume.sum(-1) - size.prod(-1)).abs() <= 1e-6 * size.prod(-1)
-        if not bool(inside.all()) or not bool((volume > 0).all()) or not bool(filled.all()):
-            raise ValueError("split must return boxes of positive volume that fill their parent")
+        filled = (volume.sum(-1) - size.prod(-1)).abs() <= 1e3 * _slack(parent) * size.prod(-1)
+        high = torch.minimum(parts[:, :, None, 1], parts[:, None, :, 1])
+        shared = high - torch.maximum(parts[:, :, None, 0], parts[:, None, :, 0])  # m K K d
+        apart = (shared <= slack.unsqueeze(1)).any(-1) | torch.eye(
+            self.branching, dtype=torch.bool, device=parts.device
+        )
+        if not all(bool(x.all()) for x in (inside, volume > 0, filled, apart)):
+            raise ValueError("split must return boxes of positive volume that fill their parent without overlap")

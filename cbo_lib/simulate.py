@@ -97,11 +97,11 @@ def simulate(
     if steps < 0:
         raise ValueError(f"steps must be nonnegative, got {steps}")
     noise, choices = ReplicateGenerators(seeds, stream=0), ReplicateGenerators(seeds, stream=1)
+    policy.start(choices.at(0))
     config = {"problem": describe(problem), "policy": describe(policy)}
     log = None
     if checkpoint is not None:
         log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
-    policy.start(choices.at(0))
     records: list[dict[str, Tensor]] = []
     device = None
     shown = sys.stderr.isatty() if progress is None else progress
@@ -119,6 +119,11 @@ def simulate(
             records.append(recorded)
             continue
         observation = problem.observe(query, noise.at(step + 1))
+        if observation.shape != (len(noise.seeds),):
+            raise ValueError(
+                f"observations must be one value a replicate, shape ({len(noise.seeds)},), "
+                f"got {tuple(observation.shape)}"
+            )
         if not bool(torch.isfinite(observation).all()):
             bad = [noise.seeds[r] for r in torch.nonzero(~torch.isfinite(observation)).flatten().tolist()]
             raise ObservationError(
@@ -133,8 +138,11 @@ def simulate(
             "value": problem.value(query),
             "recommendation": recommendation,
             "recommended_value": problem.value(recommendation),
-            **policy.trace(),
         }
+        trace = policy.trace()
+        if taken := record.keys() & trace.keys():
+            raise ValueError(f"policy.trace must not use the names {sorted(taken)}, simulate records them itself")
+        record.update(trace)
         records.append(record)
         if log is not None:
             log.append(record)

@@ -35,11 +35,7 @@ class TrackedPosterior:
     """
 
     def __init__(self, posterior: Posterior, queries: Measure) -> None:
-        if queries.batch_shape:
-            raise ValueError(
-                "queries must be shared by all replicates, points (n, p, d), "
-                f"got points of shape {tuple(queries.points.shape)}"
-            )
+        _check_shared(queries, queries.dim)
         self.posterior = posterior
         self.batch_shape = posterior.batch_shape
         self.queries = queries
@@ -75,7 +71,8 @@ class TrackedPosterior:
             noise_std: overrides that of the process; broadcasts to ``y``.
 
         Raises:
-            ValueError: if a shape or an index does not fit, or ``y`` is not finite. Nothing is changed then.
+            ValueError: if a shape or an index does not fit, ``y`` is not finite or the noise is
+                not positive. Nothing is changed then.
         """
         if index.shape != self.batch_shape or y.shape != self.batch_shape:
             raise ValueError(
@@ -86,7 +83,11 @@ class TrackedPosterior:
             raise ValueError(f"index must lie in [0, {self.n}), got {int(index.min())} to {int(index.max())}")
         if not bool(torch.isfinite(y).all()):
             raise ValueError("y must be finite, got a NaN or an infinity")
-        noise = self.posterior.prior.noise_std if noise_std is None else noise_std
+        noise = torch.as_tensor(
+            self.posterior.prior.noise_std if noise_std is None else noise_std, dtype=y.dtype, device=y.device
+        )
+        if not bool((noise > 0).all()):
+            raise ValueError(f"noise_std must be positive, got {noise_std}")
         self._ensure_gram_rows(index)
         t, at = self.count, index.unsqueeze(-1)
         row = self._gather_gram(at).squeeze(-2)  # prior covariance of the observed query with all queries
@@ -95,7 +96,7 @@ class TrackedPosterior:
                 column = block.gather(-1, at.unsqueeze(-2).expand(*block.shape[:-1], 1)).squeeze(-1)
                 row = row - (column.unsqueeze(-2) @ block).squeeze(-2)
         variance_there = self.variance.gather(-1, at).squeeze(-1)
-        scale = (variance_there + torch.as_tensor(noise, dtype=y.dtype, device=y.device).square()).sqrt()
+        scale = (variance_there + noise.square()).sqrt()
         step = (y - self.mean.gather(-1, at).squeeze(-1)) / scale
         row = row / scale.unsqueeze(-1)
         self._reserve(t + 1)
@@ -107,7 +108,12 @@ class TrackedPosterior:
         self.count = t + 1
 
     def add(self, queries: Measure) -> Tensor:
-        """Track more queries; returns their indices, ``(m,)``."""
+        """Track more queries; returns their indices, ``(m,)``.
+
+        Raises:
+            ValueError: if ``queries`` has batch dimensions or points of another dimension.
+        """
+        _check_shared(queries, self.queries.dim)
         m, n, t = queries.n, self.n, self.count
         first = torch.arange(n, n + m, device=self.mean.device)
         if m == 0:
@@ -174,6 +180,15 @@ class TrackedPosterior:
         self._index = _grow(self._index, -1, count)
         self._scale = _grow(self._scale, -1, count)
         self._whitened = _grow(self._whitened, -1, count)
+
+
+def _check_shared(queries: Measure, dim: int) -> None:
+    """Tracked queries have no batch dimensions, and one input dimension."""
+    if queries.batch_shape or queries.dim != dim:
+        raise ValueError(
+            f"queries must be shared by all replicates, points (n, p, {dim}), "
+            f"got points of shape {tuple(queries.points.shape)}"
+        )
 
 
 def _grow(buffer: Tensor, dim: int, count: int) -> Tensor:

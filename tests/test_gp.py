@@ -592,7 +592,7 @@ def test_observations_of_another_batch_are_refused(rng):
 
 def test_noise_that_does_not_broadcast_to_the_observations_is_refused(rng):
     posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
-    for noise in (torch.ones(2, dtype=F64), torch.ones(4, 3, dtype=F64)):
+    for noise in (torch.ones(2, dtype=F64), torch.ones(4, 2, dtype=F64)):
         with pytest.raises(ValueError, match="noise_std must"):
             posterior.extend(random_measure(rng, 3), normal(rng, 3), noise)
 

@@ -3,6 +3,7 @@ import json
 import os
 import stat
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_saving_and_loading_keeps_every_dtype(tmp_path, dtype):
 
 
 def test_saving_and_loading_keeps_everything_else(tmp_path):
-    saved = example(odd=torch.tensor([[[float("nan"), float("inf"), -0.0]]] * 2, dtype=torch.float64))
+    saved = example(odd=torch.tensor([[float("nan"), float("inf"), -0.0]] * 2, dtype=torch.float64))
     saved.save(tmp_path / "run.npz")
     loaded = History.load(tmp_path / "run.npz")
     assert list(loaded.tensors) == list(saved.tensors)
@@ -183,7 +184,7 @@ def test_sizes_and_names():
 @pytest.mark.parametrize("shape", [(3, 4), (2,), ()])
 def test_tensors_of_other_replicates_are_refused(shape):
     with pytest.raises(
-        ValueError, match=r"tensors\['value'\] must have shape \(2 replicates, steps, \.\.\.\), got"
+        ValueError, match=r"tensors\['value'\] must have shape \(replicates, steps, \.\.\.\), here"
     ):
         History({"value": torch.zeros(shape)}, [1, 2])
 
@@ -216,6 +217,7 @@ def test_description_holds_the_plain_public_settings():
 
     assert describe(Thing()) == {
         "class": "Thing", "rate": 0.5, "name": "a", "flag": True, "nothing": None, "count": 3,
+        "tensor": f"torch.float32[2] crc32 {zlib.crc32(np.ones(2, np.float32).tobytes()):08x}",
     }  # fmt: skip
 
 

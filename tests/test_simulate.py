@@ -368,7 +368,7 @@ def test_observations_of_another_shape_are_refused():
         def observe(self, query, generators):
             return super().observe(query, generators).unsqueeze(-1)
 
-    with pytest.raises(ValueError, match="observation"):
+    with pytest.raises(ValueError, match="observations must be one value a replicate"):
         simulate(Column(), Recording(), 3, [0, 1])
 
 

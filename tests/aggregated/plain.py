@@ -95,8 +95,7 @@ class Tree:
     def expand(self, node):
         h, i = node
         children = {
-            (h + 1, self.world.branching * i + j): c
-            for j, c in enumerate(cut(self.cells[node], self.world.branching))
+            (h + 1, self.world.branching * i + j): c for j, c in enumerate(cut(self.cells[node], self.world.branching))
         }
         self.cells.update(children)
         self.leaves.remove(node)
@@ -180,9 +179,7 @@ def gpoo(world, process, delta, noise, max_depth=10, failure=0.1, expand_after=F
         expands = delta(drawn[0]) >= decides and drawn[0] <= max_depth
         if expands:
             tree.expand(drawn)
-        mean, std = process(
-            tree.cells
-        )  # of all rewards so far: line 11 uses it now, the b-values in the next round
+        mean, std = process(tree.cells)  # of all rewards so far: line 11 uses it now, the b-values in the next round
         recommended = first_best(tree.level_of_deepest_expanded(), mean)
         best_expanded = first_best(tree.expanded or [ROOT], mean)
         rounds.append(Round(drawn, reward, expands, decides, recommended, mean, best_expanded))

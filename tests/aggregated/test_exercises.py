@@ -223,7 +223,7 @@ def any_branching(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> t
     ("says", "rule", "factor"),
     [
         ("equal", halves, GOLDEN),
-        ("lies in", overlapping, GOLDEN),
+        ("overlap", overlapping, GOLDEN),
         ("fill their parent", gap, GOLDEN),
         ("at odd depths", lambda b, h, k: golden(b, h, k, alternate=False), GOLDEN),
         ("at odd depths", lambda b, h, k: golden(b, h + 1, k), GOLDEN),

@@ -64,9 +64,7 @@ def assert_same_run(history, replicate, policy, tree, rounds, tolerance=1e-9):
     torch.testing.assert_close(policy._estimate()[replicate, mine], last, rtol=0, atol=tolerance)
 
 
-def assert_gpoo_is_plain(
-    name, branching, points, delta, steps, seeds, max_depth=10, model_noise=None, after=False
-):
+def assert_gpoo_is_plain(name, branching, points, delta, steps, seeds, max_depth=10, model_noise=None, after=False):
     problem, world = both(name, branching, points)
     lengthscale = 0.2 if name == "hills" else LENGTHSCALE
     policy = noted(GPOO(problem, kernel(lengthscale), delta, noise_std=model_noise, expand_after=after))
@@ -135,9 +133,7 @@ def test_stooo_is_the_plain_algorithm(name):
     assert int(history["recommended_depth"].max()) >= 2
 
 
-@pytest.mark.parametrize(
-    ("name", "branching", "points"), [("peaks", 2, 10), ("spike", 3, 1), ("hills", 2, 6)]
-)
+@pytest.mark.parametrize(("name", "branching", "points"), [("peaks", 2, 10), ("spike", 3, 1), ("hills", 2, 6)])
 def test_ave_stooo_is_the_plain_algorithm(name, branching, points):
     problem, world = both(name, branching, points)
     policy = noted(AveStoOO(problem, steep, failure=0.1))
@@ -148,19 +144,31 @@ def test_ave_stooo_is_the_plain_algorithm(name, branching, points):
     assert history["expanded"].any()
 
 
-def metric(r):
+def metric(r, scale=0.02):
     """The standard deviation of f(x) - f(x'), scaled so that some nodes are drawn and some expanded."""
-    return 0.02 * math.sqrt(2 * VARIANCE * (1 - math.exp(-((r / LENGTHSCALE) ** 2) / 2)))
+    return scale * math.sqrt(2 * VARIANCE * (1 - math.exp(-((r / LENGTHSCALE) ** 2) / 2)))
 
 
-@pytest.mark.parametrize(("name", "branching", "points"), [("peaks", 2, 10), ("periodic", 3, 1)])
-def test_gp_tree_is_the_plain_algorithm(name, branching, points):
-    problem, world = both(name, branching, points)
-    policy = noted(GPTree(problem, kernel(), 40, metric))
+@pytest.mark.parametrize(
+    ("name", "branching", "points", "noise_std", "scale"),
+    [
+        ("peaks", 2, 10, 0.1, 0.02),
+        ("periodic", 3, 1, 0.1, 0.02),
+        ("peaks", 2, 10, 0.01, 0.004),  # the bound from the parent is the smaller one
+        ("peaks", 2, 10, 0.03, 0.01),
+        ("spike", 3, 1, 0.03, 0.01),
+    ],
+)
+def test_gp_tree_is_the_plain_algorithm(name, branching, points, noise_std, scale):
+    def bound(r):
+        return metric(r, scale)
+
+    problem, world = both(name, branching, points, noise_std)
+    policy = noted(GPTree(problem, kernel(), 40, bound))
     history = run(problem, policy, 40, [0, 6])
     for replicate, seed in enumerate([0, 6]):
-        process = plain.Process(world, LENGTHSCALE, VARIANCE, world.noise_std)
-        tree, rounds = plain.gp_tree(world, process, noise_draws(seed, 40), 40, metric)
+        process = plain.Process(world, LENGTHSCALE, VARIANCE, noise_std)
+        tree, rounds = plain.gp_tree(world, process, noise_draws(seed, 40), 40, bound)
         assert_same_run(history, replicate, policy, tree, rounds)
     assert int(history["depth"].max()) > int(history["depth"].min())
     assert int(policy.draws.max()) > 1
@@ -271,9 +279,7 @@ def test_line_11_looks_at_leaves_too_and_the_variation_at_all_expanded_nodes():
             torch.testing.assert_close(policy.recommend()[r], policy.tree.boxes[level.argmax()])
             variant = mean[r].masked_fill(~expanded, -torch.inf)
             torch.testing.assert_close(trace["best_expanded"][r], policy.tree.boxes[variant.argmax()])
-            torch.testing.assert_close(
-                trace["best_expanded_value"][r], problem.value(trace["best_expanded"])[r]
-            )
+            torch.testing.assert_close(trace["best_expanded_value"][r], problem.value(trace["best_expanded"])[r])
             assert int(trace["recommended_depth"][r]) == deepest
             assert bool(trace["recommended_was_expanded"][r]) == bool(expanded[level.argmax()])
             from_a_leaf |= not bool(trace["recommended_was_expanded"][r])
@@ -304,10 +310,7 @@ def test_a_custom_multiplier_is_used_at_every_round():
     policy = GPOO(problem, kernel(), gentle, sqrt_beta=sqrt_beta)
     history = run(problem, policy, 4, [0])
     assert set(asked) == {1, 2, 3, 4}
-    first = (
-        history["width"][0, 0]
-        / policy.prior.posterior().variance(problem.measure(problem.bounds[None])).sqrt()
-    )
+    first = history["width"][0, 0] / policy.prior.posterior().variance(problem.measure(problem.bounds[None])).sqrt()
     assert float(first) == pytest.approx(4.0, abs=1e-9)
 
 

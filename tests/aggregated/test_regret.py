@@ -37,9 +37,7 @@ def fourier(seed):
     weights, frequencies, phases = rng.normal(size=6), rng.normal(size=6) * 5, rng.uniform(0, 6, 6)
 
     def f(x):
-        terms = [
-            w * torch.cos(q * x.sum(-1) + p) for w, q, p in zip(weights, frequencies, phases, strict=True)
-        ]
+        terms = [w * torch.cos(q * x.sum(-1) + p) for w, q, p in zip(weights, frequencies, phases, strict=True)]
         return torch.stack(terms).sum(0)
 
     return f
@@ -147,9 +145,7 @@ def test_the_greedy_packing_is_the_largest_there_is(seed, scale, eta):
         largest = max(
             bits.bit_count()
             for bits in range(1 << len(inside))
-            if all(
-                b - a >= gap for a, b in itertools.pairwise(y for j, y in enumerate(inside) if bits >> j & 1)
-            )
+            if all(b - a >= gap for a, b in itertools.pairwise(y for j, y in enumerate(inside) if bits >> j & 1))
         )
         assert found == largest
 
@@ -190,15 +186,11 @@ def test_near_optimality_names_an_argument_out_of_range(arguments, message):
     st.floats(0.01, 0.5),
     st.sampled_from([0.0, 1.0, 2.0]),
 )
-def test_the_depth_of_theorem_1_is_that_of_a_hand_written_sum(
-    steps, beta, counts, rho, branching, noise, draws
-):
+def test_the_depth_of_theorem_1_is_that_of_a_hand_written_sum(steps, beta, counts, rho, branching, noise, draws):
     delta = torch.tensor([2 * rho**h for h in range(len(counts))], dtype=F64)
     expected = len(counts)
     for depth in range(len(counts)):
-        total = sum(
-            branching * counts[h] * (draws + beta * noise**2 / (2 * rho**h) ** 2) for h in range(depth + 1)
-        )
+        total = sum(branching * counts[h] * (draws + beta * noise**2 / (2 * rho**h) ** 2) for h in range(depth + 1))
         if abs(total - steps) < 1e-9 * steps:
             return  # a tie, decided by rounding
         if total >= steps:
@@ -222,9 +214,7 @@ def depth_from_dimension(steps, beta, scale, rho, near, branching, noise):
     while absorbed < steps:
         depth += 1
         delta.append(scale * rho**depth)
-        absorbed += (
-            branching * near.constant * (3 * delta[-1]) ** -near.dimension * beta * noise**2 / delta[-1] ** 2
-        )
+        absorbed += branching * near.constant * (3 * delta[-1]) ** -near.dimension * beta * noise**2 / delta[-1] ** 2
     counts = [near.constant * (3 * width) ** -near.dimension for width in delta]
     assert theorem_depth(steps, beta, counts, torch.tensor(delta, dtype=F64), branching, noise) == depth
     return delta[depth]
@@ -248,9 +238,7 @@ def test_the_derived_corollary_bounds_three_delta(steps, beta, scale, rho, d, c,
     near = dimension(d, c)
     three_delta = 3 * depth_from_dimension(steps, beta, scale, rho, near, branching, noise)
     budget, multiplier = torch.tensor([float(steps)]), torch.tensor([beta])
-    bound = corollary_bound(budget.double(), multiplier.double(), scale, rho, near, branching, noise)[
-        "derived"
-    ]
+    bound = corollary_bound(budget.double(), multiplier.double(), scale, rho, near, branching, noise)["derived"]
     assert float(bound) >= three_delta * (1 - 1e-9)
 
 
@@ -285,9 +273,7 @@ def test_the_corollary_names_an_argument_out_of_range():
         corollary_bound(one, one, 0.0, 0.5, dimension(1.0, 1.0), 2, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "branching", "points"), [("peaks", 2, 10), ("peaks", 3, 1), ("hills", 2, 6)]
-)
+@pytest.mark.parametrize(("name", "branching", "points"), [("peaks", 2, 10), ("peaks", 3, 1), ("hills", 2, 6)])
 def test_the_lipschitz_constant_is_the_largest_that_assumption_3_allows(name, branching, points):
     problem, world = both(name, branching, points)
     delta = torch.tensor([1.7 * 0.6**h for h in range(6)], dtype=F64)

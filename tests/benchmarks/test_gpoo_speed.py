@@ -88,9 +88,7 @@ def test_one_more_observation_of_many_costs_less_than_conditioning_anew(benchmar
     fast, slow, extended, conditioned = in_turn(extend, anew, 7)
     somewhere = Measure.dirac(torch.rand(20, 2, generator=rng, dtype=F64))
     torch.testing.assert_close(extended.mean(somewhere), conditioned.mean(somewhere), rtol=0, atol=1e-8)
-    torch.testing.assert_close(
-        extended.variance(somewhere), conditioned.variance(somewhere), rtol=0, atol=1e-8
-    )
+    torch.testing.assert_close(extended.variance(somewhere), conditioned.variance(somewhere), rtol=0, atol=1e-8)
     benchmark.pedantic(extend, rounds=7)
     report(capsys, benchmark, (f"Posterior.extend at t = {t}", "condition anew"), fast, slow)
     if t == 2000:
