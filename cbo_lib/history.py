@@ -47,8 +47,8 @@ class History:
         for name, tensor in self.tensors.items():
             if tensor.dim() < 2 or tensor.shape[:2] != (len(self.seeds), self.steps):
                 raise ValueError(
-                    f"tensors[{name!r}] must have shape (replicates, steps, ...), here ({len(self.seeds)}, {self.steps}), "
-                    f"got {tuple(tensor.shape)}"
+                    f"tensors[{name!r}] must have shape (replicates, steps, ...), "
+                    f"here ({len(self.seeds)}, {self.steps}), got {tuple(tensor.shape)}"
                 )
         object.__setattr__(self, "seeds", [int(seed) for seed in self.seeds])
         object.__setattr__(self, "provenance", dict(self.provenance) or provenance())

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
@@ -188,9 +188,9 @@ def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | N
     tree = policy.tree
     held = (policy.leaf | policy.expanded)[replicate].nonzero().flatten()
     center, depth = tree.boxes.mean(-2)[:, 0], tree.depth
-    for node in held[1:].tolist():
-        parent = int(tree.parent[node])
-        axes.plot(center[[parent, node]], depth[[parent, node]], color="0.8", linewidth=0.8, zorder=1)
+    child, parent = held[1:], tree.parent[held[1:]]
+    edges = torch.stack([torch.stack([center[i], depth[i].to(center)], -1) for i in (parent, child)], 1)
+    axes.add_collection(LineCollection(edges.tolist(), colors="0.8", linewidths=0.8, zorder=1))
     draws = policy.draws[replicate, held]
     kinds = ((draws == 0, "never drawn", "o"), (draws == 1, "drawn once", "s"), (draws > 1, "drawn more often", "^"))
     for color, (mask, label, marker) in zip(figures.COLORS, kinds, strict=False):
@@ -280,14 +280,12 @@ def _plot_cells(axes: Axes, problem: CellProblem, policy: GPOO, drawn: int, limi
     mean, width = policy.posterior.mean[0, leaves], policy._widths[0, leaves]
     top = mean + width + policy.delta(policy.tree.depth[leaves])
     truth = problem.value(policy.tree.boxes[leaves])
-    for i, leaf in enumerate(leaves.tolist()):
-        low, high = boxes[i].tolist()
-        color = figures.COLORS[1] if leaf == drawn else figures.COLORS[0]
-        span = np.array([low, high])
-        axes.fill_between(span, mean[i] - width[i], top[i], color=color, alpha=0.12, linewidth=0)
-        axes.fill_between(span, mean[i] - width[i], mean[i] + width[i], color=color, alpha=0.3, linewidth=0)
-        axes.hlines(mean[i], low, high, color=color, linewidth=2)
-        axes.hlines(truth[i], low, high, color="black", linestyle="--", linewidth=0.8)
+    colors = [figures.COLORS[1] if leaf == drawn else figures.COLORS[0] for leaf in leaves.tolist()]
+    low, high = boxes.unbind(-1)
+    for height, alpha in ((top - mean + width, 0.12), (2 * width, 0.3)):
+        axes.bar(low, height, high - low, mean - width, align="edge", color=colors, alpha=alpha, linewidth=0)
+    axes.hlines(mean, low, high, colors=colors, linewidth=2)
+    axes.hlines(truth, low, high, color="black", linestyle="--", linewidth=0.8)
     axes.set(ylim=limits, ylabel="value (units of f)")
     handles = [axes.hlines([], 0, 0, color=c, linewidth=6, alpha=0.5) for c in figures.COLORS[:2]]
     axes.legend(handles, ["leaf: mean, ± width, up to its b-value", "the leaf that is drawn"], fontsize="small")
