@@ -184,7 +184,7 @@ def test_sizes_and_names():
 @pytest.mark.parametrize("shape", [(3, 4), (2,), ()])
 def test_tensors_of_other_replicates_are_refused(shape):
     with pytest.raises(
-        ValueError, match=r"tensors\['value'\] must have shape \(replicates, steps, \.\.\.\), here
+        ValueError, match=r"tensors\['value'\] must have shape \(replicates, steps, \.\.\.\), here"
     ):
         History({"value": torch.zeros(shape)}, [1, 2])
 

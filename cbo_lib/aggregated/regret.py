@@ -18,6 +18,7 @@ from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.functions import Function
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
+from cbo_lib.partition import split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.
 _LEVEL_LIMIT = 2**18
@@ -184,18 +185,25 @@ def corollary_bound(
 def lipschitz_constant(problem: CellProblem, delta: Tensor) -> float:
     """The largest ``L`` for which ``delta`` satisfies Assumption 3 of [Zhang2022]_ at every given depth.
 
-    ``L`` times the largest L1 distance from a representative point to any point of its cell is at most ``delta(h)``;
-    all cells of a level are taken to have the shape of its first.
+    ``L`` times the largest L1 distance from a representative point to any point of its cell is at most ``delta(h)``.
+
+    Raises:
+        ValueError: if the problem has a split rule of its own and a level has more than 2^18 cells. (The equal split
+            gives all cells of a level one shape, so one cell is enough.)
     """
     largest = math.inf
     tree = problem.partition()
-    node = torch.zeros(1, dtype=torch.long, device=tree.depth.device)
+    equal = problem.split is split_longest_side
+    level = torch.zeros(1, dtype=torch.long, device=tree.depth.device)
     for width in delta.tolist():
-        cell = tree.boxes[node[0]]
-        points = problem.representatives(cell)
-        distance = torch.maximum(points - cell[0], cell[1] - points).sum(-1).max()
+        if len(level) > _LEVEL_LIMIT:
+            raise ValueError(f"delta must reach no level of more than {_LEVEL_LIMIT} cells, got {len(delta)} levels")
+        cells = tree.boxes[level].unsqueeze(1)  # m 1 2 d
+        points = problem.representatives(tree.boxes[level])  # m S d
+        distance = torch.maximum(points - cells[..., 0, :], cells[..., 1, :] - points).sum(-1).max()
         largest = min(largest, width / float(distance))
-        node = tree.children(node)[:, 0]
+        children = tree.children(level)
+        level = children[:, 0] if equal else children.flatten()
     return largest
 
 
