@@ -255,7 +255,6 @@ def tree_growth(
             cell = policy.ask()
             figure, axes = figures.subplots(2, 1, figsize=(7.2, 6), sharex=True, height_ratios=(3, 2))
             node = policy._node
-            assert node is not None
             _plot_cells(axes[0, 0], problem, policy, int(node), limits)
             plot_tree(axes[1, 0], policy, 0, int(node))
             axes[0, 0].set_xlabel("")

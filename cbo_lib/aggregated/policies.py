@@ -62,11 +62,13 @@ class GPOO(GaussianProcessTreePolicy):
         self.max_depth = max_depth
         self.failure = failure
         nodes = sum(problem.branching**h for h in range(max_depth + 1))
+        union_bound_sqrt_beta(nodes, 1, failure)  # raises now if failure is out of range
+        self.follows_lemma_1 = sqrt_beta is None
         self.sqrt_beta = sqrt_beta or (lambda t: union_bound_sqrt_beta(nodes, t, failure))
-        self.sqrt_beta(1)  # raises now if failure is out of range
 
     def ask(self) -> Tensor:
         """The leaf of the largest b-value of each replicate (Algorithm 1, line 2), as a cell."""
+        self._require_start()
         self._widths = self.sqrt_beta(self.round) * self.posterior.variance.sqrt()  # Eq. 6: from the data before t
         return super().ask()
 
@@ -232,14 +234,14 @@ class GPTree(GaussianProcessTreePolicy):
 
     def ask(self) -> Tensor:
         """Expand the best leaf while it is known well enough, then return it as a cell."""
+        self._require_start()
         while True:
             node = self._best_leaf()
             depth = self.tree.depth[node]
             std = self.posterior.variance[self._rows, node].sqrt()
             ready = (self.sqrt_beta * std <= self.variation[depth]) & (depth <= self.max_depth)
             if not bool(ready.any()):
-                self._node = node
-                return self.tree.boxes[node]
+                return self._asked(node)
             self._expand(self._rows[ready], node[ready])
 
     def _scores(self) -> Tensor:
@@ -290,9 +292,9 @@ class UniformGrid(GaussianProcessTreePolicy):
 
     def ask(self) -> Tensor:
         """The next cell of the grid, the same for every replicate."""
+        self._require_start()
         node = self._visits[(self.round - 1) % len(self._visits)]
-        self._node = node.expand_as(self._rows)
-        return self.tree.boxes[self._node]
+        return self._asked(node.expand_as(self._rows))
 
     def _recommended(self) -> Tensor:
         return self._best_of(self.draws > 0)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,8 +40,9 @@ class CellProblem:
         replicates: if given, ``f`` holds one function a replicate: it maps points ``replicates x ... x d`` to values
             ``replicates x ...``, and ``optimum`` and ``maximizer`` have a leading dimension ``replicates``. Default:
             every replicate has the same function.
-        quadrature_order: Gauss-Legendre nodes a dimension that the learner uses for continuous feedback. The value of
-            a cell is computed with three more nodes, so that it shares no samples with the learner. Default 8.
+        quadrature_order: Gauss-Legendre nodes a dimension that the learner uses for continuous feedback; accurate
+            where f varies little between neighboring nodes. The value of a cell is computed with more than twice
+            as many, so that it shares no samples with the learner. Default 32.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -54,7 +56,7 @@ class CellProblem:
     feedback: Literal["points", "continuous"] = "points"
     bounds: Tensor = None  # type: ignore[assignment]  # filled in below, it depends on dim
     split: SplitRule = field(default=split_longest_side)
-    quadrature_order: int = 8
+    quadrature_order: int = 32
     replicates: int | None = None
 
     def __post_init__(self) -> None:
@@ -64,8 +66,10 @@ class CellProblem:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.branching < 2:
             raise ValueError(f"branching must be at least 2, got {self.branching}")
-        if not self.noise_std >= 0:
-            raise ValueError(f"noise_std must be nonnegative, got {self.noise_std}")
+        if not 0 <= self.noise_std < math.inf:
+            raise ValueError(f"noise_std must be nonnegative and finite, got {self.noise_std}")
+        if self.replicates is not None and self.replicates < 1:
+            raise ValueError(f"replicates must be at least 1, got {self.replicates}")
         if self.feedback not in ("points", "continuous"):
             raise ValueError(f"feedback must be 'points' or 'continuous', got {self.feedback!r}")
         if self.bounds is None:
@@ -73,6 +77,7 @@ class CellProblem:
             object.__setattr__(self, "bounds", unit.clone())
         if self.bounds.shape != (2, self.dim):
             raise ValueError(f"bounds must have shape (2, {self.dim}), got {tuple(self.bounds.shape)}")
+        self.partition()  # raises now if the bounds are no box
 
     def partition(self) -> PartitionTree:
         """A new tree that holds the root cell alone."""
@@ -91,11 +96,17 @@ class CellProblem:
     def value(self, query: Tensor) -> Tensor:
         """The noiseless mean of f over each cell ``... x n x 2 x d``, ``... x n``."""
         if self.feedback == "continuous":
-            return Measure.uniform(query, self.quadrature_order + 3).expectation(self.f)
+            return Measure.uniform(query, 2 * self.quadrature_order + 2).expectation(self.f)
         return self.measure(query).expectation(self.f)
 
     def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """A noisy value of one cell a replicate, ``replicates``."""
+        """A noisy value of one cell a replicate, ``replicates``.
+
+        Raises:
+            ValueError: if the problem holds one function a replicate and there are more or fewer queries.
+        """
+        if self.replicates is not None and len(query) != self.replicates:
+            raise ValueError(f"query must hold one cell for each of {self.replicates} replicates, got {len(query)}")
         value = self.value(query)
         return value + self.noise_std * standard_normal(generators, (), value)
 
@@ -122,7 +133,10 @@ class CellProblem:
 
     @cached_property
     def _maximum(self) -> tuple[Tensor, Tensor]:
-        """Zoom in from the 8 best of 2^12 Sobol points, all starts and replicates at once."""
+        """Zoom in from the 8 best of 2^12 Sobol points, all starts and replicates at once.
+
+        A peak so narrow that no Sobol point lies on its slope is missed.
+        """
         low, high = self.bounds
         sobol = torch.quasirandom.SobolEngine(self.dim, scramble=False).draw(2**12, dtype=self.bounds.dtype).to(low)
         candidates = low + (high - low) * sobol

@@ -21,13 +21,19 @@ from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.partition import split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.
-_LEVEL_LIMIT = 2**18
+_LEVEL_LIMIT = 2**20
 # The event xi_2 is checked on all nodes of the tree down to the deepest level that keeps their number below this.
 _NODE_LIMIT = 4096
 
 
 def aggregated_regret(history: History, problem: CellProblem) -> Tensor:
-    """``f* - mean of f over the recommended cell``, ``replicates x steps`` ([Zhang2022]_, Definition 2)."""
+    """``f* - mean of f over the recommended cell``, ``replicates x steps`` ([Zhang2022]_, Definition 2).
+
+    Raises:
+        ValueError: if the history holds no step.
+    """
+    if history.steps == 0:
+        raise ValueError("history must hold at least one step, got none")
     return _optimum(problem) - history["recommended_value"]
 
 
@@ -50,7 +56,7 @@ def level_values(problem: CellProblem, depth: int) -> Tensor:
     """The value of every cell of a level in order of their index, ``K^depth``, or ``replicates x K^depth``.
 
     Raises:
-        ValueError: if the level has more than 2^18 cells.
+        ValueError: if the level has more than 2^20 cells.
     """
     count = problem.branching**depth
     if count > _LEVEL_LIMIT:
@@ -130,25 +136,40 @@ def theorem_depth(
     delta: Tensor,
     branching: int,
     noise_std: float,
-    draws: float = 0.0,
+    printed: bool = False,
 ) -> int:
-    """``h_N``: the smallest depth whose levels can absorb ``N`` draws ([Zhang2022]_, Eq. 8).
+    """``h_N``: the smallest depth whose split nodes can absorb ``N`` draws, so that a node of that depth was split.
+
+    A node of depth ``h`` is drawn at most ``T(h) = 2 + beta sigma^2 / delta(h)^2`` times before it is split. Every node
+    that was drawn is the root or a child of a split node, so ``N <= T(0) + K sum_{h <= h_N} |I_h| T(h + 1)``.
+
+    The paper's Eq. 8 has ``K sum_h |I_h| beta sigma^2 / delta(h)^2`` in its place ([Zhang2022]_): it forgets the two
+    draws, and counts the draws of a leaf with the ``delta`` of its parent, which is larger.
 
     Args:
         steps: the budget ``N``.
         beta: the squared multiplier ``beta_N`` at the end of the budget.
-        counts: an upper bound of ``|I_h|`` for h = 0, 1, ....
-        delta: the smoothness function at h = 0, 1, ....
+        counts: an upper bound of ``|I_h|`` for h = 0, ..., ``max_depth - 1``; deeper nodes may be drawn without limit.
+        delta: the smoothness function at h = 0, ..., ``max_depth``, one level more than ``counts``.
         branching: ``K``.
         noise_std: the noise ``sigma``.
-        draws: draws of a node that Lemma 4 forgets: 0 is the paper's Eq. 8, 2 is what follows from Algorithm 1.
+        printed: whether to use Eq. 8 as printed.
 
     Returns:
-        ``h_N``; the number of levels if all of them together do not absorb ``N`` draws.
+        ``h_N``; ``max_depth`` if the levels above it do not absorb ``N`` draws, and -1 if the root may have absorbed
+        all of them, so that nothing need have been split.
+
+    Raises:
+        ValueError: if ``delta`` does not have one level more than ``counts``.
     """
-    absorbed = 0.0
-    for depth, (count, width) in enumerate(zip(counts, delta.tolist(), strict=True)):
-        absorbed += branching * count * (draws + beta * noise_std**2 / width**2)
+    if len(delta) != len(counts) + 1:
+        raise ValueError(f"delta must have one level more than counts, {len(counts) + 1}, got {len(delta)}")
+    ratio = (beta * noise_std**2 / delta.square()).tolist()
+    absorbed = 0.0 if printed else 2 + ratio[0]
+    if absorbed >= steps:
+        return -1
+    for depth, count in enumerate(counts):
+        absorbed += branching * count * (ratio[depth] if printed else 2 + ratio[depth + 1])
         if absorbed >= steps:
             return depth
     return len(counts)
@@ -157,11 +178,12 @@ def theorem_depth(
 def corollary_bound(
     steps: Tensor, beta: Tensor, scale: float, rho: float, near: NearOptimality, branching: int, noise_std: float
 ) -> dict[str, Tensor]:
-    """The regret bound for ``delta(h) = scale * rho^h`` ([Zhang2022]_, Corollary 1), as printed and as it follows.
+    """The regret bound for ``delta(h) = scale * rho^h`` ([Zhang2022]_, Corollary 1), as printed and as Eq. 8 gives it.
 
-    Summing Eq. 8 as a geometric series gives ``delta(h_N) <= (c beta_N / N)^(1/(d+2))`` with
-    ``c = c1 rho^-(d+2)`` and the paper's ``c1 = 3^-d K C sigma^2 / (rho^-(d+2) - 1)``; Theorem 1 then gives three times
-    that. The paper prints ``c1 (beta_N / N)^(1/(d+2))``.
+    Both start from the paper's Eq. 8, which itself needs a correction (see ``theorem_depth``). Summing Eq. 8 as a
+    geometric series gives ``delta(h_N) <= (c beta_N / N)^(1/(d+2))`` with ``c = c1 rho^-(d+2)`` and the paper's
+    ``c1 = 3^-d K C sigma^2 / (rho^-(d+2) - 1)``; Theorem 1 then gives three times that. The paper prints
+    ``c1 (beta_N / N)^(1/(d+2))``.
 
     Args:
         steps: the budgets ``N``.
@@ -188,7 +210,7 @@ def lipschitz_constant(problem: CellProblem, delta: Tensor) -> float:
     ``L`` times the largest L1 distance from a representative point to any point of its cell is at most ``delta(h)``.
 
     Raises:
-        ValueError: if the problem has a split rule of its own and a level has more than 2^18 cells. (The equal split
+        ValueError: if the problem has a split rule of its own and a level has more than 2^20 cells. (The equal split
             gives all cells of a level one shape, so one cell is enough.)
     """
     largest = math.inf
@@ -214,7 +236,9 @@ def ledger(history: History, problem: CellProblem, policy: GPOO | None = None) -
     recommended depth misses, and ``choice``, what recommending another cell of that depth loses.
 
     With the ``GPOO`` policy that made the history, every inequality of the paper's proof is evaluated at every step:
-    the events xi_1 and xi_2, Proposition 2, Lemmas 3 and 4, Definition 2's ordering and ``3 delta`` of Theorem 1.
+    the events xi_1 and xi_2, Proposition 2, Lemmas 3 and 4, Definition 2's ordering and ``3 delta`` of Theorem 1. The
+    probability promised for xi_2 supposes that f is a draw of the policy's prior; it is NaN if the policy does not use
+    Lemma 1's multiplier or the problem's noise. xi_2 is checked on the levels that hold at most 4096 nodes.
 
     Args:
         history: of a run on ``problem``.
@@ -226,11 +250,14 @@ def ledger(history: History, problem: CellProblem, policy: GPOO | None = None) -
     levels = torch.stack([level_values(problem, h).amax(-1) for h in range(int(depths.max()) + 1)], -1)
     best = levels.expand(history.replicates, -1).gather(-1, depths)
     terms = {"resolution": _optimum(problem) - best, "choice": best - history["recommended_value"]}
-    points_best = Claim(simple_regret(history, problem), regret, "Definition 2")
-    if policy is None:
-        return RegretLedger(regret, terms, claims={"simple <= aggregated": points_best}, identity=True)
-    bounds, claims = _gpoo_claims(history, problem, policy, regret)
-    return RegretLedger(regret, terms, bounds, {"simple <= aggregated": points_best, **claims}, identity=True)
+    claims: dict[str, Claim] = {}
+    bounds: dict[str, Tensor] = {}
+    if problem.feedback == "points":  # an average over other points is not below their maximum
+        claims["simple <= aggregated"] = Claim(simple_regret(history, problem), regret, "Definition 2")
+    if policy is not None:
+        bounds, more = _gpoo_claims(history, problem, policy, regret)
+        claims.update(more)
+    return RegretLedger(regret, terms, bounds, claims, identity=True)
 
 
 def _gpoo_claims(
@@ -247,18 +274,22 @@ def _gpoo_claims(
     deepest = torch.where(expanded, depth, -1).cummax(-1).values
     three_delta = 3 * delta[deepest.clamp_min(0)]
     three_delta[deepest < 0] = torch.inf
-    failure = policy.failure
     unknown = math.nan  # the paper's constant a is not given for any kernel
+    promised = policy.follows_lemma_1 and policy.noise_std == problem.noise_std
+    last = 1 if policy.expand_after else 2
     claims = {
         "xi_1": Claim(*_xi_1(history, problem, delta), "event xi_1", unknown),
-        "xi_2": Claim(held.worst_interval, torch.ones_like(regret), "event xi_2", 1 - failure),
+        "xi_2": Claim(
+            held.worst_interval, torch.ones_like(regret), "event xi_2", 1 - policy.failure if promised else unknown
+        ),
         "std <= sigma/sqrt(T)": Claim(held.worst_std, torch.ones_like(regret), "Proposition 2"),
         "expanded in I_h": Claim(
             _optimum(problem).expand_as(regret), history["value"] + 3 * delta[depth], "Lemma 3", unknown, expanded
         ),
         "draws, printed": Claim(draws, draws_bound, "Lemma 4 as printed", unknown, may_expand),
-        # The last draw but one left the node unexpanded, with a width made from the draws before it: two more.
-        "draws, derived": Claim(draws, 2 + draws_bound, "Lemma 4 as it follows", applies=may_expand),
+        # The draw before the last one did not expand the node, with a width made from the draws before it: two more,
+        # for a multiplier that does not decrease.
+        "draws, derived": Claim(draws, last + draws_bound, "Lemma 4 as it follows", applies=may_expand),
         "regret <= 3 delta": Claim(regret, three_delta, "Theorem 1, h of the tree", unknown, deepest >= 0),
         "recommended node was expanded": Claim(
             1 - history["recommended_was_expanded"].to(regret),

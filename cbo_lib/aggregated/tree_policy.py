@@ -30,6 +30,7 @@ class TreePolicy(ABC):
 
     def __init__(self, problem: CellProblem) -> None:
         self.problem = problem
+        self._started = False
 
     def start(self, generators: Sequence[torch.Generator]) -> None:
         """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
@@ -41,18 +42,24 @@ class TreePolicy(ABC):
         self.expanded = torch.zeros(shape, dtype=torch.bool, device=device)
         self.draws = torch.zeros(shape, dtype=torch.long, device=device)
         self.round = 1
-        self._node: Tensor | None = None
+        self._started, self._waiting = True, False
         self._recommendation: Tensor | None = None
 
     def ask(self) -> Tensor:
         """The leaf with the largest score of each replicate, as a cell ``replicates x 2 x d``."""
-        self._node = self._best_leaf()
-        return self.tree.boxes[self._node]
+        self._require_start()
+        return self._asked(self._best_leaf())
 
     def tell(self, query: Tensor, observation: Tensor) -> None:
         """Learn from the observations ``replicates`` of the cells that ``ask`` returned, and expand."""
-        if self._node is None or not torch.equal(query, self.tree.boxes[self._node]):
-            raise ValueError("query must be the cells that the last ask returned")
+        self._require_start()
+        if not self._waiting or not torch.equal(query, self.tree.boxes[self._node]):
+            raise ValueError("query must be the cells that the last ask returned, each told once")
+        if observation.shape != self._rows.shape or not bool(torch.isfinite(observation).all()):
+            raise ValueError(
+                f"observation must be one finite value a replicate, shape ({len(self._rows)},), got {observation}"
+            )
+        self._waiting = False
         self.draws[self._rows, self._node] += 1
         self._learn(self._node, observation)
         self._expands = self._may_expand(self._node)
@@ -61,13 +68,15 @@ class TreePolicy(ABC):
 
     def recommend(self) -> Tensor:
         """The cell that each replicate would name best now, ``replicates x 2 x d``."""
+        self._require_start()
         self._recommendation = self._recommended()
         return self.tree.boxes[self._recommendation]
 
     def trace(self) -> Mapping[str, Tensor]:
         """Depth and index of the drawn node and whether it was expanded, depth of the last recommendation and so on."""
-        if self._node is None or self._recommendation is None:
-            raise ValueError("trace needs a round, call ask, tell and recommend first")
+        self._require_start()
+        if self._waiting or self._recommendation is None or self.round == 1:
+            raise ValueError("trace must follow ask, tell and recommend, one of them is missing")
         recommended = self._recommendation
         return {
             "depth": self.tree.depth[self._node],
@@ -76,6 +85,15 @@ class TreePolicy(ABC):
             "recommended_depth": self.tree.depth[recommended],
             "recommended_was_expanded": self.expanded[self._rows, recommended],
         }
+
+    def _require_start(self) -> None:
+        if not self._started:
+            raise ValueError("start must be called before the first round")
+
+    def _asked(self, node: Tensor) -> Tensor:
+        """Remember the nodes that are to be told, and return their cells."""
+        self._node, self._waiting = node, True
+        return self.tree.boxes[node]
 
     def _best_leaf(self) -> Tensor:
         return argmax_finite(self._scores(), self.leaf, self.tree.order)

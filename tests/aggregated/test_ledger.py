@@ -246,6 +246,26 @@ def test_nodes_deeper_than_the_levels_that_are_laid_out_are_followed_too(monkeyp
     assert claims["std <= sigma/sqrt(T)"].violations == 0
 
 
+def test_theorem_1_fails_where_both_events_hold_because_children_draw_at_their_own_depth():
+    # The root is expanded at once, and its ten children need up to 36 draws each. Eq. 8 counts the draws of a
+    # leaf that was not expanded with the delta of its parent: level 0 absorbs 4 or 24 draws by it, not 364.
+    problem = CellProblem(lambda x: x[..., 0], branching=10)
+    policy = GPOO(problem, rbf_kernel(0.05, 0.3), lambda h: 0.1**h, max_depth=3)
+    steps = 40
+    history = simulate(problem, policy, steps, range(5), progress=False)
+    accounts = ledger(history, problem, policy)
+    assert accounts.claims["xi_1"].frequency == accounts.claims["xi_2"].frequency == 1.0
+    delta = torch.tensor([0.1**h for h in range(4)], dtype=F64)
+    counts = [int(regret.near_optimal_cells(problem, h, 3 * float(delta[h]))) for h in range(3)]
+    beta = policy.sqrt_beta(steps) ** 2
+    depth = regret.theorem_depth(steps, beta, counts, delta, 10, 0.1, printed=True)
+    assert depth == 1
+    assert bool((accounts.regret[:, -1] > 3 * delta[depth]).all())
+    # With the delta of the leaf itself the first level absorbs them all, and 3 delta(0) holds.
+    assert regret.theorem_depth(steps, beta, counts, delta, 10, 0.1) == 0
+    assert bool((accounts.regret[:, -1] <= 3 * delta[0]).all())
+
+
 @given(
     st.integers(0, 10_000),
     st.integers(1, 6),
@@ -282,3 +302,19 @@ def test_the_failures_of_all_rounds_stay_below_theta():
     totals = np.cumsum(spent) / failure
     assert bool((totals < 1).all())
     assert totals[-1] == pytest.approx(1 - 6 / math.pi**2 / 20_000.5, abs=1e-8)
+
+
+def test_a_history_without_steps_has_no_ledger():
+    problem = CellProblem(lambda x: x[..., 0])
+    policy = GPOO(problem, rbf_kernel(0.2), lambda h: 2 * 0.5**h)
+    with pytest.raises(ValueError, match="history must hold at least one step, got none"):
+        ledger(simulate(problem, policy, 0, [0]), problem)
+
+
+def test_only_the_multiplier_of_lemma_1_promises_xi_2_and_point_feedback_the_order_of_regrets():
+    for settings, promised in (({}, 0.9), ({"sqrt_beta": lambda t: 1.0}, None), ({"noise_std": 0.2}, None)):
+        problem = CellProblem(lambda x: x[..., 0], feedback="continuous")
+        policy = GPOO(problem, rbf_kernel(0.2), lambda h: 2 * 0.5**h, max_depth=4, **settings)
+        claims = ledger(simulate(problem, policy, 2, [0]), problem, policy).claims
+        assert claims["xi_2"].probability == promised or (promised is None and math.isnan(claims["xi_2"].probability))
+        assert "simple <= aggregated" not in claims

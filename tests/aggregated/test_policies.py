@@ -385,7 +385,7 @@ def test_telling_or_tracing_before_asking_is_an_error(name):
     policy.start([torch.Generator()])
     with pytest.raises(ValueError, match="query must be the cells that the last ask returned"):
         policy.tell(problem.bounds.unsqueeze(0), torch.zeros(1, dtype=F64))
-    with pytest.raises(ValueError, match="trace needs a round, call ask, tell and recommend first"):
+    with pytest.raises(ValueError, match="trace must follow ask, tell and recommend"):
         policy.trace()
 
 
@@ -436,3 +436,27 @@ def test_an_objective_that_returns_nan_stops_the_run_and_keeps_the_history():
     assert kept.steps > 3
     for name in ("query", "observation", "recommendation", "value"):
         assert torch.equal(kept[name], healthy[name]), name
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_that_was_not_started_says_so(name):
+    problem, _ = both("peaks")
+    policy = POLICIES[name](problem)
+    for call in (policy.ask, policy.recommend, policy.trace, lambda: policy.tell(torch.zeros(1), torch.zeros(1))):
+        with pytest.raises(ValueError, match="start must be called before the first round"):
+            call()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_each_ask_is_told_once_and_with_one_finite_value_a_replicate(name):
+    problem, _ = both("peaks")
+    policy = POLICIES[name](problem)
+    policy.start([torch.Generator(), torch.Generator()])
+    query = policy.ask()
+    for bad in (torch.zeros((), dtype=F64), torch.tensor([0.0, float("nan")], dtype=F64)):
+        with pytest.raises(ValueError, match="observation must be one finite value a replicate"):
+            policy.tell(query, bad)
+    assert int(policy.draws.sum()) == 0
+    policy.tell(query, torch.zeros(2, dtype=F64))
+    with pytest.raises(ValueError, match="each told once"):
+        policy.tell(query, torch.zeros(2, dtype=F64))

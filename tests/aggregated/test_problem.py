@@ -130,7 +130,7 @@ def test_the_learner_and_the_value_of_continuous_feedback_share_no_points(rng):
     problem.value(cells)
     learner = problem.measure(cells)
     assert learner.p == 4
-    assert len(seen[0]) == 7
+    assert len(seen[0]) == 10
     common = set(learner.points.flatten().tolist()) & set(seen[0].tolist())
     assert len(common) == 0
 
@@ -282,8 +282,8 @@ def test_a_split_rule_of_ones_own_cuts_the_cells_that_are_drawn():
         ({"points_per_cell": 0}, "points_per_cell must be at least 1, got 0"),
         ({"quadrature_order": 0}, "quadrature_order must be at least 1, got 0"),
         ({"branching": 1}, "branching must be at least 2, got 1"),
-        ({"noise_std": -0.1}, "noise_std must be nonnegative, got -0.1"),
-        ({"noise_std": math.nan}, "noise_std must be nonnegative, got nan"),
+        ({"noise_std": -0.1}, "noise_std must be nonnegative and finite, got -0.1"),
+        ({"noise_std": math.nan}, "noise_std must be nonnegative and finite, got nan"),
         ({"feedback": "sum"}, "feedback must be 'points' or 'continuous', got 'sum'"),
         ({"bounds": torch.zeros(2, 3)}, r"bounds must have shape \(2, 1\), got \(2, 3\)"),
     ],
@@ -294,9 +294,8 @@ def test_an_argument_out_of_range_is_named(arguments, message):
 
 
 def test_bounds_the_wrong_way_round_are_an_error():
-    problem = CellProblem(wave, bounds=UNIT.flip(0))
     with pytest.raises(ValueError, match="bounds must have each lower bound below the upper"):
-        problem.partition()
+        CellProblem(wave, bounds=UNIT.flip(0))
 
 
 def test_the_plain_cells_are_those_of_the_library():
@@ -311,3 +310,11 @@ def test_the_plain_cells_are_those_of_the_library():
                 mirror.expand(key)
             points = np.array([plain.representatives(c.numpy(), 6) for c in tree.boxes[level]])
             np.testing.assert_allclose(problem.representatives(tree.boxes[level]), points, rtol=0, atol=1e-14)
+
+
+def test_a_function_for_each_replicate_needs_as_many_queries():
+    problem = CellProblem(lambda x: x[..., 0], replicates=3)
+    with pytest.raises(ValueError, match="query must hold one cell for each of 3 replicates, got 2"):
+        problem.observe(problem.bounds.expand(2, 2, 1), [torch.Generator()] * 2)
+    with pytest.raises(ValueError, match="replicates must be at least 1, got 0"):
+        CellProblem(lambda x: x[..., 0], replicates=0)

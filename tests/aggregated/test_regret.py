@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cbo_lib.aggregated import GPOO, AveStoOO, CellProblem, GPTree, StoOO, UniformGrid
@@ -94,9 +94,9 @@ def test_level_values_of_one_function_a_replicate_have_its_dimension():
 
 def test_a_level_of_too_many_cells_is_an_error():
     problem = CellProblem(fourier(0), branching=4)
-    assert len(level_values(problem, 9)) == 2**18
-    with pytest.raises(ValueError, match="depth must leave at most 262144 cells in the level, got 1048576"):
-        level_values(problem, 10)
+    assert len(level_values(problem, 9)) == 4**9
+    with pytest.raises(ValueError, match="depth must leave at most 1048576 cells in the level, got 4194304"):
+        level_values(problem, 11)
 
 
 def power(p):
@@ -184,27 +184,38 @@ def test_near_optimality_names_an_argument_out_of_range(arguments, message):
     st.floats(0.1, 0.9),
     st.integers(2, 4),
     st.floats(0.01, 0.5),
-    st.sampled_from([0.0, 1.0, 2.0]),
+    st.booleans(),
 )
-def test_the_depth_of_theorem_1_is_that_of_a_hand_written_sum(steps, beta, counts, rho, branching, noise, draws):
-    delta = torch.tensor([2 * rho**h for h in range(len(counts))], dtype=F64)
-    expected = len(counts)
+def test_the_depth_of_theorem_1_is_that_of_a_hand_written_sum(steps, beta, counts, rho, branching, noise, printed):
+    delta = [2 * rho**h for h in range(len(counts) + 1)]
+
+    def limit(depth):
+        return beta * noise**2 / delta[depth] ** 2
+
+    totals = []
     for depth in range(len(counts)):
-        total = sum(branching * counts[h] * (draws + beta * noise**2 / (2 * rho**h) ** 2) for h in range(depth + 1))
-        if abs(total - steps) < 1e-9 * steps:
-            return  # a tie, decided by rounding
-        if total >= steps:
-            expected = depth
-            break
-    assert theorem_depth(steps, beta, counts, delta, branching, noise, draws) == expected
+        if printed:
+            totals.append(sum(branching * counts[h] * limit(h) for h in range(depth + 1)))
+        else:
+            children = sum(branching * counts[h] * (2 + limit(h + 1)) for h in range(depth + 1))
+            totals.append(2 + limit(0) + children)
+    assume(all(abs(total - steps) > 1e-9 * steps for total in [*totals, 2 + limit(0)]))  # no tie left to rounding
+    expected = next((depth for depth, total in enumerate(totals) if total >= steps), len(counts))
+    if not printed and steps <= 2 + limit(0):
+        expected = -1
+    found = theorem_depth(steps, beta, counts, torch.tensor(delta, dtype=F64), branching, noise, printed)
+    assert found == expected
 
 
-def test_two_draws_a_node_are_absorbed_on_top_of_equation_8():
-    delta = torch.tensor([1.0, 0.5, 0.25], dtype=F64)
-    # Levels absorb 2 * 0.04, 2 * 0.16 and 2 * 0.64 draws; with two more a node, 4 each on top.
-    assert theorem_depth(1, 4.0, [1, 1, 1], delta, 2, 0.1) == 2
-    assert theorem_depth(1, 4.0, [1, 1, 1], delta, 2, 0.1, draws=2.0) == 0
-    assert theorem_depth(10, 4.0, [1, 1, 1], delta, 2, 0.1) == 3
+def test_theorem_1_counts_the_draws_of_the_root_and_of_the_children_of_every_level():
+    delta = torch.tensor([1.0, 0.5, 0.25, 0.125], dtype=F64)
+    # As printed the levels absorb 2 * 0.04, 2 * 0.16 and 2 * 0.64 draws.
+    assert theorem_depth(1, 4.0, [1, 1, 1], delta, 2, 0.1, printed=True) == 2
+    assert theorem_depth(10, 4.0, [1, 1, 1], delta, 2, 0.1, printed=True) == 3
+    # The root absorbs 2.04 draws, its children 2 * 2.16 more, theirs 2 * 2.64 more.
+    assert [theorem_depth(n, 4.0, [1, 1, 1], delta, 2, 0.1) for n in (1, 2, 3, 6, 7, 11, 12)] == [-1, -1, 0, 0, 1, 1, 2]
+    with pytest.raises(ValueError, match="delta must have one level more than counts, 4, got 3"):
+        theorem_depth(1, 4.0, [1, 1, 1], delta[:3], 2, 0.1)
 
 
 def depth_from_dimension(steps, beta, scale, rho, near, branching, noise):
@@ -216,7 +227,8 @@ def depth_from_dimension(steps, beta, scale, rho, near, branching, noise):
         delta.append(scale * rho**depth)
         absorbed += branching * near.constant * (3 * delta[-1]) ** -near.dimension * beta * noise**2 / delta[-1] ** 2
     counts = [near.constant * (3 * width) ** -near.dimension for width in delta]
-    assert theorem_depth(steps, beta, counts, torch.tensor(delta, dtype=F64), branching, noise) == depth
+    widths = torch.tensor([*delta, scale * rho ** (depth + 1)], dtype=F64)
+    assert theorem_depth(steps, beta, counts, widths, branching, noise, printed=True) == depth
     return delta[depth]
 
 
