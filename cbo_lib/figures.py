@@ -16,6 +16,7 @@ import torch
 from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from cbo_lib.ledger import RegretLedger
@@ -164,6 +165,34 @@ class Panel:
 def _require_alt(alt: str) -> None:
     if not alt.strip():
         raise ValueError("alt must say what is seen, got an empty text")
+
+
+def line(
+    x: ArrayLike,
+    curves: Mapping[str, ArrayLike | tuple[ArrayLike, str]] | ArrayLike,
+    alt: str,
+    figsize: tuple[float, float] = (7.2, 3.4),
+    **settings: Any,
+) -> HTML:
+    """Draw and display curves over the same positions.
+
+    Args:
+        x: the positions, ``n``.
+        curves: the values ``n`` of one curve; or by label, several, each alone or with a Matplotlib format such as
+            ``"o--"``. A label gets a line in the legend.
+        alt: what is seen, in a sentence.
+        figsize: in inches.
+        settings: of the axes, such as ``xlabel``, ``ylabel`` (with units), ``yscale`` or ``ylim``.
+    """
+    figure, axes = subplots(figsize=figsize)
+    labeled = curves if isinstance(curves, Mapping) else {"": curves}
+    for label, curve in labeled.items():
+        values, style = curve if isinstance(curve, tuple) else (curve, "-")
+        axes[0, 0].plot(np.asarray(x), np.asarray(values), style, label=label or None)
+    axes[0, 0].set(**settings)
+    if any(labeled):
+        axes[0, 0].legend(fontsize="small")
+    return show(figure, alt)
 
 
 def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: Any) -> None:

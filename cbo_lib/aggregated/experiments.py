@@ -131,8 +131,8 @@ def plot_figure_4(result: dict[tuple[Curve, int], Comparison]) -> Figure:
     figure, axes = figures.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True)
     for axis, ((curve, points), comparison) in zip(axes.T.flat, result.items(), strict=True):
         for name, regret in comparison.regrets.items():
-            figures.plot_replicates(axis, regret.clamp_min(1e-4), name)
-        axis.set(title=f"{curve}, S = {points}", yscale="log", ylim=(5e-4, 2))
+            figures.plot_replicates(axis, regret, name)
+        axis.set(title=f"{curve}, S = {points}", ylim=(0, 1.05))
     for axis in axes[-1]:
         axis.set_xlabel("round")
     for axis in axes[:, 0]:
@@ -198,8 +198,7 @@ def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | N
         axes.plot(center[at], depth[at], marker, color=color, markersize=4, label=label, zorder=2)
     if drawn is not None:
         axes.plot(center[drawn], depth[drawn], "o", markersize=12, fillstyle="none", color="black", zorder=3)
-    axes.set(xlabel="x", ylabel="depth")
-    axes.yaxis.set_inverted(True)
+    axes.set(xlabel="x", ylabel="depth", ylim=(max(4, int(depth[held].max())) + 0.5, -0.5))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
 
