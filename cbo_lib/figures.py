@@ -100,7 +100,7 @@ def slider(frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str],
         _require_alt(alt)
         content = io.BytesIO()
         with plt.rc_context(_STYLE):
-            figure.savefig(content, format="webp", dpi=110, pil_kwargs={"quality": 75})
+            figure.savefig(content, format="webp", dpi=100, pil_kwargs={"quality": 75})
         sources.append("data:image/webp;base64," + base64.b64encode(content.getvalue()).decode())
     key = f"cbo-slider-{next(_numbers)}"
     # "</" would end the script element early.

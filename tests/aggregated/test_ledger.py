@@ -247,23 +247,24 @@ def test_nodes_deeper_than_the_levels_that_are_laid_out_are_followed_too(monkeyp
 
 
 def test_theorem_1_fails_where_both_events_hold_because_children_draw_at_their_own_depth():
-    # The root is expanded at once, and its ten children need up to 36 draws each. Eq. 8 counts the draws of a
-    # leaf that was not expanded with the delta of its parent: level 0 absorbs 4 or 24 draws by it, not 364.
-    problem = CellProblem(lambda x: x[..., 0], branching=10)
-    policy = GPOO(problem, rbf_kernel(0.05, 0.3), lambda h: 0.1**h, max_depth=3)
-    steps = 40
-    history = simulate(problem, policy, steps, range(5), progress=False)
-    accounts = ledger(history, problem, policy)
-    assert accounts.claims["xi_1"].frequency == accounts.claims["xi_2"].frequency == 1.0
-    delta = torch.tensor([0.1**h for h in range(4)], dtype=F64)
-    counts = [int(regret.near_optimal_cells(problem, h, 3 * float(delta[h]))) for h in range(3)]
+    # The root is expanded at once, and the best of its ten children need dozens of draws each. Eq. 8 counts the draws
+    # of a leaf that was not expanded with the delta of its parent. Assumption 3 holds with L = 2, Assumption 4 with
+    # nu = 1/2, and [1 - e, 1] holds the centers of at most four disjoint balls of radius e / 6: d = 0 and C = 4.
+    problem = CellProblem(lambda x: x[..., 0], branching=10, points_per_cell=1)
+    policy = GPOO(problem, rbf_kernel(0.3, 0.3), lambda h: 0.1**h, max_depth=3)
+    steps, delta = 40, torch.tensor([0.1**h for h in range(4)], dtype=F64)
+    accounts = ledger(simulate(problem, policy, steps, range(5), progress=False), problem, policy)
+    assert regret.lipschitz_constant(problem, delta) == pytest.approx(2)
+    for epsilon in (10.0, 3.0, 0.3, 0.07, 1e-3):
+        near = regret.near_optimality(problem.f, problem.bounds, 1.0, 1 / 6, [epsilon, epsilon])
+        assert int(near.packing.max()) <= 4
+    assert all(accounts.claims[name].frequency == 1.0 for name in ("xi_1", "xi_2", "expanded in I_h"))
     beta = policy.sqrt_beta(steps) ** 2
-    depth = regret.theorem_depth(steps, beta, counts, delta, 10, 0.1, printed=True)
-    assert depth == 1
-    assert bool((accounts.regret[:, -1] > 3 * delta[depth]).all())
-    # With the delta of the leaf itself the first level absorbs them all, and 3 delta(0) holds.
-    assert regret.theorem_depth(steps, beta, counts, delta, 10, 0.1) == 0
-    assert bool((accounts.regret[:, -1] <= 3 * delta[0]).all())
+    printed = regret.theorem_depth(steps, beta, [4] * 3, delta, 10, 0.1, printed=True)
+    corrected = regret.theorem_depth(steps, beta, [4] * 3, delta, 10, 0.1)
+    assert (printed, corrected) == (1, 0)
+    assert bool((accounts.regret[:, -1] > 3 * delta[printed]).all())
+    assert bool((accounts.regret[:, -1] <= 3 * delta[corrected]).all())
 
 
 @given(

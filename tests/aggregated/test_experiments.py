@@ -1,0 +1,481 @@
+"""The experiments run what the paper ran, and their figures show what was run."""
+
+import inspect
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+from cbo_lib import figures
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid, experiments
+from cbo_lib.functions import aggregated_reward_curve
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.measure import Measure
+from cbo_lib.simulate import simulate
+
+from .helpers import F64, nodes_of, noise_draws
+
+NAMES = ["GPOO", "StoOO", "AVE-StoOO", "GPTree", "GPTree, code", "uniform grid"]
+RUNNERS = [
+    experiments.replicates,
+    lambda scale: experiments.compare("peaks", 1, scale, 2),
+    lambda scale: experiments.figure_4(scale, 2),
+    lambda scale: experiments.figure_5(scale, 2),
+    lambda scale: experiments.figure_6(scale, (2,)),
+]
+
+
+def regret_of(history, problem):
+    return (float(problem.optimum) - history["recommended_value"]).numpy()
+
+
+def test_scales_are_the_papers_thirty_replicates_and_a_third_of_them():
+    assert (experiments.replicates("paper"), experiments.replicates("reader")) == (30, 10)
+    runners = (experiments.compare, experiments.figure_4, experiments.figure_5, experiments.figure_6)
+    assert {inspect.signature(runner).parameters["scale"].default for runner in runners} == {"paper"}
+
+
+@pytest.mark.parametrize("scale", ["Reader", "", "full"])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_another_scale_is_refused(runner, scale):
+    with pytest.raises(ValueError, match=f"scale must be 'reader' or 'paper', got {scale!r}"):
+        runner(scale)
+
+
+def test_delta_halves_with_every_level():
+    assert experiments.delta(torch.arange(4)).tolist() == [14, 7, 3.5, 1.75]
+
+
+@pytest.mark.parametrize("t", [1, 2, 80])
+def test_the_published_multiplier_is_that_of_the_published_code(t):
+    expected = np.sqrt(0.1 * np.log(np.pi**2 * t**2 / (6 * 0.1)))
+    assert experiments.published_sqrt_beta(t) == pytest.approx(expected, rel=1e-14)
+    assert experiments.published_sqrt_beta(t) < experiments.published_sqrt_beta(t + 1)
+
+
+@pytest.mark.parametrize("curve", ["peaks", "periodic", "spike"])
+def test_the_canonical_metric_is_that_of_the_kernel(curve):
+    kernel = rbf_kernel(experiments.LENGTHSCALES[curve], experiments.VARIANCE)
+    metric = experiments.canonical_metric(curve)
+    for r in (1e-2, 0.03, 0.2, 1.0):
+        dense = kernel(torch.tensor([[0.0], [r]], dtype=F64)).to_dense()
+        expected = (dense[0, 0] + dense[1, 1] - 2 * dense[0, 1]).sqrt()
+        assert metric(r) == pytest.approx(float(expected), rel=1e-9)
+    # Where subtracting would cancel, the metric is linear.
+    slope = math.sqrt(experiments.VARIANCE) / experiments.LENGTHSCALES[curve]
+    assert metric(1e-10) == pytest.approx(slope * 1e-10, rel=1e-9)
+
+
+@pytest.mark.parametrize("curve", ["peaks", "periodic", "spike"])
+def test_a_problem_is_the_papers_curve_with_its_noise(curve):
+    problem = experiments.curve_problem(curve, 7, 3)
+    x = torch.linspace(0, 1, 11, dtype=F64)[:, None]
+    assert torch.equal(problem.f(x), aggregated_reward_curve(curve)(x))
+    assert (problem.points_per_cell, problem.branching, problem.noise_std, problem.dim) == (7, 3, 0.1, 1)
+    assert problem.feedback == "points"
+    assert problem.bounds.tolist() == [[0.0], [1.0]]
+
+
+@pytest.mark.parametrize(("curve", "lengthscale"), [("peaks", 0.05), ("periodic", 0.05), ("spike", 0.01)])
+def test_policies_have_the_papers_names_and_settings(curve, lengthscale):
+    problem = experiments.curve_problem(curve)
+    policies = experiments.policies(problem, curve, 50)
+    assert list(policies) == NAMES
+    assert [type(p) for p in policies.values()] == [GPOO, StoOO, AveStoOO, GPTree, GPTree, UniformGrid]
+    depth = torch.arange(5)
+    for name, policy in policies.items():
+        assert policy.problem is problem
+        if hasattr(policy, "delta"):
+            assert policy.delta(depth).tolist() == [14, 7, 3.5, 1.75, 0.875]
+        if hasattr(policy, "kernel"):
+            assert float(policy.kernel.base_kernel.lengthscale) == pytest.approx(lengthscale)
+            assert float(policy.kernel.outputscale) == pytest.approx(0.1)
+            assert policy.noise_std == 0.1
+        if name not in ("GPOO", "AVE-StoOO"):
+            assert policy.budget == 50
+    assert [name for name in NAMES if hasattr(policies[name], "delta")] == NAMES[:3]
+    assert [name for name in NAMES if hasattr(policies[name], "kernel")] == [NAMES[0], *NAMES[3:]]
+    assert policies["GPOO"].follows_lemma_1
+    assert (policies["GPOO"].max_depth, policies["GPOO"].expand_after) == (10, False)
+    assert [policies[name].failure for name in NAMES[:3]] == [0.1] * 3
+    assert policies["uniform grid"].level == 5
+
+
+def variation(g, h, budget):
+    c4 = 1 + 2 * math.log(budget**2 * math.pi**2 / 6)
+    return 4 * g * (math.sqrt(4 + c4 + h * math.log(2) + 4 * math.log(1 / g)) + 1)
+
+
+def test_one_gptree_knows_the_kernel_and_the_other_follows_the_published_code():
+    found = experiments.policies(experiments.curve_problem("peaks"), "peaks", 80)
+    metric = experiments.canonical_metric("peaks")
+    theory, code = found["GPTree"], found["GPTree, code"]
+    assert theory.sqrt_beta == pytest.approx(math.sqrt(math.log(80) + 2))
+    assert code.sqrt_beta == pytest.approx(0.25 * theory.sqrt_beta)
+    assert theory.max_depth == pytest.approx(math.log2(80))
+    assert code.max_depth == pytest.approx(3 * math.log2(80))
+    for h in range(6):
+        assert float(theory.variation[h]) == pytest.approx(variation(metric(2.0**-h), h, 80))
+        assert float(code.variation[h]) == pytest.approx(variation(0.1 * 2.0**-h, h, 80))
+
+
+@pytest.fixture(scope="module")
+def reader():
+    return experiments.compare("periodic", 10, "reader", 6)
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return experiments.compare("periodic", 10, "paper", 6)
+
+
+def test_the_reader_sees_the_first_ten_replicates_of_the_paper(reader, paper):
+    assert list(reader.histories) == list(paper.histories) == NAMES
+    for name, few in reader.histories.items():
+        many = paper.histories[name]
+        assert (few.replicates, many.replicates, few.steps) == (10, 30, 6)
+        assert few.seeds == many.seeds[:10]
+        for key, tensor in few.tensors.items():
+            torch.testing.assert_close(tensor, many[key][:10], rtol=1e-9, atol=1e-11)
+        assert not torch.equal(many["observation"][:10], many["observation"][10:20])
+
+
+def test_every_policy_meets_the_same_noise(reader):
+    expected = torch.tensor(np.array([noise_draws(seed, 6) for seed in range(10)])) * 0.1
+    for history in reader.histories.values():
+        torch.testing.assert_close(history["observation"] - history["value"], expected, rtol=0, atol=1e-13)
+    queries = [history["query"] for history in reader.histories.values()]
+    assert not all(torch.equal(queries[0], other) for other in queries[1:])
+
+
+def test_policies_of_a_comparison_run_on_its_problem(reader):
+    problem = reader.problem
+    assert (problem.points_per_cell, problem.branching) == (10, 2)
+    for name, policy in experiments.policies(problem, "periodic", 6).items():
+        alone = simulate(problem, policy, 6, [4])
+        torch.testing.assert_close(alone["query"][0], reader.histories[name]["query"][4])
+        torch.testing.assert_close(alone["recommended_value"][0], reader.histories[name]["recommended_value"][4])
+
+
+def test_the_table_holds_mean_and_deviation_after_some_rounds(reader):
+    table = reader.table([1, 4, 6])
+    assert list(table.index) == NAMES
+    assert list(table.columns) == [(f"after {n}", s) for n in (1, 4, 6) for s in ("mean", "std")]
+    for name, history in reader.histories.items():
+        regret = regret_of(history, reader.problem)
+        np.testing.assert_allclose(reader.regrets[name].numpy(), regret, rtol=1e-14)
+        for n in (1, 4, 6):
+            at = regret[:, n - 1]
+            assert table.loc[name, (f"after {n}", "mean")] == pytest.approx(np.mean(at), rel=1e-12)
+            assert table.loc[name, (f"after {n}", "std")] == pytest.approx(np.std(at, ddof=1), rel=1e-9, abs=1e-14)
+    assert table.xs("std", axis=1, level=1).to_numpy().max() > 0
+    pd.testing.assert_frame_equal(reader.table([4]), table[["after 4"]])
+
+
+@pytest.mark.parametrize("steps", [[0], [3, 7], [-1]])
+def test_rounds_that_were_not_run_have_no_row_in_the_table(reader, steps):
+    with pytest.raises(ValueError, match="steps"):
+        reader.table(steps)
+
+
+def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
+    result = experiments.figure_4("reader", 6)
+    assert list(result) == [("peaks", 1), ("peaks", 10), ("periodic", 1), ("periodic", 10)]
+    x = torch.linspace(0, 1, 7, dtype=F64)[:, None]
+    for (curve, points), comparison in result.items():
+        assert comparison.problem.points_per_cell == points
+        assert torch.equal(comparison.problem.f(x), aggregated_reward_curve(curve)(x))
+        assert {history.replicates for history in comparison.histories.values()} == {10}
+    torch.testing.assert_close(result["periodic", 10].regrets, reader.regrets)
+    check_plot_of_figure_4(result)
+
+
+def check_plot_of_figure_4(result):
+    figure = experiments.plot_figure_4(result)
+    figures.show(figure, "Four panels.")
+    upper_left, upper_right, lower_left, lower_right = figure.axes
+    panels = dict(zip(result, (upper_left, lower_left, upper_right, lower_right), strict=True))
+    for (curve, points), axis in panels.items():
+        assert axis.get_title() == f"{curve}, S = {points}"
+        low, high = axis.get_ylim()
+        for line, (name, regret) in zip(axis.lines, result[curve, points].regrets.items(), strict=True):
+            assert line.get_label() == name
+            np.testing.assert_allclose(line.get_ydata(), regret.numpy().mean(0))
+            assert low <= min(line.get_ydata()) <= max(line.get_ydata()) <= high
+        assert len(axis.collections) == len(NAMES)
+    assert [axis.get_xlabel() for axis in (lower_left, lower_right)] == ["round"] * 2
+    assert [axis.get_ylabel() for axis in (upper_left, lower_left)] == ["aggregated regret (units of f)"] * 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == NAMES
+
+
+STEPS = 24
+
+
+@pytest.fixture(scope="module")
+def spike():
+    return experiments.figure_5("reader", STEPS)
+
+
+def test_figure_5_keeps_problem_policy_and_history_together(spike):
+    assert list(spike) == [1, 10]
+    for points, (problem, policy, history) in spike.items():
+        assert policy.problem is problem
+        assert (problem.points_per_cell, problem.branching) == (points, 2)
+        x = torch.linspace(0.9, 1, 7, dtype=F64)[:, None]
+        assert torch.equal(problem.f(x), aggregated_reward_curve("spike")(x))
+        assert float(policy.kernel.base_kernel.lengthscale) == pytest.approx(0.01)
+        assert (history.replicates, history.steps) == (10, STEPS)
+        assert policy.draws.sum(-1).tolist() == [STEPS] * 10
+        for replicate in (0, 7):
+            drawn = nodes_of(policy.tree, history["query"][replicate])
+            nodes = list(zip(policy.tree.depth.tolist(), policy.tree.index.tolist(), strict=True))
+            assert policy.draws[replicate].tolist() == [drawn.count(node) for node in nodes]
+        again = simulate(problem, GPOO(problem, rbf_kernel(0.01, 0.1), experiments.delta), STEPS, range(10))
+        assert torch.equal(again["query"], history["query"])
+        assert torch.equal(again["observation"], history["observation"])
+
+
+@pytest.mark.parametrize("replicate", [0, 3])
+def test_a_tree_is_drawn_with_its_nodes_edges_and_draws(spike, replicate):
+    _, policy, history = spike[10]
+    figure, axes = figures.subplots()
+    experiments.plot_tree(axes[0, 0], policy, replicate)
+    figures.show(figure, "A tree.")
+    counts = {}
+    for box in history["query"][replicate].squeeze(-1).tolist():
+        counts[tuple(box)] = counts.get(tuple(box), 0) + 1
+    cells = {(0.0, 1.0): 0}
+    for box, expanded in zip(history["query"][replicate], history["expanded"][replicate], strict=True):
+        if expanded:
+            low, high = box.squeeze(-1).tolist()
+            cells |= {(low, (low + high) / 2): 0, ((low + high) / 2, high): 0}
+    cells |= counts
+    expected = {"never drawn": set(), "drawn once": set(), "drawn more often": set()}
+    for (low, high), count in cells.items():
+        kind = list(expected)[min(count, 2)]
+        expected[kind].add(((low + high) / 2, -math.log2(high - low)))
+    found = {line.get_label(): set(map(tuple, np.column_stack(line.get_data()))) for line in axes[0, 0].lines}
+    assert found == expected
+    assert len(expected["never drawn"]) > 0 < len(expected["drawn once"])
+    assert len({line.get_marker() for line in axes[0, 0].lines}) == 3
+    segments = axes[0, 0].collections[0].get_segments()
+    assert len(segments) == len(cells) - 1
+    for (x0, h0), (x1, h1) in segments:
+        assert h1 == h0 + 1
+        assert abs(x0 - x1) == 2.0 ** -(h1 + 1)
+    deep, top = axes[0, 0].get_ylim()
+    assert deep > max(height for kind in expected.values() for _, height in kind)
+    assert top < 0
+    assert (axes[0, 0].get_xlabel(), axes[0, 0].get_ylabel()) == ("x", "depth")
+
+
+def test_a_posterior_is_drawn_with_its_data(spike):
+    problem, policy, history = spike[10]
+    figure, axes = figures.subplots()
+    experiments.plot_posterior(axes[0, 0], problem, policy, history, 2)
+    figures.show(figure, "A posterior.")
+    lines = {line.get_label(): line for line in axes[0, 0].lines}
+    assert list(lines) == ["f", "posterior mean", "observation, at its cell's center"]
+    cells, seen = history["query"][2], history["observation"][2]
+    points = cells[:, 0] + (cells[:, 1] - cells[:, 0]) * (torch.arange(10) + 0.5) / 10  # STEPS 10
+    x = torch.tensor(lines["posterior mean"].get_xdata(), dtype=F64)
+
+    def k(a, b):
+        return 0.1 * torch.exp(-((a[:, None] - b[None]) ** 2) / (2 * 0.01**2))
+
+    flat = points.flatten()
+    gram = k(flat, flat).reshape(STEPS, 10, STEPS, 10).mean((1, 3)) + 0.01 * torch.eye(STEPS, dtype=F64)
+    cross = k(x, flat).reshape(len(x), STEPS, 10).mean(-1)
+    mean = cross @ torch.linalg.solve(gram, seen)
+    std = (0.1 - (cross * torch.linalg.solve(gram, cross.mT).mT).sum(-1)).clamp_min(0).sqrt()
+    np.testing.assert_allclose(lines["posterior mean"].get_ydata(), mean, atol=1e-8)
+    (band,) = axes[0, 0].collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.max() == pytest.approx(float((mean + 2 * std).max()), abs=1e-6)
+    assert heights.min() == pytest.approx(float((mean - 2 * std).min()), abs=1e-6)
+    np.testing.assert_allclose(lines["observation, at its cell's center"].get_ydata(), seen)
+    np.testing.assert_allclose(lines["observation, at its cell's center"].get_xdata(), cells.mean(1)[:, 0])
+    np.testing.assert_allclose(lines["f"].get_ydata(), problem.f(torch.tensor(lines["f"].get_xdata())[:, None]))
+
+
+def test_figure_5_is_drawn_tree_over_posterior(spike):
+    figure = experiments.plot_figure_5(spike, replicate=1)
+    figures.show(figure, "Trees and posteriors.")
+    left, right, lower_left, lower_right = figure.axes
+    assert [axis.get_title() for axis in (left, right)] == [f"S = 1, N = {STEPS}", f"S = 10, N = {STEPS}"]
+    for axis, below, points in ((left, lower_left, 1), (right, lower_right, 10)):
+        _, policy, history = spike[points]
+        held = int((policy.leaf | policy.expanded)[1].sum())
+        assert sum(len(line.get_xdata()) for line in axis.lines) == held
+        np.testing.assert_allclose(below.lines[-1].get_ydata(), history["observation"][1])
+        assert (axis.get_ylabel(), below.get_ylabel(), below.get_xlabel()) == ("depth", "f", "x")
+        assert axis.yaxis_inverted()
+    assert "posterior mean" in [text.get_text() for text in lower_right.get_legend().get_texts()]
+
+
+@pytest.fixture(scope="module")
+def heat():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(experiments.REPLICATES, "reader", 2)
+        return experiments.figure_6("reader", (25, 27))
+
+
+def test_figure_6_has_the_papers_points_and_children(heat):
+    assert list(heat) == [25, 27]
+    expected = {(points, children) for points in (1, 10, 20, 30, 40, 50) for children in (2, 3, 4, 5)}
+    assert set(heat[25]) == set(heat[27]) == expected
+    assert heat[25] != heat[27]
+    assert inspect.signature(experiments.figure_6).parameters["steps"].default == (25, 50)
+
+
+@pytest.mark.parametrize(("points", "children"), [(1, 2), (10, 5), (40, 3)])
+def test_a_column_of_figure_6_is_a_run_of_its_own_budget(heat, points, children):
+    problem = experiments.curve_problem("spike", points, children)
+    for steps, values in heat.items():
+        history = simulate(problem, GPOO(problem, rbf_kernel(0.01, 0.1), experiments.delta), steps, range(2))
+        expected = np.log(regret_of(history, problem)[:, -1].mean())
+        assert values[points, children] == pytest.approx(expected, rel=1e-9)
+
+
+def test_figure_6_is_drawn_with_children_across_and_points_upwards(heat):
+    figure = experiments.plot_figure_6(heat)
+    figures.show(figure, "Two heat maps.")
+    maps = [axis for axis in figure.axes if axis.images]
+    assert [axis.get_title() for axis in maps] == ["N = 25", "N = 27"]
+    for axis, values in zip(maps, heat.values(), strict=True):
+        assert [int(t.get_text()) for t in axis.get_xticklabels()] == [2, 3, 4, 5]
+        assert [int(t.get_text()) for t in axis.get_yticklabels()] == [1, 10, 20, 30, 40, 50]
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("children K", "points a cell S")
+        table = axis.images[0].get_array()
+        assert table.shape == (6, 4)
+        assert (table[0, 0], table[1, 0], table[0, 1]) == (values[1, 2], values[10, 2], values[1, 3])
+        dark, bright = axis.images[0].to_rgba([table.min(), table.max()])[:, :3].sum(-1)
+        assert dark < bright
+    assert [axis.get_ylabel() for axis in figure.axes if not axis.images] == ["log mean aggregated regret"] * 2
+
+
+ROUNDS, SEED = 14, 3
+
+
+def shrinking(depth):
+    return 1.5 * 2.0**-depth
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def growth(request):
+    problem = experiments.curve_problem("peaks", 10, request.param)
+    kernel = rbf_kernel(0.05, 0.1)
+    history = simulate(problem, GPOO(problem, kernel, shrinking, max_depth=6), ROUNDS, [SEED])
+    policy = GPOO(problem, kernel, shrinking, max_depth=6)
+    return problem, policy, history, experiments.tree_growth(problem, policy, ROUNDS, SEED, (-0.7, 2.5))
+
+
+def test_a_growing_tree_tells_what_the_simulation_did(growth):
+    problem, _, history, (frames, labels, alts) = growth
+    assert len(frames) == len(labels) == len(alts) == ROUNDS
+    leaves = 1
+    for t in range(ROUNDS):
+        expands = bool(history["expanded"][0, t])
+        what = "then it is split" if expands else "it stays a leaf"
+        depth = int(history["depth"][0, t])
+        assert labels[t] == f"round {t + 1}: depth {depth}, {what}"
+        low, high = history["query"][0, t, :, 0].tolist()
+        assert f"Round {t + 1}." in alts[t]
+        assert f"[{low:.3f}, {high:.3f}] at depth {depth}; {what}." in alts[t]
+        leaves += (problem.branching - 1) * expands
+        assert re.findall(r"holds (\d+) leaves", alts[t]) == [str(leaves)]
+    assert len(set(history["expanded"][0].tolist())) == 2  # both kinds of rounds happened
+
+
+def test_a_growing_tree_ends_where_the_simulation_ended(growth):
+    problem, policy, history, _ = growth
+    assert torch.equal(policy.draws.sum(-1), torch.tensor([ROUNDS]))
+    again = GPOO(problem, rbf_kernel(0.05, 0.1), shrinking, max_depth=6)
+    simulate(problem, again, ROUNDS, [SEED])
+    assert torch.equal(again.draws, policy.draws)
+    assert torch.equal(again.recommend(), policy.recommend())
+    torch.testing.assert_close(again.posterior.mean, policy.posterior.mean)
+    assert torch.equal(history["recommendation"][:, -1], policy.recommend())
+
+
+def test_each_frame_shows_the_leaves_before_its_draw(growth):
+    problem, policy, history, (frames, _, _) = growth
+    leaves = {(0.0, 1.0)}
+    for t, figure in enumerate(frames):
+        above, below = figure.axes
+        low, high = history["query"][0, t, :, 0].tolist()
+        means = above.collections[0].get_segments()
+        found = {(a, b): y for (a, y), (b, _) in means}
+        assert set(found) == leaves
+        cells = torch.tensor([[[a], [b]] for a, b in found], dtype=F64)
+        if t > 0:
+            past = problem.measure(history["query"][0, :t])
+            posterior = policy.prior.condition(past, history["observation"][0, :t])
+            mean, std = (m(problem.measure(cells)) for m in (posterior.mean, lambda c: posterior.variance(c).sqrt()))
+            np.testing.assert_allclose(list(found.values()), mean, atol=1e-9)
+            depth = torch.log(1 / (cells[:, 1] - cells[:, 0])[:, 0]) / math.log(problem.branching)
+            width = policy.sqrt_beta(t + 1) * std
+            b_value = dict(zip(found, (mean + width + shrinking(depth)).tolist(), strict=True))
+            assert b_value[low, high] == pytest.approx(max(b_value.values()))
+            count = len(leaves)
+            for bar, inner in zip(above.patches[:count], above.patches[count:], strict=True):
+                cell = next(c for c in found if c[0] == bar.get_x() == inner.get_x())
+                assert bar.get_width() == pytest.approx(cell[1] - cell[0])
+                assert bar.get_y() + bar.get_height() == pytest.approx(b_value[cell])
+                assert inner.get_y() + inner.get_height() / 2 == pytest.approx(found[cell], abs=1e-9)
+                color = figures.COLORS[1 if cell == (low, high) else 0]
+                assert to_hex(bar.get_facecolor()) == to_hex(inner.get_facecolor()) == color.lower()
+        truth = {(a, b): y for (a, y), (b, _) in above.collections[1].get_segments()}
+        for (a, b), y in truth.items():
+            x = a + (b - a) * (torch.arange(10, dtype=F64) + 0.5) / 10
+            assert y == pytest.approx(float(problem.f(x[:, None]).mean()))
+        marked = below.lines[-1].get_data()
+        assert [float(np.squeeze(part)) for part in marked] == pytest.approx(
+            [(low + high) / 2, int(history["depth"][0, t])]
+        )
+        if history["expanded"][0, t]:
+            leaves.remove((low, high))
+            children = policy.tree.boxes[(policy.tree.depth == history["depth"][0, t] + 1)].squeeze(-1)
+            inside = (children >= low - 1e-12) & (children <= high + 1e-12)
+            leaves |= {tuple(child) for child in children[inside.all(-1)].tolist()}
+
+
+def test_frames_of_a_growing_tree_share_their_limits_and_go_into_a_slider(growth):
+    frames, labels, alts = growth[-1]
+    for figure in frames:
+        above, below = figure.axes
+        assert above.get_ylim() == (-0.7, 2.5)
+        assert (above.get_ylabel(), below.get_xlabel(), below.get_ylabel()) == ("value (units of f)", "x", "depth")
+    text = figures.slider(frames[:2], labels[:2], alts[:2], "Round").data
+    assert f"<output>{labels[0]}</output>" in text
+
+
+def test_a_run_is_drawn_as_a_tree_beside_its_ledger(spike):
+    problem, policy, history = spike[10]
+    figure = experiments.plot_run(problem, policy, history, replicate=4)
+    figures.show(figure, "A tree and regret.")
+    tree, accounts = figure.axes
+    held = int((policy.leaf | policy.expanded)[4].sum())
+    assert sum(len(line.get_xdata()) for line in tree.lines) == held
+    regret = next(line for line in accounts.lines if line.get_label() == "regret")
+    np.testing.assert_allclose(regret.get_ydata(), regret_of(history, problem).mean(0))
+    assert (tree.get_xlabel(), tree.get_ylabel()) == ("x", "depth")
+    assert (accounts.get_xlabel(), accounts.get_ylabel()) == ("round", "regret (units of f)")
+
+
+def test_a_posterior_is_drawn_over_the_whole_of_other_bounds():
+    bounds = torch.tensor([[-2.0], [2.0]], dtype=F64)
+    problem = type(experiments.curve_problem("peaks"))(lambda x: torch.sin(x[..., 0]), bounds=bounds)
+    policy = GPOO(problem, rbf_kernel(0.5), shrinking)
+    history = simulate(problem, policy, 3, [0])
+    _, axes = figures.subplots()
+    experiments.plot_posterior(axes[0, 0], problem, policy, history, 0)
+    drawn = next(line for line in axes[0, 0].lines if line.get_label() == "posterior mean")
+    assert (min(drawn.get_xdata()), max(drawn.get_xdata())) == (-2, 2)
+    x = torch.tensor([[-2.0]], dtype=F64)
+    at_the_edge = policy.prior.condition(problem.measure(history["query"][0]), history["observation"][0])
+    assert drawn.get_ydata()[0] == pytest.approx(float(at_the_edge.mean(Measure.dirac(x))))

@@ -1,0 +1,540 @@
+"""Figures carry their description, step without a kernel, and show the numbers that they were given."""
+
+import base64
+import html
+import io
+import itertools
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from cbo_lib import figures
+from cbo_lib.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
+from cbo_lib.ledger import RegretLedger
+
+F64 = torch.float64
+NASTY = [
+    "a < b & \"c\" 'd'",
+    "</script><script>window.hit = 1</script>",
+    "</SCRIPT >",
+    '"><img src=x onerror="window.hit = 1">',
+    "<!--<script>",
+    "&lt;b&gt; \u2028 \\",
+]
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+class Markup(HTMLParser):
+    """The elements of a piece of HTML and what its scripts hold."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.texts, self._inside = [], [], {}, None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside:
+            self.texts[self._inside] = self.texts.get(self._inside, "") + data
+
+    def __getitem__(self, tag):
+        (attributes,) = (attributes for name, attributes in self.elements if name == tag)
+        return attributes
+
+
+def data_url(source, kind):
+    prefix = f"data:{kind};base64,"
+    assert source.startswith(prefix)
+    return base64.b64decode(source[len(prefix) :], validate=True)
+
+
+def curve(values=(0, 1), **settings):
+    figure, axes = subplots(**settings)
+    axes[0, 0].plot(values)
+    return figure
+
+
+def small(count):
+    return [curve((0, i), figsize=(2, 1)) for i in range(count)]
+
+
+def stepped(markup):
+    """What the script of a slider holds."""
+    (script,) = Markup(markup).scripts
+    return json.JSONDecoder().raw_decode(script, script.index("{", script.index("data =")))[0]
+
+
+def crossings(collection, x):
+    """Where the lower and the upper edge of a filled area pass a position."""
+    (path,) = collection.get_paths()
+    found = []
+    for (x0, y0), (x1, y1) in itertools.pairwise(path.vertices):
+        if min(x0, x1) <= x <= max(x0, x1) and x0 != x1:
+            found.append(y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+    return min(found), max(found)
+
+
+def test_colors_differ_from_each_other():
+    rgb = [to_rgb(color) for color in COLORS]
+    for one, other in itertools.combinations(rgb, 2):
+        assert max(abs(a - b) for a, b in zip(one, other, strict=True)) > 0.2
+    assert to_rgb("white") not in rgb
+
+
+def test_subplots_are_an_array_of_axes_and_leave_no_open_figure():
+    figure, axes = subplots(2, 3, figsize=(5, 4), sharex=True)
+    assert axes.shape == (2, 3)
+    assert [axis.figure for axis in axes.flat] == [figure] * 6
+    assert figure.get_size_inches().tolist() == [5, 4]
+    assert axes[0, 0].get_shared_x_axes().joined(axes[0, 0], axes[1, 2])
+    assert plt.get_fignums() == []
+
+
+def test_the_style_is_the_books_and_stays_in_its_figures():
+    before = dict(mpl.rcParams)
+    figure, axes = subplots()
+    assert [axes[0, 0].plot([0, 1])[0].get_color() for _ in range(3)] == list(COLORS[:3])
+    assert figure.get_facecolor() == (1, 1, 1, 1)
+    assert not axes[0, 0].spines["top"].get_visible()
+    show(figure, "lines")
+    assert dict(mpl.rcParams) == before
+
+
+def test_the_style_reaches_what_is_drawn_after_the_axes_were_made():
+    style = {**mpl.rcParams, **figures._STYLE}
+    figure, axes = subplots()
+    (drawn,) = axes[0, 0].plot([0, 1], label="line")
+    legend = axes[0, 0].legend()
+    show(figure, "A line.")
+    assert drawn.get_linewidth() == style["lines.linewidth"]
+    assert legend.get_frame_on() == style["legend.frameon"]
+
+
+def test_a_figure_is_shown_as_svg_and_closed():
+    markup = Markup(show(curve(), "A rising line.").data)
+    assert [tag for tag, _ in markup.elements] == ["figure", "img"]
+    svg = ET.fromstring(data_url(markup["img"]["src"], "image/svg+xml"))
+    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) > 5
+    assert plt.get_fignums() == []
+
+
+def test_letters_are_drawn_as_paths_so_that_no_font_is_needed():
+    figure = curve()
+    figure.axes[0].set_xlabel("round")
+    svg = data_url(Markup(show(figure, "A line.").data)["img"]["src"], "image/svg+xml")
+    assert b"<text" not in svg
+
+
+@pytest.mark.parametrize("alt", NASTY)
+def test_alternative_text_is_escaped(alt):
+    markup = Markup(show(curve(), alt).data)
+    assert [tag for tag, _ in markup.elements] == ["figure", "img"]
+    assert markup["img"]["alt"] == alt
+
+
+@pytest.mark.parametrize("alt", ["", "  \n"])
+def test_empty_alternative_text_is_refused(alt):
+    with pytest.raises(ValueError, match="alt must say what is seen, got an empty text"):
+        show(curve(), alt)
+    with pytest.raises(ValueError, match="alt must say what is seen, got an empty text"):
+        slider(small(2), ["1", "2"], ["seen", alt])
+    with pytest.raises(ValueError, match="alt must say what is seen, got an empty text"):
+        Panel(lambda c: curve(), alt, c=[1])._repr_mimebundle_()
+
+
+def test_the_same_figure_gives_the_same_output():
+    figure = curve()
+    assert show(figure, "A line.").data == show(figure, "A line.").data
+
+    def table():
+        figure, axes = subplots(1, 2)
+        for axis in axes.flat:
+            heatmap(axis, {(1, 2): 0.0, (1, 3): 1.0, (2, 2): 2.0, (2, 3): 3.0}, "x", "y", "value")
+        return figure
+
+    assert show(table(), "Two tables.").data == show(table(), "Two tables.").data
+    assert show(curve((0, 2)), "A line.").data != show(curve((2, 0)), "A line.").data
+
+
+def test_a_slider_keeps_its_markup_contract_and_shows_the_first_frame():
+    text = slider(small(3), ["one", "two", "three"], ["flat", "rising", "steep"], "Round").data
+    assert re.match(r'<figure class="cbo-slider"[^>]*><img alt="flat" src="data:image/webp;base64,[^"]+">', text)
+    markup = Markup(text)
+    assert [tag for tag, _ in markup.elements if tag not in ("div", "noscript")] == [
+        "figure",
+        "img",
+        "input",
+        "output",
+        "script",
+    ]
+    range_ = markup["input"]
+    assert (range_["type"], range_["min"], range_["max"], range_["step"]) == ("range", "0", "2", "1")
+    assert (range_["value"], range_["aria-label"]) == ("0", "Round")
+    assert markup.texts["output"] == "one"
+    data = stepped(text)
+    assert (data["alt"], data["label"]) == (["flat", "rising", "steep"], ["one", "two", "three"])
+    assert data["src"][0] == markup["img"]["src"]
+    assert "1 of 3" in markup.texts["noscript"]
+    assert plt.get_fignums() == []
+
+
+def test_the_frames_of_a_slider_are_different_pictures_of_one_size():
+    images = [
+        Image.open(io.BytesIO(data_url(s, "image/webp"))) for s in stepped(slider(small(3), "abc", "abc").data)["src"]
+    ]
+    assert {image.format for image in images} == {"WEBP"}
+    assert len({image.size for image in images}) == 1
+    pixels = [np.asarray(image.convert("RGB")).astype(float) for image in images]
+    assert all(np.abs(a - b).max() > 100 for a, b in itertools.combinations(pixels, 2))
+
+
+def test_a_slider_of_one_frame_stands_still():
+    assert Markup(slider(small(1), ["only"], ["flat"]).data)["input"]["max"] == "0"
+
+
+@pytest.mark.parametrize(("frames", "labels", "alts"), [(0, 0, 0), (2, 1, 2), (2, 2, 1), (1, 2, 2), (2, 3, 3)])
+def test_frames_labels_and_texts_of_a_slider_must_agree(frames, labels, alts):
+    with pytest.raises(ValueError, match=f"one length of at least 1, got {frames}, {labels}, {alts}"):
+        slider(small(frames), ["label"] * labels, ["alt"] * alts)
+
+
+def test_sliders_have_ids_of_their_own_and_are_otherwise_equal():
+    one, other = (slider(small(2), "ab", "ab").data for _ in range(2))
+    first, second = Markup(one)["figure"]["id"], Markup(other)["figure"]["id"]
+    assert first != second
+    assert one.replace(first, second) == other
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_no_text_of_a_slider_ends_its_script_early(text):
+    markup = slider(small(2), ["first", text], ["flat", text], text).data
+    script = markup[markup.index("<script>") + len("<script>") :]
+    assert script.lower().index("</script") == len(script) - len("</script>")
+    assert "<!--" not in script
+    data = stepped(markup)
+    assert (data["alt"][1], data["label"][1], Markup(markup)["input"]["aria-label"]) == (text, text, text)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
+        pytest.skip("no system Chromium")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium):
+    page = chromium.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    assert errors == []
+    page.close()
+
+
+def seen(page, index=0):
+    """What a reader of a slider gets: its description, label, and place."""
+    box = page.locator("figure.cbo-slider").nth(index)
+    image, place = box.locator("img"), box.locator("input")
+    return image.get_attribute("alt"), box.locator("output").inner_text(), int(place.input_value())
+
+
+def press(page, key, index=0):
+    page.locator("figure.cbo-slider input").nth(index).press(key)
+
+
+@pytest.mark.browser
+def test_a_slider_steps_through_its_frames_in_a_browser(page):
+    one = slider(small(3), ["one", "two", "three"], ["flat", "rising", "steep"]).data
+    page.set_content(one + slider(small(2), ["a", "b"], ["first", "second"]).data)
+    sources = stepped(one)["src"]
+    image, place = page.locator("img").first, page.locator("input").first
+    assert seen(page) == ("flat", "one", 0)
+    for key, expected in (
+        ("ArrowRight", ("rising", "two", 1)),
+        ("ArrowRight", ("steep", "three", 2)),
+        ("ArrowRight", ("steep", "three", 2)),
+        ("ArrowLeft", ("rising", "two", 1)),
+    ):
+        press(page, key)
+        assert seen(page) == expected
+        assert image.get_attribute("src") == sources[expected[2]]
+        assert place.get_attribute("aria-valuetext") == expected[1]
+        assert seen(page, 1) == ("first", "a", 0)
+    assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("text", NASTY)
+def test_no_text_of_a_slider_escapes_in_a_browser(page, text):
+    markup = slider(small(2), [text, f"second {text}"], [text, f"second {text}"], text).data
+    page.set_content(f"{markup}<p id=after>after</p>")
+    assert page.locator("#after").count() == 1
+    press(page, "ArrowRight")
+    image, output = page.locator("img"), page.locator("output")
+    assert image.get_attribute("alt") == output.evaluate("output => output.value") == f"second {text}"
+    assert page.locator("img, script").count() == 2
+    assert page.evaluate("window.hit") is None
+
+
+@pytest.mark.browser
+def test_a_slider_and_its_figure_agree_when_the_reader_comes_back(page, tmp_path):
+    for name, body in (("slider", slider(small(2), ["one", "two"], ["flat", "rising"]).data), ("other", "other")):
+        (tmp_path / f"{name}.html").write_text(f"<!doctype html><title>{name}</title>{body}", encoding="utf-8")
+    page.goto((tmp_path / "slider.html").as_uri())
+    press(page, "ArrowRight")
+    page.goto((tmp_path / "other.html").as_uri())
+    page.go_back()
+    page.wait_for_timeout(100)
+    assert seen(page) in [("flat", "one", 0), ("rising", "two", 1)]
+
+
+@pytest.mark.browser
+def test_two_notebooks_on_one_page_move_their_own_sliders(page):
+    markup = slider(small(2), ["one", "two"], ["flat", "rising"]).data  # a new kernel counts from one again
+    page.set_content(markup + markup)
+    press(page, "ArrowRight", 1)
+    assert [seen(page, i) for i in (0, 1)] == [("flat", "one", 0), ("rising", "two", 1)]
+
+
+def slope(height, width):
+    return curve((0, height), figsize=(width, 1))
+
+
+def panel():
+    return Panel(slope, "A line.", height=[3, 1, 2], width=[2, 4])
+
+
+def test_without_a_kernel_a_panel_shows_its_first_choices():
+    bundle = panel()._repr_mimebundle_()
+    assert bundle["text/html"] == show(slope(3, 2), "A line.").data
+    assert bundle["text/html"] != show(slope(1, 2), "A line.").data
+    assert [tag for tag, _ in Markup(bundle["text/html"]).elements] == ["figure", "img"]
+    assert set(bundle[WIDGET]) == {"version_major", "version_minor", "model_id"}
+    assert plt.get_fignums() == []
+
+
+def test_a_panel_answers_its_controls():
+    controls, image = panel().widget().children
+    height, width = controls.children
+    assert [c.description for c in (height, width)] == ["height", "width"]
+    assert image.value == show(slope(3, 2), "A line.").data
+    height.value = 2
+    assert image.value == show(slope(2, 2), "A line.").data
+    width.value = 4
+    assert image.value == show(slope(2, 4), "A line.").data
+    height.value = 3
+    assert image.value == show(slope(3, 4), "A line.").data
+
+
+def test_the_widgets_of_a_panel_are_independent():
+    one = panel()
+    first, second = one.widget(), one.widget()
+    before = second.children[1].value
+    first.children[0].children[0].value = 1
+    assert second.children[1].value == before != first.children[1].value
+
+
+def test_a_choice_of_a_panel_may_be_a_pair():
+    given = []
+
+    def draw(limits):
+        given.append(limits)
+        return curve(limits)
+
+    controls, _ = Panel(draw, "A line.", limits=[(0, 1), (2, 5)]).widget().children
+    controls.children[0].index = 1
+    assert given == [(0, 1), (2, 5)]
+
+
+@pytest.mark.parametrize("controls", [{}, {"a": []}, {"a": [1], "b": ()}])
+def test_a_panel_without_choices_is_refused(controls):
+    with pytest.raises(ValueError, match="controls must give each argument of draw at least one choice"):
+        Panel(slope, "A line.", **controls)
+
+
+@pytest.fixture
+def drawn_figures(monkeypatch):
+    """The figures that were shown, in order."""
+    kept = []
+
+    def keep(figure, alt):
+        kept.append(figure)
+        return show(figure, alt)
+
+    monkeypatch.setattr(figures, "show", keep)
+    return kept
+
+
+def test_one_call_draws_labeled_curves(drawn_figures):
+    curves = {"mean": torch.tensor([1.0, 4.0, 9.0]), "data": ([2.0, 3.0, 5.0], "o--")}
+    text = figures.line([1, 2, 4], curves, "Two < curves.", (5, 2), xlabel="round", ylabel="f", yscale="log").data
+    (figure,) = drawn_figures
+    (axes,) = figure.axes
+    assert [(one.get_label(), one.get_xdata().tolist(), one.get_ydata().tolist()) for one in axes.lines] == [
+        ("mean", [1, 2, 4], [1, 4, 9]),
+        ("data", [1, 2, 4], [2, 3, 5]),
+    ]
+    assert [(one.get_linestyle(), one.get_marker()) for one in axes.lines] == [("-", "None"), ("--", "o")]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("round", "f", "log")
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["mean", "data"]
+    assert figure.get_size_inches().tolist() == [5, 2]
+    assert Markup(text)["img"]["alt"] == "Two < curves."
+    assert plt.get_fignums() == []
+
+
+def test_one_unlabeled_curve_has_no_legend(drawn_figures):
+    figures.line(np.arange(3), [3, 1, 2], "A curve.")
+    (axes,) = drawn_figures[0].axes
+    assert [one.get_ydata().tolist() for one in axes.lines] == [[3, 1, 2]]
+    assert axes.get_legend() is None
+    with pytest.raises(ValueError, match="alt must say what is seen, got an empty text"):
+        figures.line(np.arange(3), [3, 1, 2], "")
+
+
+def test_a_function_is_drawn_from_bound_to_bound():
+    _, axes = subplots()
+    plot_function(axes[0, 0], lambda x: (x**2).sum(-1), torch.tensor([[-1.0], [3.0]], dtype=F64), linestyle=":")
+    (drawn,) = axes[0, 0].lines
+    x, y = drawn.get_data()
+    assert (x[0], x[-1]) == (-1, 3)
+    assert np.diff(x).min() > 0
+    np.testing.assert_allclose(y, x**2, rtol=1e-14)
+    assert (drawn.get_label(), drawn.get_color(), drawn.get_linestyle()) == ("f", COLORS[-1], ":")
+
+
+VALUES = torch.tensor([[1.0, 4.0, 2.0], [3.0, 4.5, 8.0], [8.0, 1.0, 2.5], [0.5, 0.0, 7.0]], dtype=F64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "factor"),
+    [({}, 1.0), ({"spread": "standard deviation"}, 1.0), ({"spread": "standard error"}, 0.5)],
+)
+def test_the_band_of_replicates_is_the_spread_that_was_asked_for(settings, factor):
+    _, axes = subplots()
+    plot_replicates(axes[0, 0], VALUES, "policy", **settings)
+    (drawn,), (band,) = axes[0, 0].lines, axes[0, 0].collections
+    mean, half = VALUES.numpy().mean(0), factor * VALUES.numpy().std(0, ddof=1)
+    assert drawn.get_xdata().tolist() == [1, 2, 3]
+    np.testing.assert_allclose(drawn.get_ydata(), mean)
+    for x, m, h in zip((1, 2, 3), mean, half, strict=True):
+        np.testing.assert_allclose(crossings(band, x), (m - h, m + h))
+    assert drawn.get_label() == "policy"
+    assert to_rgb(band.get_facecolor()[0][:3]) == to_rgb(drawn.get_color())
+
+
+def test_replicates_are_drawn_where_and_how_they_are_told():
+    _, axes = subplots()
+    plot_replicates(axes[0, 0], VALUES, "policy", x=[10, 20, 40], color=COLORS[3])
+    assert axes[0, 0].lines[0].get_xdata().tolist() == [10, 20, 40]
+    assert axes[0, 0].lines[0].get_color() == COLORS[3]
+    np.testing.assert_allclose(np.mean(crossings(axes[0, 0].collections[0], 20)), VALUES[:, 1].mean())
+
+
+@pytest.mark.parametrize("spread", ["variance", "standard errors", ""])
+def test_another_spread_is_refused(spread):
+    _, axes = subplots()
+    with pytest.raises(ValueError, match=f"'standard deviation' or 'standard error', got {spread!r}"):
+        plot_replicates(axes[0, 0], VALUES, "policy", spread=spread)
+    assert not axes[0, 0].lines
+
+
+def accounts(count):
+    terms = {f"term {i}": VALUES * (i + 1) / count for i in range(count)}
+    bounds = {"shared": torch.tensor([9.0, 8.0, 7.0], dtype=F64), "own": VALUES + 1}
+    return RegretLedger(VALUES, terms, bounds)
+
+
+@pytest.mark.parametrize("count", [1, 4, 7, 9])
+def test_the_stack_of_a_ledger_adds_up_its_mean_terms(count):
+    ledger = accounts(count)
+    _, axes = subplots()
+    plot_ledger(axes[0, 0], ledger)
+    areas = axes[0, 0].collections
+    assert [area.get_label() for area in areas] == list(ledger.terms)
+    tops = np.cumsum([term.numpy().mean(0) for term in ledger.terms.values()], 0)
+    bottoms = np.vstack([np.zeros((1, 3)), tops[:-1]])
+    for area, low, high in zip(areas, bottoms, tops, strict=True):
+        for step, x in enumerate((1.25, 2.0, 2.75)):
+            np.testing.assert_allclose(crossings(area, x), (low[step], high[step]), atol=1e-12)
+
+
+def test_regret_and_bounds_of_a_ledger_are_lines():
+    _, axes = subplots()
+    plot_ledger(axes[0, 0], accounts(2), logarithmic=True)
+    drawn = {one.get_label(): one for one in axes[0, 0].lines}
+    assert list(drawn) == ["regret", "shared", "own"]
+    mean = VALUES.numpy().mean(0)
+    for name, expected in (("regret", mean), ("shared", [9, 8, 7]), ("own", mean + 1)):
+        np.testing.assert_allclose(drawn[name].get_ydata(), expected)
+        assert drawn[name].get_xdata().tolist() == [1, 2, 3]
+    assert len({one.get_linestyle() for one in drawn.values()}) == 3
+    assert axes[0, 0].get_yscale() == "log"
+    assert (axes[0, 0].get_xlabel(), axes[0, 0].get_ylabel()) == ("round", "regret (units of f)")
+    assert {t.get_text() for t in axes[0, 0].get_legend().get_texts()} == {"term 0", "term 1", *drawn}
+    _, axes = subplots()
+    plot_ledger(axes[0, 0], accounts(2))
+    assert axes[0, 0].get_yscale() == "linear"
+
+
+def luminance(rgb):
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb[:3]]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+TABLE = {(20, 2): 0.126, (1, 5): -3.5, (20, 5): 1.0, (1, 2): 2.25, (1, 3): 0.5, (20, 3): -0.75}
+
+
+@pytest.mark.parametrize("table", [TABLE, dict.fromkeys(TABLE, 1.5)], ids=["varied", "constant"])
+def test_a_heatmap_writes_each_number_legibly_into_its_row_and_column(table):
+    figure, axes = subplots()
+    axis = axes[0, 0]
+    heatmap(axis, table, "columns", "rows", "value")
+    show(figure, "A table.")
+    x_names, y_names = (
+        [int(t.get_text()) for t in labels] for labels in (axis.get_xticklabels(), axis.get_yticklabels())
+    )
+    assert (x_names, y_names) == ([2, 3, 5], [1, 20])
+    (image,) = axis.images
+    found = {}
+    for text in axis.texts:
+        j, i = text.get_position()
+        key = y_names[axis.get_yticks().tolist().index(i)], x_names[axis.get_xticks().tolist().index(j)]
+        found[key] = text.get_text()
+        assert image.get_array()[i, j] == table[key]
+        bright, dark = sorted(map(luminance, (to_rgb(text.get_color()), image.to_rgba(table[key]))), reverse=True)
+        assert (bright + 0.05) / (dark + 0.05) > 3
+    assert found == {key: f"{value:.2f}" for key, value in table.items()}
+    assert (axis.get_xlabel(), axis.get_ylabel(), figure.axes[1].get_ylabel()) == ("columns", "rows", "value")
+    assert axis.get_ylim() == (-0.5, 1.5)  # the first row is at the bottom
+
+
+def test_markup_of_a_figure_is_what_the_page_styles():
+    text = show(curve(), "A < B").data
+    assert text.startswith(f'<figure class="cbo-figure"><img class="cbo-figure" alt="{html.escape("A < B")}" src="')
+    assert text.endswith("</figure>")
