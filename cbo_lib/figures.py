@@ -37,8 +37,6 @@ _STYLE: dict[Any, Any] = {
     "axes.prop_cycle": plt.cycler(color=COLORS),
     "axes.titlesize": "medium",
     "font.size": 11,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
     "svg.fonttype": "path",
     "svg.hashsalt": "cbo_lib",
 }
@@ -100,18 +98,20 @@ def slider(frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str],
         _require_alt(alt)
         content = io.BytesIO()
         with plt.rc_context(_STYLE):
-            figure.savefig(content, format="webp", dpi=100, pil_kwargs={"quality": 75})
+            figure.savefig(content, format="webp", dpi=110, pil_kwargs={"quality": 75})
         sources.append("data:image/webp;base64," + base64.b64encode(content.getvalue()).decode())
     key = f"cbo-slider-{next(_numbers)}"
-    # "</" would end the script element early.
-    data = json.dumps({"src": sources, "alt": list(alts), "label": list(labels)}).replace("</", "<\\/")
+    # "</script" would end the script element early, and "<!--<script" would never end it.
+    data = json.dumps({"src": sources, "alt": list(alts), "label": list(labels)}).replace("<", "\\u003c")
     return HTML(
         f'<figure class="cbo-slider" id="{key}">'
         f'<img alt="{html.escape(alts[0])}" src="{sources[0]}">'
-        f'<div><input type="range" min="0" max="{len(frames) - 1}" value="0" step="1" aria-label="{html.escape(name)}">'
+        # Without autocomplete="off" a reader who comes back finds the range moved but the first frame beside it.
+        f'<div><input type="range" autocomplete="off" min="0" max="{len(frames) - 1}" value="0" step="1" '
+        f'aria-label="{html.escape(name)}">'
         f"<output>{html.escape(labels[0])}</output></div>"
         f"<noscript>Frame 1 of {len(frames)}: the slider needs JavaScript.</noscript></figure>"
-        f"<script>(() => {{ const data = {data}; const box = document.getElementById({json.dumps(key)});"
+        f"<script>(() => {{ const data = {data}; const box = document.currentScript.previousElementSibling;"
         "const image = box.querySelector('img'), range = box.querySelector('input'),"
         " text = box.querySelector('output');"
         "range.addEventListener('input', () => { const i = Number(range.value);"
@@ -144,7 +144,9 @@ class Panel:
 
         image = widgets.HTML()
         choices = {
-            name: widgets.SelectionSlider(options=list(options), description=name, continuous_update=False)
+            name: widgets.SelectionSlider(
+                options=[(str(o), o) for o in options], description=name, continuous_update=False
+            )
             for name, options in self.controls.items()
         }
 
@@ -157,9 +159,12 @@ class Panel:
         return widgets.VBox([widgets.HBox(list(choices.values())), image])
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, object]:
-        first = {name: options[0] for name, options in self.controls.items()}
-        static = show(self.draw(**first), self.alt).data
-        return {**self.widget()._repr_mimebundle_(**kwargs), "text/html": static}
+        try:
+            box = self.widget()
+        except ImportError:  # without ipywidgets the first choices can still be shown
+            first = {name: options[0] for name, options in self.controls.items()}
+            return {"text/html": show(self.draw(**first), self.alt).data}
+        return {**box._repr_mimebundle_(**kwargs), "text/html": box.children[1].value}
 
 
 def _require_alt(alt: str) -> None:
@@ -224,7 +229,8 @@ def plot_replicates(
     """
     if spread not in ("standard deviation", "standard error"):
         raise ValueError(f"spread must be 'standard deviation' or 'standard error', got {spread!r}")
-    mean, deviation = _array(values.mean(0)), _array(values.std(0))
+    mean = _array(values.mean(0))
+    deviation = _array(values.std(0)) if len(values) > 1 else np.zeros_like(mean)  # one replicate has no spread
     if spread == "standard error":
         deviation = deviation / len(values) ** 0.5
     steps = np.arange(1, len(mean) + 1) if x is None else np.asarray(x)
@@ -242,7 +248,7 @@ def plot_ledger(axes: Axes, ledger: RegretLedger, logarithmic: bool = False) -> 
     """
     steps = np.arange(1, ledger.regret.shape[-1] + 1)
     bottom = np.zeros(len(steps))
-    for (name, term), color in zip(ledger.terms.items(), COLORS, strict=False):
+    for (name, term), color in zip(ledger.terms.items(), itertools.cycle(COLORS[:-1])):
         top = bottom + _array(term.mean(0))
         axes.fill_between(steps, bottom, top, step="mid", color=color, alpha=0.35, linewidth=0, label=name)
         bottom = top

@@ -42,6 +42,6 @@ def condition(kernel, observed, y, noise_std, queries, mean=lambda x: np.zeros(l
     cross = gram(kernel, observed, queries)
     prior = np.array([w @ mean(x) for x, w in queries])
     residual = np.asarray(y) - np.array([w @ mean(x) for x, w in observed])
-    return prior + cross.T @ np.linalg.solve(k, residual), gram(
-        kernel, queries, queries
-    ) - cross.T @ np.linalg.solve(k, cross)
+    return prior + cross.T @ np.linalg.solve(k, residual), gram(kernel, queries, queries) - cross.T @ np.linalg.solve(
+        k, cross
+    )

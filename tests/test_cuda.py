@@ -131,9 +131,7 @@ def test_choices_among_ties():
 @pytest.mark.parametrize("name", ["peaks", "periodic", "spike"])
 def test_reward_curves(name):
     x = torch.linspace(0, 1, 101, dtype=F64).unsqueeze(-1)
-    close(
-        aggregated_reward_curve(name, device=torch.device("cuda"))(x.cuda()), aggregated_reward_curve(name)(x)
-    )
+    close(aggregated_reward_curve(name, device=torch.device("cuda"))(x.cuda()), aggregated_reward_curve(name)(x))
 
 
 @pytest.mark.parametrize("policy", [UCB, Thompson])

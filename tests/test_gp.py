@@ -84,9 +84,7 @@ def test_posterior_is_the_textbook_formula(rng, mean, noise):
     np.testing.assert_allclose(posterior.variance(queries), np.diag(joint)[:4], rtol=0, atol=1e-9)
     np.testing.assert_allclose(posterior.covariance(queries, queries), joint[:4, :4], rtol=0, atol=1e-9)
     np.testing.assert_allclose(posterior.covariance(queries, other), joint[:4, 4:], rtol=0, atol=1e-9)
-    dense = gram(k, sets(observed), sets(observed)) + np.diag(
-        np.broadcast_to(np.asarray(NOISES[noise]), (5,)) ** 2
-    )
+    dense = gram(k, sets(observed), sets(observed)) + np.diag(np.broadcast_to(np.asarray(NOISES[noise]), (5,)) ** 2)
     prior = [w @ numpy_mean(x) for x, w in sets(observed)]
     log_density = multivariate_normal(prior, dense).logpdf(y)
     assert float(posterior.log_marginal_likelihood) == pytest.approx(log_density, abs=1e-9)
@@ -99,9 +97,7 @@ def test_prior_counts_the_mean_as_often_as_the_weights(rng, mean):
     queries = random_measure(rng, 4, p=3)
     posterior = GaussianProcess(rbf_kernel(0.4, 1.3), 0.1, m).posterior()
     dense = gram(k, sets(queries), sets(queries))
-    np.testing.assert_allclose(
-        posterior.mean(queries), [w @ numpy_mean(x) for x, w in sets(queries)], atol=1e-12
-    )
+    np.testing.assert_allclose(posterior.mean(queries), [w @ numpy_mean(x) for x, w in sets(queries)], atol=1e-12)
     np.testing.assert_allclose(posterior.variance(queries), np.diag(dense), atol=1e-12)
     np.testing.assert_allclose(posterior.covariance(queries, queries), dense, atol=1e-12)
     assert posterior.count == 0
@@ -144,9 +140,7 @@ def test_queries_may_have_batches_of_their_own(rng):
 
 
 def hyperparameter_kernel(lengthscales):
-    kernel = ScaleKernel(
-        MaternKernel(2.5, batch_shape=lengthscales.shape), batch_shape=lengthscales.shape
-    ).to(F64)
+    kernel = ScaleKernel(MaternKernel(2.5, batch_shape=lengthscales.shape), batch_shape=lengthscales.shape).to(F64)
     kernel.base_kernel.lengthscale = lengthscales[..., None, None]
     kernel.outputscale = torch.full(lengthscales.shape, 1.3, dtype=F64)
     return kernel.requires_grad_(False)
@@ -258,9 +252,7 @@ def test_replicates_part_when_they_observe_different_queries(rng):
     for r in range(3):
         alone = process.condition(queries[index[r]], y[r])
         torch.testing.assert_close(posterior.mean(queries)[r], alone.mean(queries), rtol=0, atol=1e-10)
-        torch.testing.assert_close(
-            posterior.variance(queries)[r], alone.variance(queries), rtol=0, atol=1e-10
-        )
+        torch.testing.assert_close(posterior.variance(queries)[r], alone.variance(queries), rtol=0, atol=1e-10)
 
 
 def test_variance_never_turns_negative():
@@ -293,9 +285,7 @@ def test_samples_have_the_moments_of_the_posterior(rng):
 def test_each_replicate_draws_from_its_own_generator(rng):
     process, queries = GaussianProcess(rbf_kernel(0.4, 1.3), 0.3), random_measure(rng, 3)
     observed, y = random_measure(rng, 4, 3), normal(rng, 4, 3)
-    together = process.condition(observed, y).sample(
-        queries, 6, [torch.Generator().manual_seed(s) for s in range(4)]
-    )
+    together = process.condition(observed, y).sample(queries, 6, [torch.Generator().manual_seed(s) for s in range(4)])
     for r in range(4):
         alone = process.condition(Measure(observed.points[[r]], observed.weights[[r]]), y[[r]])
         draws = alone.sample(queries, 6, [torch.Generator().manual_seed(r)])
@@ -306,9 +296,7 @@ def test_each_replicate_draws_from_its_own_generator(rng):
 def test_replicates_of_kernel_batches_draw_from_the_generator_of_the_replicate(rng):
     process = GaussianProcess(hyperparameter_kernel(torch.tensor([0.2, 0.5], dtype=F64)), 0.2)
     observed, y, queries = random_measure(rng, 3, 1, 2), normal(rng, 3, 1, 2), random_measure(rng, 4)
-    together = process.condition(observed, y).sample(
-        queries, 5, [torch.Generator().manual_seed(s) for s in range(3)]
-    )
+    together = process.condition(observed, y).sample(queries, 5, [torch.Generator().manual_seed(s) for s in range(3)])
     assert together.shape == (3, 2, 5, 4)
     alone = process.condition(Measure(observed.points[[2]], observed.weights[[2]]), y[[2]])
     draws = alone.sample(queries, 5, [torch.Generator().manual_seed(2)])
@@ -425,9 +413,7 @@ def test_joint_posterior_of_several_points(rng, fitted):
     assert model.num_outputs == 1 and model.batch_shape == ()
     assert joint.mean.shape == joint.variance.shape == (3, 4, 1)
     for b in range(3):
-        mean, cov = condition(
-            k, sets(observed), y.numpy(), 0.1, [(p[None], np.ones(1)) for p in x[b].numpy()], wave
-        )
+        mean, cov = condition(k, sets(observed), y.numpy(), 0.1, [(p[None], np.ones(1)) for p in x[b].numpy()], wave)
         np.testing.assert_allclose(joint.mean[b, :, 0], mean, atol=1e-9)
         np.testing.assert_allclose(joint.distribution.covariance_matrix[b], cov, atol=1e-9)
         np.testing.assert_allclose(noisy.variance[b, :, 0], np.diag(cov) + 0.01, atol=1e-9)
@@ -456,9 +442,7 @@ def test_posterior_transform_is_applied(rng, fitted):
 def test_gradient_of_an_acquisition_function_in_its_points(rng, fitted, name):
     x = torch.rand(5, 1, 2, generator=rng, dtype=F64, requires_grad=False).requires_grad_()
     model = fitted[2].as_botorch()
-    acquisition = (
-        UpperConfidenceBound(model, beta=4.0) if name == "ucb" else LogExpectedImprovement(model, best_f=0.2)
-    )
+    acquisition = UpperConfidenceBound(model, beta=4.0) if name == "ucb" else LogExpectedImprovement(model, best_f=0.2)
 
     def oracle(p):
         mean, std = moments(fitted, p)
@@ -492,9 +476,7 @@ def test_a_model_of_replicates_evaluates_each_at_the_points(rng):
     assert got.mean.shape == (5, 3, 1, 1)
     for r in range(3):
         one = Measure(observed.points[r], observed.weights[r])
-        mean, cov = condition(
-            k, sets(one), y[r].numpy(), 0.2, [(p[None], np.ones(1)) for p in x[:, 0, 0].numpy()]
-        )
+        mean, cov = condition(k, sets(one), y[r].numpy(), 0.2, [(p[None], np.ones(1)) for p in x[:, 0, 0].numpy()])
         np.testing.assert_allclose(got.mean[:, r, 0, 0], mean, atol=1e-9)
         np.testing.assert_allclose(got.variance[:, r, 0, 0], np.diag(cov), atol=1e-9)
 
@@ -528,9 +510,7 @@ def test_conditioning_the_botorch_model_extends_the_posterior(rng, fitted):
     x, y, points = normal(rng, 2, 2), normal(rng, 2, 1), normal(rng, 5, 2)
     model = fitted[2].as_botorch().condition_on_observations(x, y)
     direct = fitted[2].extend(Measure.dirac(x), y.squeeze(-1)).as_botorch()
-    torch.testing.assert_close(
-        model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12)
     assert model.measure_posterior.count == fitted[2].count + 2
 
 
@@ -538,9 +518,7 @@ def test_conditioning_the_botorch_model_takes_the_noise_it_is_given(rng, fitted)
     x, y, points = normal(rng, 2, 2), normal(rng, 2, 1), normal(rng, 5, 2)
     model = fitted[2].as_botorch().condition_on_observations(x, y, noise=torch.full_like(y, 4.0))
     direct = fitted[2].extend(Measure.dirac(x), y.squeeze(-1), torch.full((2,), 2.0, dtype=F64)).as_botorch()
-    torch.testing.assert_close(
-        model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12)
 
 
 def test_a_nearly_noiseless_model_evaluates_at_its_data_without_a_warning():

@@ -29,9 +29,7 @@ def example(**more):
         "query": torch.arange(12).reshape(2, 3, 2),
         "value": torch.linspace(0, 1, 6, dtype=torch.float64).reshape(2, 3),
     }
-    return History(
-        {**tensors, **more}, [7, 2], {"problem": {"class": "Bumps", "noise_std": 0.1}}, {"device": "cpu"}
-    )
+    return History({**tensors, **more}, [7, 2], {"problem": {"class": "Bumps", "noise_std": 0.1}}, {"device": "cpu"})
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -151,9 +149,7 @@ def test_a_reader_never_sees_a_part(tmp_path, monkeypatch):
 def test_files_get_the_permissions_that_any_new_file_gets(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     example().save(tmp_path / "run.npz")
-    assert stat.S_IMODE(os.stat(tmp_path / "run.npz").st_mode) == stat.S_IMODE(
-        os.stat(tmp_path / "plain").st_mode
-    )
+    assert stat.S_IMODE(os.stat(tmp_path / "run.npz").st_mode) == stat.S_IMODE(os.stat(tmp_path / "plain").st_mode)
 
 
 def test_frame_has_one_row_a_replicate_and_step(tmp_path):
@@ -183,9 +179,7 @@ def test_sizes_and_names():
 
 @pytest.mark.parametrize("shape", [(3, 4), (2,), ()])
 def test_tensors_of_other_replicates_are_refused(shape):
-    with pytest.raises(
-        ValueError, match=r"tensors\['value'\] must have shape \(replicates, steps, \.\.\.\), here"
-    ):
+    with pytest.raises(ValueError, match=r"tensors\['value'\] must have shape \(replicates, steps, \.\.\.\), here"):
         History({"value": torch.zeros(shape)}, [1, 2])
 
 
@@ -284,9 +278,7 @@ def test_damage_in_the_middle_is_reported_and_loses_nothing_behind_it(log):
 
 def test_the_log_of_another_run_is_refused_and_left_alone(log):
     before = log.path.read_bytes()
-    with pytest.raises(
-        ValueError, match=r'checkpoint must belong to this run.*"seeds": \[1\].*"seeds": \[2\]'
-    ):
+    with pytest.raises(ValueError, match=r'checkpoint must belong to this run.*"seeds": \[1\].*"seeds": \[2\]'):
         CheckpointLog(log.path, {"seeds": [2]})
     assert log.path.read_bytes() == before
 
@@ -294,9 +286,7 @@ def test_the_log_of_another_run_is_refused_and_left_alone(log):
 def test_a_file_that_is_no_log_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"my notes")
-    with pytest.raises(
-        ValueError, match=r"checkpoint must name a log that simulate wrote, or a new file, got .*notes"
-    ):
+    with pytest.raises(ValueError, match=r"checkpoint must name a log that simulate wrote, or a new file, got .*notes"):
         CheckpointLog(path, {})
     assert path.read_bytes() == b"my notes"
 

@@ -123,15 +123,11 @@ def test_intervals_hold_as_often_as_they_promise():
     failed = (np.abs(z) > widths[:, None]).any((1, 2)).mean()
     assert 0 < failed <= failure
     shared = np.array([union_bound_sqrt_beta(1, 1, failure)] * rounds)
-    assert (np.abs(z) > shared[:, None]).any(
-        (1, 2)
-    ).mean() > failure  # a width that ignores the union does not
+    assert (np.abs(z) > shared[:, None]).any((1, 2)).mean() > failure  # a width that ignores the union does not
 
 
 def test_width_is_the_stated_formula():
-    assert union_bound_sqrt_beta(10, 3, 0.1) == pytest.approx(
-        math.sqrt(2 * math.log(10 * math.pi**2 * 9 / 0.6))
-    )
+    assert union_bound_sqrt_beta(10, 3, 0.1) == pytest.approx(math.sqrt(2 * math.log(10 * math.pi**2 * 9 / 0.6)))
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,7 @@ def test_terms_of_another_shape_are_refused(shape):
 
 @pytest.mark.parametrize("shape", [(2,), (), (1, 3), (3, 2)])
 def test_bounds_of_another_shape_are_refused(shape):
-    with pytest.raises(
-        ValueError, match=r"bounds\['one'\] must have shape \(2, 3\) or its last dimension, got"
-    ):
+    with pytest.raises(ValueError, match=r"bounds\['one'\] must have shape \(2, 3\) or its last dimension, got"):
         RegretLedger(REGRET, bounds={"one": torch.zeros(shape)})
 
 

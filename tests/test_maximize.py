@@ -44,9 +44,7 @@ def test_rounding_does_not_decide(rng):
     base = torch.tensor([[0.1, 0.7, 0.7, 0.2]], dtype=F64).repeat(50, 1)
     noisy = base + 1e-12 * torch.randn(50, 4, generator=rng, dtype=F64)
     assert noisy.argmax(-1).unique().numel() == 2  # the plain argmax would be decided by rounding
-    assert argmax_finite(
-        noisy, torch.ones(4, dtype=torch.bool), torch.tensor([0, 2, 1, 3])
-    ).unique().tolist() == [2]
+    assert argmax_finite(noisy, torch.ones(4, dtype=torch.bool), torch.tensor([0, 2, 1, 3])).unique().tolist() == [2]
 
 
 def test_infinities_win_and_tie_among_themselves():

@@ -44,9 +44,7 @@ def test_expectation_equals_the_loop_over_points(rng):
     for b in range(4):
         for i in range(5):
             expected = sum(
-                float(m.weights[b, i, j])
-                * math.sin(float(m.points[b, i, j, 0]))
-                * float(m.points[b, i, j, 1])
+                float(m.weights[b, i, j]) * math.sin(float(m.points[b, i, j, 0])) * float(m.points[b, i, j, 1])
                 for j in range(3)
             )
             assert float(got[b, i]) == pytest.approx(expected, abs=1e-14)
@@ -78,14 +76,10 @@ def test_uniform_is_exact_for_polynomials_up_to_its_degree_and_not_beyond(order,
     assert m.p == order**dim
 
     def mean_of_power(k):  # of sum_i x_i^k over the box
-        return sum(
-            (h ** (k + 1) - lo ** (k + 1)) / ((k + 1) * (h - lo)) for lo, h in zip(low, high, strict=True)
-        )
+        return sum((h ** (k + 1) - lo ** (k + 1)) / ((k + 1) * (h - lo)) for lo, h in zip(low, high, strict=True))
 
     for k in range(2 * order):
-        assert float(m.expectation(lambda x, k=k: x.pow(k).sum(-1))) == pytest.approx(
-            mean_of_power(k), rel=1e-12
-        )
+        assert float(m.expectation(lambda x, k=k: x.pow(k).sum(-1))) == pytest.approx(mean_of_power(k), rel=1e-12)
     beyond = float(m.expectation(lambda x: x.pow(2 * order).sum(-1)))
     assert abs(beyond - mean_of_power(2 * order)) > 1e-8 * abs(mean_of_power(2 * order))
 
@@ -126,11 +120,7 @@ def test_index_of_two_dimensions_gives_a_batch(rng):
 
 def test_expand_repeats_along_a_batch(rng):
     m = random_measure(rng, 6).expand(4)
-    assert (
-        m.batch_shape == (4,)
-        and torch.equal(m.points[0], m.points[3])
-        and torch.equal(m.weights[1], m.weights[2])
-    )
+    assert m.batch_shape == (4,) and torch.equal(m.points[0], m.points[3]) and torch.equal(m.weights[1], m.weights[2])
 
 
 def test_cat_pads_without_effect(rng):
@@ -138,9 +128,7 @@ def test_cat_pads_without_effect(rng):
     joined, kernel = Measure.cat(parts), rbf_kernel(0.4)
     assert (joined.n, joined.p) == (6, 4)
     expected = torch.cat([m.expectation(lambda x: x.square().sum(-1)) for m in parts])
-    torch.testing.assert_close(
-        joined.expectation(lambda x: x.square().sum(-1)), expected, rtol=1e-14, atol=1e-14
-    )
+    torch.testing.assert_close(joined.expectation(lambda x: x.square().sum(-1)), expected, rtol=1e-14, atol=1e-14)
     unpadded = [s for m in parts for s in sets(m)]
     dense = gram(lambda x, z: rbf(x, z, 0.4), unpadded, unpadded)
     np.testing.assert_allclose(covariance(kernel, joined, joined), dense, atol=1e-12)
@@ -163,9 +151,7 @@ def test_covariance_equals_the_double_loop(rng, p, q, name):
     a, b = random_measure(rng, 4, p=p), random_measure(rng, 5, p=q)
     lengthscale = [0.3, 0.7]
     base, oracle = (
-        (RBFKernel(ard_num_dims=2), rbf)
-        if name == "rbf"
-        else (MaternKernel(nu=2.5, ard_num_dims=2), matern52)
+        (RBFKernel(ard_num_dims=2), rbf) if name == "rbf" else (MaternKernel(nu=2.5, ard_num_dims=2), matern52)
     )
     kernel = ScaleKernel(base).to(F64)
     kernel.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=F64)
@@ -209,9 +195,7 @@ def test_batches_on_both_sides_broadcast(rng):
     for i in range(2):
         for j in range(3):
             one, other = Measure(a.points[i, 0], a.weights[i, 0]), Measure(b.points[j], b.weights[j])
-            np.testing.assert_allclose(
-                got[i, j], gram(lambda x, z: rbf(x, z, 0.5), sets(one), sets(other)), atol=1e-12
-            )
+            np.testing.assert_allclose(got[i, j], gram(lambda x, z: rbf(x, z, 0.5), sets(one), sets(other)), atol=1e-12)
 
 
 @pytest.mark.parametrize("entries", [1, 20, 100, 10_000])

@@ -225,9 +225,11 @@ def test_a_rule_of_ones_own_may_depend_on_the_depth():
     tree.complete(2)
     np.testing.assert_allclose(tree.boxes[1:, 0, 0], [0, 1, 0, 0.25, 1, 1.5], atol=1e-12)
     np.testing.assert_allclose(tree.boxes[1:3, 1, 0], [1, 3], atol=1e-12)
-    assert tree.index[
-        tree.locate(torch.tensor([[0.1, 0.5], [1.2, 0.5], [2.9, 0.0]], dtype=F64), 2)
-    ].tolist() == [0, 2, 3]
+    assert tree.index[tree.locate(torch.tensor([[0.1, 0.5], [1.2, 0.5], [2.9, 0.0]], dtype=F64), 2)].tolist() == [
+        0,
+        2,
+        3,
+    ]
 
 
 def parts(*intervals):

@@ -97,9 +97,7 @@ def test_environment_file_uses_the_same_lock() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     conda = [d for d in environment["dependencies"] if isinstance(d, str)]
     (pip,) = (d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
-    assert pip == ["-c requirements.lock", "-e .[book,test]"], (
-        "pip reads the lock and names no version itself"
-    )
+    assert pip == ["-c requirements.lock", "-e .[book,test]"], "pip reads the lock and names no version itself"
     python = next(d for d in conda if d.startswith("python=")).removeprefix("python=")
     assert Requirement(f"python{PROJECT['project']['requires-python']}").specifier.contains(f"{python}.1")
     assert [d.split("=")[0] for d in conda] == ["python", "pip"], "packages come from the lock alone"

@@ -103,9 +103,7 @@ def test_what_is_recorded():
 def test_noise_has_the_standard_deviation_that_the_problem_states():
     h = run(Random, 50, range(40))
     z = (h["observation"] - h["value"]) / 0.1
-    assert (
-        abs(float(z.mean())) < 5 / z.numel() ** 0.5 and abs(float(z.std()) - 1) < 5 / (2 * z.numel()) ** 0.5
-    )
+    assert abs(float(z.mean())) < 5 / z.numel() ** 0.5 and abs(float(z.std()) - 1) < 5 / (2 * z.numel()) ** 0.5
 
 
 def test_noise_and_choices_come_from_different_streams():
@@ -183,9 +181,7 @@ def test_a_checkpoint_does_not_change_the_run(tmp_path, policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("done", [0, 1, 5, 8])
-def test_a_resumed_run_equals_the_uninterrupted_one_and_observes_nothing_twice(
-    tmp_path, watched, policy, done
-):
+def test_a_resumed_run_equals_the_uninterrupted_one_and_observes_nothing_twice(tmp_path, watched, policy, done):
     run(policy, done, problem=watched, checkpoint=tmp_path / "log")
     before = evaluations(tmp_path)
     resumed = run(policy, 8, problem=watched, checkpoint=str(tmp_path / "log"))
@@ -283,9 +279,7 @@ def test_an_interrupted_policy_resumes_its_own_run(tmp_path):
 def test_the_checkpoint_of_another_run_is_refused_and_left_alone(tmp_path, other):
     run(checkpoint=tmp_path / "log")
     before = (tmp_path / "log").read_bytes()
-    with pytest.raises(
-        ValueError, match=r"checkpoint must belong to this run; .*log was written by .*, this run is"
-    ):
+    with pytest.raises(ValueError, match=r"checkpoint must belong to this run; .*log was written by .*, this run is"):
         run(checkpoint=tmp_path / "log", **other)
     assert (tmp_path / "log").read_bytes() == before
 
@@ -300,9 +294,7 @@ def test_a_checkpoint_with_other_queries_is_refused(tmp_path):
     Greedy.__name__ = "UCB"
     run(UCB, checkpoint=tmp_path / "log")
     before = (tmp_path / "log").read_bytes()
-    with pytest.raises(
-        ValueError, match=r"checkpoint must belong to this run; at step \d+ .*log holds other queries"
-    ):
+    with pytest.raises(ValueError, match=r"checkpoint must belong to this run; at step \d+ .*log holds other queries"):
         run(Greedy, checkpoint=tmp_path / "log")
     assert (tmp_path / "log").read_bytes() == before
 

@@ -134,9 +134,7 @@ def test_tracking_equals_the_textbook_formula(rng):
 def calls(monkeypatch):
     """How many rows of kernel sums were computed, call by call."""
     made, original = [], module.covariance
-    monkeypatch.setattr(
-        module, "covariance", lambda kernel, a, b: made.append((a.n, b.n)) or original(kernel, a, b)
-    )
+    monkeypatch.setattr(module, "covariance", lambda kernel, a, b: made.append((a.n, b.n)) or original(kernel, a, b))
     return made
 
 
@@ -212,9 +210,7 @@ def refused_without_a_trace(tracked, action, message):
     ],
 )
 def test_bad_observations_are_refused_and_change_nothing(started, index, y, message):
-    refused_without_a_trace(
-        started, lambda: started.observe(torch.tensor(index), torch.tensor(y, dtype=F64)), message
-    )
+    refused_without_a_trace(started, lambda: started.observe(torch.tensor(index), torch.tensor(y, dtype=F64)), message)
 
 
 @pytest.mark.parametrize("noise", [0.0, -0.2, float("nan"), torch.tensor([0.1, 0.0], dtype=F64)])

@@ -111,6 +111,4 @@ class Thompson(Finite):
 
     def tell(self, query, observation):
         super().tell(query, observation)
-        self._posterior = self._posterior.extend(
-            self._queries[query.unsqueeze(-1)], observation.unsqueeze(-1)
-        )
+        self._posterior = self._posterior.extend(self._queries[query.unsqueeze(-1)], observation.unsqueeze(-1))

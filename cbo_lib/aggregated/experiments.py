@@ -95,6 +95,9 @@ class Comparison:
     def table(self, steps: Sequence[int]) -> pd.DataFrame:
         """Mean and standard deviation over replicates after some rounds."""
         rows = {}
+        run = min(history.steps for history in self.histories.values())
+        if not all(1 <= step <= run for step in steps):
+            raise ValueError(f"steps must lie between 1 and {run}, got {list(steps)}")
         for name, regret in self.regrets.items():
             at = regret[:, [step - 1 for step in steps]]
             rows[name] = {
@@ -132,7 +135,7 @@ def plot_figure_4(result: dict[tuple[Curve, int], Comparison]) -> Figure:
     for axis, ((curve, points), comparison) in zip(axes.T.flat, result.items(), strict=True):
         for name, regret in comparison.regrets.items():
             figures.plot_replicates(axis, regret, name)
-        axis.set(title=f"{curve}, S = {points}", ylim=(0, 1.05))
+        axis.set(title=f"{curve}, S = {points}", ylim=(0, 1.3))
     for axis in axes[-1]:
         axis.set_xlabel("round")
     for axis in axes[:, 0]:
@@ -167,7 +170,8 @@ def plot_posterior(axes: Axes, problem: CellProblem, policy: GPOO, history: Hist
     """Posterior mean and two standard deviations of f, with each observation at the center of its cell."""
     cells, seen = history["query"][replicate], history["observation"][replicate]
     posterior = policy.prior.condition(problem.measure(cells), seen)
-    x = torch.linspace(0, 1, 501, dtype=cells.dtype)[:, None]
+    low, high = problem.bounds
+    x = torch.lerp(low, high, torch.linspace(0, 1, 501, dtype=cells.dtype).to(cells)[:, None])
     mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
     figures.plot_function(axes, problem.f, problem.bounds, linewidth=1)
     axes.plot(x[:, 0], mean, label="posterior mean", color=figures.COLORS[0])
@@ -264,7 +268,7 @@ def tree_growth(
             labels.append(f"round {step}: depth {depth}, {what}")
             alts.append(
                 f"Round {step}. The leaf with the highest b-value is [{low:.3f}, {high:.3f}] at depth {depth}; {what}. "
-                f"The tree holds {int(policy.leaf.sum())} leaves."
+                f"Then the tree holds {int(policy.leaf.sum())} leaves."
             )
             frames.append(figure)
     return frames, labels, alts

@@ -415,7 +415,8 @@ def test_each_frame_shows_the_leaves_before_its_draw(growth):
         if t > 0:
             past = problem.measure(history["query"][0, :t])
             posterior = policy.prior.condition(past, history["observation"][0, :t])
-            mean, std = (m(problem.measure(cells)) for m in (posterior.mean, lambda c: posterior.variance(c).sqrt()))
+            mean = posterior.mean(problem.measure(cells))
+            std = posterior.variance(problem.measure(cells)).sqrt()
             np.testing.assert_allclose(list(found.values()), mean, atol=1e-9)
             depth = torch.log(1 / (cells[:, 1] - cells[:, 0])[:, 0]) / math.log(problem.branching)
             width = policy.sqrt_beta(t + 1) * std

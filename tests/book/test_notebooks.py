@@ -102,9 +102,7 @@ def test_first_cell_says_the_run_time(path: Path) -> None:
     first = read(path)["cells"][0]
     assert first["cell_type"] == "markdown"
     text = source(first)
-    assert re.search(r"run time|runs in", text, re.IGNORECASE), (
-        f"{name(path)}: the first cell gives no run time"
-    )
+    assert re.search(r"run time|runs in", text, re.IGNORECASE), f"{name(path)}: the first cell gives no run time"
     assert re.search(r"\d+ *(s|sec|second|min|minute)s?\b", text), f"{name(path)}: no time with a unit"
 
 

@@ -127,9 +127,7 @@ def test_dark_page_is_legible(visitor: Any, name: str) -> None:
     assert texts, "the page has no text"
     assert [text for text in texts if text["ratio"] < 4.5] == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert max(map(int, re.findall(r"\d+", background)[:3])) < 80, (
-        f"dark mode has the background {background}"
-    )
+    assert max(map(int, re.findall(r"\d+", background)[:3])) < 80, f"dark mode has the background {background}"
 
 
 @both_ways

@@ -21,9 +21,7 @@ def tool() -> ModuleType:
 
 
 def write(path: Path, *cells: nbformat.NotebookNode) -> Path:
-    notebook = nbformat.v4.new_notebook(
-        cells=list(cells), metadata={"vscode": {"noise": 1}, "authors": ["x"]}
-    )
+    notebook = nbformat.v4.new_notebook(cells=list(cells), metadata={"vscode": {"noise": 1}, "authors": ["x"]})
     nbformat.write(notebook, path)
     return path
 
