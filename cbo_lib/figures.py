@@ -69,7 +69,9 @@ def show(figure: Figure, alt: str) -> HTML:
         figure.savefig(content, format="svg", metadata={"Date": None})
     data = base64.b64encode(content.getvalue()).decode()
     image = f'<img class="cbo-figure" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
-    return HTML(f'<figure class="cbo-figure">{image}</figure>')
+    # A wide figure keeps its size on a narrow screen and scrolls.
+    wide = " cbo-wide" if figure.get_figwidth() > 8 else ""
+    return HTML(f'<figure class="cbo-figure{wide}">{image}</figure>')
 
 
 _numbers = itertools.count(1)
@@ -98,7 +100,7 @@ def slider(frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str],
         _require_alt(alt)
         content = io.BytesIO()
         with plt.rc_context(_STYLE):
-            figure.savefig(content, format="webp", dpi=110, pil_kwargs={"quality": 75})
+            figure.savefig(content, format="webp", dpi=90, pil_kwargs={"quality": 75})
         sources.append("data:image/webp;base64," + base64.b64encode(content.getvalue()).decode())
     key = f"cbo-slider-{next(_numbers)}"
     # "</script" would end the script element early, and "<!--<script" would never end it.
