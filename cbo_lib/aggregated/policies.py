@@ -168,7 +168,7 @@ class AveStoOO(StoOO):
 
 
 class GPTree(GaussianProcessTreePolicy):
-    """The tree policy of [Shekhar2018]_ for Gaussian process bandits.
+    """The tree policy of [Shekhar2018]_ for Gaussian process bandits, as the published code of [Zhang2022]_ has it.
 
     The score of a node is the smaller of its own upper confidence bound and its parent's plus ``V(h - 1)``, plus
     ``V(h)``. The best leaf is expanded, without a draw, while ``sqrt_beta * std <= V(h)``; else it is drawn.
