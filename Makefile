@@ -10,7 +10,7 @@ BIN := .venv/bin
 HTML := _build/html
 UV := 0.13.8
 
-# The same run prints the same numbers: no hash seed, and one thread where two workers share the cores.
+# The same run prints the same numbers, at a speed that other work on the machine hardly changes: no hash seed, one thread.
 export PYTHONHASHSEED := 0
 export PYTHONUTF8 := 1
 AGG := MPLBACKEND=agg
@@ -34,7 +34,7 @@ help: ## list the commands
 	@touch $@
 
 book: .venv/.installed ## build the pages into _build/html
-	$(call stage,book,$(AGG) bash book/_tools/build_book.sh $(HTML))
+	$(call stage,book,$(AGG) $(ONE_THREAD) bash book/_tools/build_book.sh $(HTML))
 	@echo; echo "Read it: file://$(CURDIR)/$(HTML)/index.html"
 
 test: .venv/.installed ## lint, build the book, run all tests and check the notebooks' outputs
