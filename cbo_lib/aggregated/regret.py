@@ -176,19 +176,18 @@ def theorem_depth(
 
 
 def corollary_bound(
-    steps: Tensor, beta: Tensor, scale: float, rho: float, near: NearOptimality, branching: int, noise_std: float
+    steps: Tensor, beta: Tensor, rho: float, near: NearOptimality, branching: int, noise_std: float
 ) -> dict[str, Tensor]:
-    """The regret bound for ``delta(h) = scale * rho^h`` ([Zhang2022]_, Corollary 1), as printed and as Eq. 8 gives it.
+    """The regret bound for ``delta(h) = c rho^h``, whatever ``c`` ([Zhang2022]_, Corollary 1).
 
-    Both start from the paper's Eq. 8, which itself needs a correction (see ``theorem_depth``). Summing Eq. 8 as a
-    geometric series gives ``delta(h_N) <= (c beta_N / N)^(1/(d+2))`` with ``c = c1 rho^-(d+2)`` and the paper's
-    ``c1 = 3^-d K C sigma^2 / (rho^-(d+2) - 1)``; Theorem 1 then gives three times that. The paper prints
-    ``c1 (beta_N / N)^(1/(d+2))``.
+    It comes as printed and as Eq. 8 gives it (``derived``). Both start from Eq. 8, which itself needs a correction (see
+    ``theorem_depth``). Summing Eq. 8 as a geometric series gives ``delta(h_N) <= (c2 beta_N / N)^(1/(d+2))`` with
+    ``c2 = c1 rho^-(d+2)`` and the paper's ``c1 = 3^-d K C sigma^2 / (rho^-(d+2) - 1)``; Theorem 1 then gives three
+    times that. The paper prints ``c1 (beta_N / N)^(1/(d+2))``.
 
     Args:
         steps: the budgets ``N``.
         beta: ``beta_N``, the same shape.
-        scale: the constant ``c`` of ``delta``, which cancels.
         rho: in (0, 1).
         near: the near-optimality dimension and constant.
         branching: ``K``.
@@ -196,8 +195,6 @@ def corollary_bound(
     """
     if not 0 < rho < 1:
         raise ValueError(f"rho must lie in (0, 1), got {rho}")
-    if not scale > 0:
-        raise ValueError(f"scale must be positive, got {scale}")
     power = near.dimension + 2
     c1 = 3**-near.dimension * branching * near.constant * noise_std**2 / (rho**-power - 1)
     ratio = beta / steps

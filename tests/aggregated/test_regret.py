@@ -250,7 +250,7 @@ def test_the_derived_corollary_bounds_three_delta(steps, beta, scale, rho, d, c,
     near = dimension(d, c)
     three_delta = 3 * depth_from_dimension(steps, beta, scale, rho, near, branching, noise)
     budget, multiplier = torch.tensor([float(steps)]), torch.tensor([beta])
-    bound = corollary_bound(budget.double(), multiplier.double(), scale, rho, near, branching, noise)["derived"]
+    bound = corollary_bound(budget.double(), multiplier.double(), rho, near, branching, noise)["derived"]
     assert float(bound) >= three_delta * (1 - 1e-9)
 
 
@@ -259,7 +259,7 @@ def test_the_derived_corollary_loses_at_most_one_level_on_large_budgets():
     for steps in (10**6, 10**7, 10**8):
         three_delta = 3 * depth_from_dimension(steps, 30.0, 1.0, 0.5, near, 2, 0.1)
         budget, beta = torch.tensor([float(steps)], dtype=F64), torch.tensor([30.0], dtype=F64)
-        bound = corollary_bound(budget, beta, 1.0, 0.5, near, 2, 0.1)["derived"]
+        bound = corollary_bound(budget, beta, 0.5, near, 2, 0.1)["derived"]
         assert float(bound) <= three_delta / 0.5 * 1.001
 
 
@@ -269,7 +269,7 @@ def test_the_printed_corollary_lies_below_three_delta_on_the_papers_setting():
     beta = plain.lemma_1_beta(2, 10, 0.1, 80)
     three_delta = 3 * depth_from_dimension(80, beta, 14.0, 0.5, near, 2, 0.1)
     steps = torch.tensor([80.0], dtype=F64)
-    bounds = corollary_bound(steps, torch.full_like(steps, beta), 14.0, 0.5, near, 2, 0.1)
+    bounds = corollary_bound(steps, torch.full_like(steps, beta), 0.5, near, 2, 0.1)
     assert float(bounds["printed"]) < 0.1 * three_delta
     assert float(bounds["derived"]) >= three_delta
     c1 = 2 * 0.01 / 3
@@ -280,9 +280,7 @@ def test_the_printed_corollary_lies_below_three_delta_on_the_papers_setting():
 def test_the_corollary_names_an_argument_out_of_range():
     one = torch.ones(1)
     with pytest.raises(ValueError, match=r"rho must lie in \(0, 1\), got 1.0"):
-        corollary_bound(one, one, 1.0, 1.0, dimension(1.0, 1.0), 2, 0.1)
-    with pytest.raises(ValueError, match=r"scale must be positive, got 0\.0"):
-        corollary_bound(one, one, 0.0, 0.5, dimension(1.0, 1.0), 2, 0.1)
+        corollary_bound(one, one, 1.0, dimension(1.0, 1.0), 2, 0.1)
 
 
 @pytest.mark.parametrize(("name", "branching", "points"), [("peaks", 2, 10), ("peaks", 3, 1), ("hills", 2, 6)])
