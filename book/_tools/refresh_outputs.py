@@ -73,6 +73,7 @@ def refresh(path: Path, timeout: int = 600) -> None:
         notebook,
         timeout=timeout,
         kernel_name="python3",
+        coalesce_streams=True,  # how a print is cut into messages depends on timing
         resources={"metadata": {"path": str(path.parent)}},
         extra_arguments=["--log-level=ERROR"],  # the kernel warns of its own local transport
     )
