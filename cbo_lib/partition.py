@@ -86,6 +86,11 @@ def _prime_factors(count: int) -> list[int]:
     return factors[::-1]
 
 
+def node_order(depth: Tensor, index: Tensor) -> Tensor:
+    """A rank of nodes by depth, then index, in one integer."""
+    return depth * _INDEX_LIMIT + index
+
+
 class PartitionTree:
     """A tree whose nodes are boxes; the children of a node partition it.
 
@@ -162,7 +167,7 @@ class PartitionTree:
     @property
     def order(self) -> Tensor:
         """A rank of each node by depth, then index: the same however the tree came to be."""
-        return self.depth * _INDEX_LIMIT + self.index
+        return node_order(self.depth, self.index)
 
     def complete(self, depth: int) -> Tensor:
         """Grow all nodes down to ``depth``; returns those of that depth in order of their index."""

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toys import UCB, Bumps, Thompson
+from toys import UCB, Bumps, Thompson, random_measure
 
 from cbo_lib.functions import aggregated_reward_curve
 from cbo_lib.gp import GaussianProcess, rbf_kernel
@@ -23,11 +23,6 @@ pytestmark = [
 def close(on_gpu, on_cpu, tolerance=1e-9):
     assert on_gpu.device.type == "cuda" and on_gpu.dtype == on_cpu.dtype
     torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=0, atol=tolerance)
-
-
-def random_measure(rng, *shape, p=3, d=2):
-    points = torch.rand(*shape, p, d, generator=rng, dtype=F64)
-    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=F64))
 
 
 def gpu(measure):

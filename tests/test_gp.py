@@ -11,21 +11,12 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from oracles import condition, gram, matern52, rbf, sets
 from scipy.stats import multivariate_normal, norm
+from toys import normal, random_measure
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
 
 F64 = torch.float64
-
-
-def random_measure(rng, *shape, p=2, d=2):
-    """Signed weights that sum to nothing in particular."""
-    points = torch.rand(*shape, p, d, generator=rng, dtype=F64)
-    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=F64))
-
-
-def normal(rng, *shape):
-    return torch.randn(shape, generator=rng, dtype=F64)
 
 
 def k(x, z):

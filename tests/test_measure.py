@@ -6,6 +6,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from oracles import gram, matern52, rbf, sets
 from scipy.integrate import nquad
+from toys import random_measure
 
 from cbo_lib import measure as module
 from cbo_lib.gp import rbf_kernel
@@ -23,12 +24,6 @@ def loop(kernel, a, b):
                 for s in range(len(v)):
                     out[i, j] += w[r] * float(kernel(x[[r]], z[[s]])[0, 0]) * v[s]
     return out
-
-
-def random_measure(rng, *shape, p=3, d=2):
-    """Signed weights that sum to nothing in particular."""
-    points = torch.rand(*shape, p, d, generator=rng, dtype=F64)
-    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=F64))
 
 
 def batched_rbf(lengthscales, variances):

@@ -5,21 +5,13 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import condition, rbf, sets
+from toys import normal, random_measure
 
 from cbo_lib import tracked as module
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
 
 F64 = torch.float64
-
-
-def random_measure(rng, *shape, p=2, d=2):
-    points = torch.rand(*shape, p, d, generator=rng, dtype=F64)
-    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=F64))
-
-
-def normal(rng, *shape):
-    return torch.randn(shape, generator=rng, dtype=F64)
 
 
 def kernel_of(u):
@@ -224,7 +216,7 @@ def test_noise_that_is_not_positive_is_refused(started, noise):
 def test_queries_of_a_batch_are_refused(rng):
     posterior = GaussianProcess(rbf_kernel(0.4), 0.2).posterior(2)
     with pytest.raises(
-        ValueError, match=r"queries must be shared by all replicates.*got points of shape \(2, 3, 2, 2\)"
+        ValueError, match=r"queries must be shared by all replicates.*got points of shape \(2, 3, 3, 2\)"
     ):
         posterior.track(random_measure(rng, 2, 3))
 

@@ -1,4 +1,4 @@
-"""A small problem and three policies for the tests of the loop; a subprocess imports them too."""
+"""Random measures, and a small problem with policies for the tests of the loop; a subprocess imports them too."""
 
 import time
 from dataclasses import dataclass
@@ -7,6 +7,16 @@ import torch
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
+
+
+def random_measure(rng, *shape, p=3, d=2):
+    """Signed weights that sum to nothing in particular."""
+    points = torch.rand(*shape, p, d, generator=rng, dtype=torch.float64)
+    return Measure(points, torch.randn(*shape, p, generator=rng, dtype=torch.float64))
+
+
+def normal(rng, *shape):
+    return torch.randn(shape, generator=rng, dtype=torch.float64)
 
 
 def grid(count, device=None):

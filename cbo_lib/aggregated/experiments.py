@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -91,21 +90,6 @@ class Comparison:
     def regrets(self) -> dict[str, Tensor]:
         """Aggregated regret of each policy, ``replicates x steps``."""
         return {name: aggregated_regret(history, self.problem) for name, history in self.histories.items()}
-
-    def table(self, steps: Sequence[int]) -> pd.DataFrame:
-        """Mean and standard deviation over replicates after some rounds."""
-        rows = {}
-        run = min(history.steps for history in self.histories.values())
-        if not all(1 <= step <= run for step in steps):
-            raise ValueError(f"steps must lie between 1 and {run}, got {list(steps)}")
-        for name, regret in self.regrets.items():
-            at = regret[:, [step - 1 for step in steps]]
-            rows[name] = {
-                (f"after {step}", statistic): float(value)
-                for step, mean, std in zip(steps, at.mean(0), at.std(0), strict=True)
-                for statistic, value in (("mean", mean), ("std", std))
-            }
-        return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def compare(curve: Curve, points_per_cell: int, scale: Scale = "paper", steps: int = 80) -> Comparison:

@@ -18,7 +18,7 @@ from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.functions import Function
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
-from cbo_lib.partition import split_longest_side
+from cbo_lib.partition import node_order, split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.
 _LEVEL_LIMIT = 2**20
@@ -320,8 +320,7 @@ class _HeldAtEachStep:
         node = offsets[depth.clamp_max(level)] + index
         deep = depth > level
         if bool(deep.any()):
-            key = depth[deep] * 2**48 + index[deep]
-            distinct, inverse = key.unique(return_inverse=True)
+            distinct, inverse = node_order(depth[deep], index[deep]).unique(return_inverse=True)
             node[deep] = len(tree) + inverse
             extra = queries.new_zeros(len(distinct), *queries.shape[-2:])
             extra[inverse] = queries[deep]

@@ -73,7 +73,7 @@ class TreePolicy(ABC):
         return self.tree.boxes[self._recommendation]
 
     def trace(self) -> Mapping[str, Tensor]:
-        """Depth and index of the drawn node and whether it was expanded, depth of the last recommendation and so on."""
+        """Depth and index of the drawn node, depth of the recommended one, and whether each is expanded."""
         self._require_start()
         if self._waiting or self._recommendation is None or self.round == 1:
             raise ValueError("trace must follow ask, tell and recommend, one of them is missing")

@@ -5,7 +5,6 @@ import math
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -161,25 +160,10 @@ def test_policies_of_a_comparison_run_on_its_problem(reader):
         torch.testing.assert_close(alone["recommended_value"][0], reader.histories[name]["recommended_value"][4])
 
 
-def test_the_table_holds_mean_and_deviation_after_some_rounds(reader):
-    table = reader.table([1, 4, 6])
-    assert list(table.index) == NAMES
-    assert list(table.columns) == [(f"after {n}", s) for n in (1, 4, 6) for s in ("mean", "std")]
+def test_regrets_of_a_comparison_are_those_of_its_histories(reader):
+    assert list(reader.regrets) == NAMES
     for name, history in reader.histories.items():
-        regret = regret_of(history, reader.problem)
-        np.testing.assert_allclose(reader.regrets[name].numpy(), regret, rtol=1e-14)
-        for n in (1, 4, 6):
-            at = regret[:, n - 1]
-            assert table.loc[name, (f"after {n}", "mean")] == pytest.approx(np.mean(at), rel=1e-12)
-            assert table.loc[name, (f"after {n}", "std")] == pytest.approx(np.std(at, ddof=1), rel=1e-9, abs=1e-14)
-    assert table.xs("std", axis=1, level=1).to_numpy().max() > 0
-    pd.testing.assert_frame_equal(reader.table([4]), table[["after 4"]])
-
-
-@pytest.mark.parametrize("steps", [[0], [3, 7], [-1]])
-def test_rounds_that_were_not_run_have_no_row_in_the_table(reader, steps):
-    with pytest.raises(ValueError, match="steps"):
-        reader.table(steps)
+        np.testing.assert_allclose(reader.regrets[name].numpy(), regret_of(history, reader.problem), rtol=1e-14)
 
 
 def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
