@@ -55,7 +55,7 @@ class GaussianProcess:
         noise_std: standard deviation of the observation noise, positive: a number, or a tensor that broadcasts to
             the observations ``... x t``.
         mean: prior mean of f: a number, a tensor that broadcasts to ``... x n``, or a function from points
-            ``... x d`` to values ``...``. Default 0.
+            ``... x d`` to values ``...``, or to values with the kernel's batch. Default 0.
 
     Raises:
         ValueError: if ``noise_std`` is not positive.
@@ -80,8 +80,14 @@ class GaussianProcess:
         return self.mean * measure.weights.sum(-1)
 
     def posterior(self, replicates: int | None = None) -> Posterior:
-        """The posterior before any observation, for a batch of ``replicates`` (none: no batch dimension)."""
-        return Posterior(self, batch_shape=torch.Size([] if replicates is None else [replicates]))
+        """The posterior before any observation.
+
+        Args:
+            replicates: the size of a new dimension in front of the kernel's batch, ``replicates x batch_shape``.
+                Default: none, the batch of the kernel alone.
+        """
+        ones = [1] * len(self.kernel.batch_shape)
+        return Posterior(self, batch_shape=torch.Size([] if replicates is None else [replicates, *ones]))
 
     def condition(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
         """Condition on noisy values of measures.

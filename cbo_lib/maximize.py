@@ -1,8 +1,21 @@
-"""Acquisition maximization for many replicates at once."""
+"""Acquisition maximization for many replicates at once.
+
+.. [Byrd1995] R. H. Byrd, P. Lu, J. Nocedal, C. Zhu. A Limited Memory Algorithm for Bound Constrained Optimization.
+   SIAM Journal on Scientific Computing 16(5), 1995.
+.. [Balandat2020] M. Balandat, B. Karrer, D. R. Jiang, S. Daulton, B. Letham, A. G. Wilson, E. Bakshy. BoTorch: A
+   Framework for Efficient Monte-Carlo Bayesian Optimization. NeurIPS 2020.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import cast
+
 import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions.warnings import OptimizationWarning
+from botorch.generation import gen_candidates_scipy
 from torch import Tensor
 
 
@@ -35,3 +48,134 @@ def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: flo
     best = masked.amax(-1, keepdim=True)
     tied = allowed & ((masked >= best - tolerance) | (masked == best))
     return order.expand_as(values).masked_fill(~tied, torch.iinfo(order.dtype).max).argmin(-1)
+
+
+def maximize_box(
+    values: Callable[[Tensor], Tensor], bounds: Tensor, raw: Tensor, starts: int = 4, max_iterations: int = 100
+) -> tuple[Tensor, Tensor]:
+    """The maximum over a box of one function a replicate, for all replicates at once.
+
+    The best raw points are refined by L-BFGS-B ([Byrd1995]_) with the gradients of ``values``, by BoTorch
+    ([Balandat2020]_, Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
+    result does not depend on its company; only the evaluations are batched. The result is at least the best raw
+    value. Values within ``1e-9`` count as tied, and the better raw point, then the first, is chosen (see
+    ``argmax_finite``). Nothing is random.
+
+    Gradients are enabled inside, also under ``torch.no_grad()``; the result carries none.
+
+    Args:
+        values: maps points ``replicates x m x d`` to values ``replicates x m``, each a function of its own point
+            alone, differentiable and finite in the box. Shared raw points come as ``1 x n x d`` and must give
+            ``replicates x n`` by broadcasting.
+        bounds: the box, ``2 x d``, lower corner first, in the units of the inputs.
+        raw: candidate points in the box, ``n x d`` shared or ``replicates x n x d``.
+        starts: how many raw points of each replicate are refined, from 1 to ``n``.
+        max_iterations: of each L-BFGS-B run, at least 1.
+
+    Returns:
+        The best points ``replicates x d`` and their values ``replicates``.
+
+    Raises:
+        ValueError: if a shape or a number is out of range, a raw point lies outside the box, or ``values`` gives
+            another shape, a NaN, an infinity, or no finite gradient.
+    """
+    raw = _check_box(bounds, raw, starts, max_iterations)
+    with torch.no_grad():
+        raw_values = values(raw).detach()
+    n, dim = raw.shape[-2:]
+    if raw_values.dim() != 2 or raw_values.shape[-1] != n or raw.shape[0] not in (1, raw_values.shape[0]):
+        given = f"(replicates, {n})" if raw.shape[0] == 1 else f"({raw.shape[0]}, {n})"
+        raise ValueError(
+            f"values must map points {tuple(raw.shape)} to values {given}, got shape {tuple(raw_values.shape)}"
+        )
+    _check_finite(raw_values, "values must be finite, got a NaN or an infinity at a raw point")
+    replicates = raw_values.shape[0]
+    raw = raw.expand(replicates, n, dim)
+
+    first, order = [], torch.arange(n, device=raw.device)
+    free = torch.ones_like(raw_values, dtype=torch.bool)
+    for _ in range(starts):  # the best raw points in order, ties broken as rounding would not
+        first.append(argmax_finite(raw_values, free, order))
+        free = free.scatter(-1, first[-1].unsqueeze(-1), False)
+    chosen = torch.stack(first, -1)
+    begin = raw.gather(-2, chosen.unsqueeze(-1).expand(-1, -1, dim))
+
+    def acquisition(x: Tensor) -> Tensor:
+        """Values of some rows, ``b x 1 x (d + 1)`` to ``b``; the last feature says which rows they are."""
+        index = x[:, 0, -1].long()
+        # Always the whole batch: the shape decides how matrix products are rounded.
+        points = begin.flatten(0, 1).index_copy(0, index, x[:, 0, :-1]).view_as(begin)
+        got = values(points)
+        if got.shape != begin.shape[:-1]:
+            raise ValueError(
+                f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}, "
+                f"got shape {tuple(got.shape)}"
+            )
+        _check_finite(got, "values must be finite in the box, got a NaN or an infinity")
+        if x.requires_grad:
+            if not got.requires_grad:
+                raise ValueError("values must be differentiable in the points, got a result without a gradient")
+            x.register_hook(lambda g: _check_finite(g, "values must have a finite gradient, got a NaN or an infinity"))
+        return got.flatten()[index]
+
+    row = torch.arange(replicates * starts, dtype=raw.dtype, device=raw.device)
+    rows = torch.cat([begin.flatten(0, 1), row.unsqueeze(-1)], -1).unsqueeze(-2)
+    no_bound = bounds.new_zeros(1)  # of the fixed feature
+    # Failures of the line search end a run early and are no news: its start or the best raw point is the fallback.
+    with warnings.catch_warnings(record=True) as caught, torch.enable_grad():
+        found, refined = gen_candidates_scipy(
+            rows,
+            cast(AcquisitionFunction, acquisition),
+            lower_bounds=torch.cat([bounds[0], no_bound]),
+            upper_bounds=torch.cat([bounds[1], no_bound]),
+            options={"maxiter": max_iterations},
+            fixed_features={dim: row},
+            use_parallel_mode=True,
+        )
+    for warning in caught:
+        if not issubclass(warning.category, OptimizationWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+    top, place = raw_values.max(-1, keepdim=True)
+    best_raw = raw.gather(-2, place.unsqueeze(-1).expand(-1, -1, dim))
+    points = torch.cat([found[:, 0, :-1].reshape(replicates, starts, dim), best_raw], -2).detach()
+    results = torch.cat([refined.detach().reshape(replicates, starts), top], -1)
+    # What fell below the best raw value must not win by the tolerance.
+    best = argmax_finite(results, results >= top, torch.arange(starts + 1, device=raw.device)).unsqueeze(-1)
+    return points.gather(-2, best.unsqueeze(-1).expand(-1, -1, dim)).squeeze(-2), results.gather(-1, best).squeeze(-1)
+
+
+def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) -> Tensor:
+    """The raw points, ``1 x n x d`` or ``replicates x n x d``, inside the box.
+
+    Raises:
+        ValueError: as ``maximize_box`` says.
+    """
+    if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
+        raise ValueError(f"bounds must have shape (2, d), got {tuple(bounds.shape)}")
+    if not bool((torch.isfinite(bounds).all() & (bounds[0] <= bounds[1])).all()):
+        raise ValueError(f"bounds must be finite, lower corner first, got {bounds.tolist()}")
+    dim = bounds.shape[1]
+    if not raw.is_floating_point() or raw.dtype != bounds.dtype or raw.device != bounds.device:
+        raise ValueError(
+            f"raw must have the floating dtype and device of bounds ({bounds.dtype}, {bounds.device}), "
+            f"got {raw.dtype} on {raw.device}"
+        )
+    if raw.dim() not in (2, 3) or raw.shape[-1] != dim or 0 in raw.shape:
+        raise ValueError(f"raw must have shape (n, {dim}) or (replicates, n, {dim}), got {tuple(raw.shape)}")
+    if not 1 <= starts <= raw.shape[-2]:
+        raise ValueError(f"starts must lie in [1, {raw.shape[-2]}], the number of raw points, got {starts}")
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
+    raw = raw.detach() if raw.dim() == 3 else raw.detach().unsqueeze(0)
+    inside = raw.clamp(bounds[0], bounds[1])
+    # low + (high - low) * u may leave the box by a rounding error.
+    slack = 8 * torch.finfo(raw.dtype).eps * bounds.abs().amax(0)
+    if not bool(((raw - inside).abs() <= slack).all()):
+        raise ValueError("raw must lie in the box of bounds, got a point outside")
+    return inside
+
+
+def _check_finite(tensor: Tensor, message: str) -> None:
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(message)

@@ -109,9 +109,13 @@ class Measure:
         return self.points.shape[:-3]
 
     def expectation(self, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """``sum_j w_j f(x_j)`` of each set, ``... x n``; ``f`` maps ``... x d`` to ``...``."""
+        """``sum_j w_j f(x_j)`` of each set, ``... x n``.
+
+        ``f`` maps points ``... x d`` to values ``...``. A batch of functions may add dimensions to the batch of the
+        points, or fill its dimensions of size one.
+        """
         values = f(self.points)
-        if values.shape != self.weights.shape:
+        if values.shape[-2:] != self.weights.shape[-2:] or not _expands_to(self.weights.shape, values.shape):
             raise ValueError(
                 f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}, "
                 f"got {tuple(values.shape)}"
@@ -183,6 +187,12 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     weights = a.weights.movedim(-2, 0)
     weights = weights.reshape(a.n, *[1] * max(0, len(kernel.batch_shape) - len(a.batch_shape)), *weights.shape[1:])
     return torch.einsum("n...ij,n...i,n...j->n...", dense, weights, weights).movedim(0, -1)
+
+
+def _expands_to(shape: torch.Size, target: torch.Size) -> bool:
+    """Whether a tensor of one shape could be expanded to another."""
+    aligned = zip(shape[::-1], target[::-1], strict=False)
+    return len(shape) <= len(target) and all(size in (1, goal) for size, goal in aligned)
 
 
 def _check_kernel(kernel: Kernel, measure: Measure) -> None:

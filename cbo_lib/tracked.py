@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -61,6 +62,14 @@ class TrackedPosterior:
     def n(self) -> int:
         """How many queries are tracked."""
         return self.mean.shape[-1]
+
+    @property
+    def log_marginal_likelihood(self) -> Tensor:
+        """Log density of all observations under the prior, ``batch_shape``, natural log."""
+        t = self.count
+        whitened, scale = self._whitened[..., :t], self._scale[..., :t]
+        later = -0.5 * whitened.square().sum(-1) - scale.log().sum(-1) - 0.5 * t * math.log(2 * math.pi)
+        return self.posterior.log_marginal_likelihood + later
 
     def observe(self, index: Tensor, y: Tensor, noise_std: float | Tensor | None = None) -> None:
         """Take in one observation for every element of the batch.

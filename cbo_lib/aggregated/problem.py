@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.functions import Function
+from cbo_lib.functions import Function, maximum
 from cbo_lib.generators import standard_normal
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
@@ -133,24 +133,4 @@ class CellProblem:
 
     @cached_property
     def _maximum(self) -> tuple[Tensor, Tensor]:
-        """Zoom in from the 8 best of 2^12 Sobol points, all starts and replicates at once.
-
-        A peak so narrow that no Sobol point lies on its slope is missed.
-        """
-        low, high = self.bounds
-        sobol = torch.quasirandom.SobolEngine(self.dim, scramble=False).draw(2**12, dtype=self.bounds.dtype).to(low)
-        candidates = low + (high - low) * sobol
-        start = candidates[self.f_at(candidates).topk(8, dim=-1).indices]  # (replicates) 8 d
-        # A symmetric stencil that holds the center, so that no zoom loses the best point so far.
-        stencil = 2 * torch.quasirandom.SobolEngine(self.dim, scramble=False).draw(16 * self.dim, dtype=low.dtype) - 1
-        stencil = stencil.to(low)
-        stencil = torch.cat([torch.zeros_like(stencil[:1]), stencil, -stencil])
-        radius = (high - low) * 4 / 2 ** (12 / self.dim)
-        for _ in range(45):
-            around = (start.unsqueeze(-2) + radius * stencil).clamp(low, high)
-            best = self.f(around).argmax(-1, keepdim=True).unsqueeze(-1)
-            start = around.gather(-2, best.expand(*best.shape[:-1], self.dim)).squeeze(-2)
-            radius = radius * 0.5
-        values, best_start = self.f(start).max(-1, keepdim=True)
-        point = start.gather(-2, best_start.unsqueeze(-1).expand(*best_start.shape, self.dim)).squeeze(-2)
-        return point, values.squeeze(-1)
+        return maximum(self.f, self.bounds, self.replicates)

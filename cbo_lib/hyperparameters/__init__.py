@@ -1,0 +1,22 @@
+"""Unknown hyperparameters: a point query under a doubted prior (Ziomek, Adachi and Osborne 2024)."""
+
+from cbo_lib.hyperparameters.acquisition import OptimisticUpperConfidenceBound
+from cbo_lib.hyperparameters.policies import AGPUCB, GPUCB, HEGPUCB, ExpectedUCB, MaximumLikelihood
+from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem, lengthscale_candidates
+from cbo_lib.hyperparameters.robust import HEStableOpt, StableOpt
+from cbo_lib.hyperparameters.widths import eliminates
+
+__all__ = [
+    "AGPUCB",
+    "GPUCB",
+    "HEGPUCB",
+    "Candidates",
+    "ExpectedUCB",
+    "HEStableOpt",
+    "MaximumLikelihood",
+    "OptimisticUpperConfidenceBound",
+    "StableOpt",
+    "UnknownPriorProblem",
+    "eliminates",
+    "lengthscale_candidates",
+]

@@ -1,0 +1,243 @@
+"""Regret under unknown hyperparameters: the paper's notions, its proof's terms and its bounds.
+
+.. [Ziomek2024] J. Ziomek, M. Adachi, M. A. Osborne. Beyond Lengthscales: No-regret Bayesian Optimisation With Unknown
+   Hyperparameters Of Any Type. 2024.
+.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
+   Regret and Experimental Design. ICML 2010.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cbo_lib.history import History
+from cbo_lib.hyperparameters.problem import UnknownPriorProblem
+from cbo_lib.hyperparameters.widths import eliminates, noise_threshold
+from cbo_lib.information import greedy_information_gain
+from cbo_lib.ledger import Claim, RegretLedger
+from cbo_lib.measure import Measure, covariance
+
+
+def initial_rounds(history: History) -> int:
+    """How many rounds of a run were its random initial design."""
+    return int((history["sqrt_beta"][0] == 0).all(-1).sum())
+
+
+def instantaneous_regret(history: History, problem: UnknownPriorProblem) -> Tensor:
+    """``f* - f(x_t)`` after the initial design, ``replicates x T`` ([Ziomek2024]_, section 2).
+
+    In robust optimization ``x_t`` is the chosen point before the perturbation, and both values are the worst within
+    ``epsilon``: the epsilon-regret ([Ziomek2024]_, section 6).
+    """
+    value = problem.value(history["chosen"]) if "chosen" in history.tensors else history["value"]
+    return (problem.optimum.unsqueeze(-1) - value)[:, initial_rounds(history) :]
+
+
+def cumulative_regret(history: History, problem: UnknownPriorProblem) -> Tensor:
+    """``R_t``, the sum of the instantaneous regret, ``replicates x T``."""
+    return instantaneous_regret(history, problem).cumsum(-1)
+
+
+def simple_regret(history: History, problem: UnknownPriorProblem) -> Tensor:
+    """The smallest instantaneous regret so far, ``replicates x T``; the paper calls it best regret."""
+    return instantaneous_regret(history, problem).cummin(-1).values
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """What the proof speaks of, read off a history after its initial design; each ``replicates x T``.
+
+    Args:
+        candidate: ``u_t``.
+        error: ``eta_t``, the observation minus the chosen candidate's mean.
+        width: ``sqrt_beta_t std_{t-1}(x_t)`` of the chosen candidate.
+        noise: ``epsilon_t``.
+        point: ``x_t``, ``replicates x T x d``; with a perturbation, the point that was asked.
+    """
+
+    candidate: Tensor
+    error: Tensor
+    width: Tensor
+    noise: Tensor
+    point: Tensor
+
+
+def rounds(history: History, problem: UnknownPriorProblem, candidate: str = "candidate") -> Rounds:
+    """The quantities of each round for the candidates that the trace ``candidate`` names.
+
+    Raises:
+        ValueError: if a round has no chosen candidate, as with a policy that averages.
+    """
+    start = initial_rounds(history)
+    chosen = history[candidate][:, start:]
+    if bool((chosen < 0).any()):
+        raise ValueError("history must be of a policy that chooses a candidate in every round")
+    at = chosen.unsqueeze(-1)
+    mean, std, multiplier = (
+        history[name][:, start:].gather(-1, at).squeeze(-1) for name in ("mean", "std", "sqrt_beta")
+    )
+    seen, query = history["observation"][:, start:], history["query"][:, start:]
+    return Rounds(chosen, seen - mean, multiplier * std, seen - problem.f(query), query)
+
+
+def critical_rounds(seen: Rounds, problem: UnknownPriorProblem, failure: float = 0.1) -> Tensor:
+    """The critical set ``C``: where line 12 holds, from sums over all rounds anew, boolean ``replicates x T``."""
+    T = seen.candidate.shape[-1]
+    same = seen.candidate.unsqueeze(-1) == seen.candidate.unsqueeze(-2)  # replicates t i
+    chosen = same & torch.ones(T, T, dtype=torch.bool, device=same.device).tril()
+    xi = _thresholds(T, problem, failure, seen.error)
+    errors, widths = (torch.where(chosen, part.unsqueeze(-2), 0.0) for part in (seen.error, seen.width))
+    return eliminates(errors, widths, xi, chosen.sum(-1))
+
+
+def confidence_ratio(history: History, problem: UnknownPriorProblem) -> Tensor:
+    """The largest ``|f(x) - mean(x)| / (sqrt_beta std(x))`` over the domain under the true candidate, each round.
+
+    The event of Theorem 3.1 holds in a replicate if no round exceeds one. Before round ``t`` the posterior holds the
+    initial design and ``t - 1`` observations.
+
+    Returns:
+        A ``replicates x T`` tensor.
+
+    Raises:
+        ValueError: if the truth is not known or the domain is a box.
+    """
+    if problem.truth is None:
+        raise ValueError("truth must be known to the problem, it is None")
+    points, start = problem._finite(), initial_rounds(history)
+    truth = torch.as_tensor(problem.truth, device=points.device)
+    candidates = problem.candidates if truth.dim() else problem.candidates.select([int(truth)])
+    own = truth if truth.dim() else torch.zeros_like(truth)
+    replicates = len(history["observation"])
+    own = own.expand(replicates)
+    rows = torch.arange(replicates, device=points.device)
+    tracked = candidates.prior(problem.noise_std).posterior(replicates).track(Measure.dirac(points))
+    index = torch.cdist(history["query"], points).argmin(-1)
+    multiplier = history["sqrt_beta"].gather(-1, truth.expand(replicates)[:, None, None].expand(-1, history.steps, 1))
+    ratios = []
+    for t in range(history.steps):
+        if t >= start:
+            off = (problem.values - tracked.mean[rows, own]).abs()
+            width = multiplier[:, t] * tracked.variance[rows, own].sqrt()
+            ratios.append((off / width).amax(-1))
+        batch = tracked.batch_shape
+        tracked.observe(index[:, t, None].expand(batch), history["observation"][:, t, None].expand(batch))
+    return torch.stack(ratios, -1)
+
+
+def information_gains(seen: Rounds, problem: UnknownPriorProblem) -> Tensor:
+    """Information gain of the rounds ``S_t^u`` of each candidate under its own kernel, ``replicates x T x |U|``.
+
+    ``0.5 log det(I + K / R^2)`` of the points of those rounds; rounds of other candidates are masked, so one Cholesky
+    factor holds the gains of all ``t``.
+    """
+    points = Measure.dirac(seen.point)
+    gains = []
+    for u, kernel in enumerate(problem.candidates.kernels):
+        mask = (seen.candidate == u).to(seen.error)
+        scaled = covariance(kernel, points, points) / problem.noise_std**2 * mask.unsqueeze(-1) * mask.unsqueeze(-2)
+        factor = torch.linalg.cholesky(scaled + torch.eye(scaled.shape[-1]).to(scaled))
+        gains.append(factor.diagonal(dim1=-2, dim2=-1).log().cumsum(-1))
+    return torch.stack(gains, -1)
+
+
+def ledger(
+    history: History, problem: UnknownPriorProblem, bound: float | None = None, failure: float = 0.1
+) -> RegretLedger:
+    """The accounts of a run of HE-GP-UCB ([Ziomek2024]_, Appendices C and D).
+
+    The terms add up to the cumulative regret exactly: the regret of critical rounds, and of all others
+    ``f* - f(x_t) = (f* - UCB_t(x_t)) + sqrt_beta_t std_{t-1}(x_t) + (mean_{t-1}(x_t) - f(x_t))``, where the first
+    part is at most zero while the confidence intervals hold and the last is ``epsilon_t - eta_t``.
+
+    Args:
+        history: of ``HEGPUCB`` on a finite domain.
+        problem: which knows its truth.
+        bound: ``B``, a bound of ``|f|``. Default the largest value of ``|f|`` on the domain, in any replicate.
+        failure: ``delta`` of the policy. Default 0.1.
+
+    Returns:
+        A ledger whose claims carry the numbers of the paper's statements. Those that the proof derives from the good
+        event (``confidence`` and ``noise`` both hold in the whole replicate) apply there alone.
+
+    Raises:
+        ValueError: if the history has no rounds after its initial design, or the truth is not known.
+    """
+    seen = rounds(history, problem)
+    T, U = seen.candidate.shape[-1], len(problem.candidates)
+    if T == 0:
+        raise ValueError("history must hold at least one round after its initial design, got none")
+    regret = instantaneous_regret(history, problem)
+    critical = critical_rounds(seen, problem, failure)
+    overshoot = seen.noise - seen.error  # the mean minus f
+    xi = _thresholds(T, problem, failure, regret)
+    chosen = torch.nn.functional.one_hot(seen.candidate, U).to(regret)  # replicates T U
+    count = chosen.cumsum(1)
+    noise_sum = (chosen * seen.noise.unsqueeze(-1)).cumsum(1).abs()
+    kept = (~critical).to(regret)
+    widths = (kept * seen.width).cumsum(-1)
+    bound = float(problem.values.abs().max()) if bound is None else bound
+    steps = torch.arange(1, T + 1, dtype=regret.dtype, device=regret.device)
+    top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values  # largest of any candidate
+    constant = 2 / math.log1p(problem.noise_std**-2)
+    gains = information_gains(seen, problem)
+    kernel = problem.candidates.prior(problem.noise_std).kernel
+    gamma = greedy_information_gain(kernel, Measure.dirac(problem._finite()), problem.noise_std, T)[:, 1:].amax(0)
+    gamma = gamma * math.e / (math.e - 1)  # an upper bound of the maximum
+    ratio = confidence_ratio(history, problem)
+    noise_right = (xi.unsqueeze(-1) * count).sqrt()
+    good = (ratio <= 1).all(-1) & (noise_sum <= noise_right + 1e-9).flatten(1).all(-1)
+    applies = good.unsqueeze(-1).expand_as(regret)
+    truth = torch.as_tensor(problem.truth, device=regret.device).expand(len(regret))
+    alive = history["alive"][:, initial_rounds(history) :]
+    lost = ~alive.gather(-1, truth[:, None, None].expand(-1, T, 1)).squeeze(-1)
+    square = (xi.unsqueeze(-1) * count).sqrt().sum(-1)
+    claims = {
+        "confidence": Claim(ratio, torch.ones_like(ratio), "Theorem 3.1", 1 - failure / 2),
+        "noise": Claim(noise_sum, noise_right, "Lemma 5.1", 1 - failure / 2),
+        "truth survives": Claim(lost.to(regret), torch.zeros_like(regret), "Appendix C", applies=applies),
+        "one round": Claim(regret, seen.width + overshoot, "Inequality 5", applies=applies),
+        "critical rounds": Claim(critical.cumsum(-1).to(regret), torch.full_like(regret, U), "Appendix C"),
+        "prediction errors": Claim(-(kept * seen.error).cumsum(-1), square + widths, "Inequality 7"),
+        "counts": Claim(count.sqrt().sum(-1), (U * steps).sqrt().expand_as(regret), "Lemma 5.2"),
+        "realized gain": Claim(widths, top * (constant * steps * gains.sum(-1)).sqrt(), "Lemma 5.3, proof"),
+        "maximum gain": Claim(widths, (top * (constant * steps * U * gamma).sqrt()).expand_as(regret), "Lemma 5.3"),
+        "sum": Claim(regret.cumsum(-1), 2 * U * bound + 2 * square + 2 * widths, "Inequality 9", applies=applies),
+    }
+    return RegretLedger(
+        regret.cumsum(-1),
+        terms={
+            "critical rounds": (regret * (1 - kept)).cumsum(-1),
+            "f* - UCB": ((regret - seen.width - overshoot) * kept).cumsum(-1),
+            "widths": widths,
+            "mean - f": (kept * overshoot).cumsum(-1),
+        },
+        bounds={
+            "Inequality 9": 2 * U * bound + 2 * square + 2 * widths,
+            "final bound": 2 * U * bound
+            + 2 * (U * xi * steps).sqrt()
+            + 2 * top * (constant * steps * U * gamma).sqrt(),
+        },
+        claims=claims,
+        identity=True,
+    )
+
+
+def robust_claim(history: History, problem: UnknownPriorProblem) -> Claim:
+    """``r_t <= (width - eta) of u_t + (width + eta) of v_t`` for HE-StableOpt, with the signs that the proof needs.
+
+    [Ziomek2024]_, Appendix I, prints ``eta`` of ``u_t`` with a plus.
+    """
+    optimist, pessimist = rounds(history, problem), rounds(history, problem, "pessimist")
+    right = optimist.width - optimist.error + pessimist.width + pessimist.error
+    return Claim(instantaneous_regret(history, problem), right, "Theorem 6.1, proof")
+
+
+def _thresholds(T: int, problem: UnknownPriorProblem, failure: float, like: Tensor) -> Tensor:
+    """``xi_1, ..., xi_T``."""
+    steps = torch.arange(1, T + 1)
+    return noise_threshold(steps, problem.noise_std, len(problem.candidates), failure).to(like)

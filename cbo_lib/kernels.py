@@ -1,0 +1,103 @@
+"""Kernels that GPyTorch does not have.
+
+.. [Gardner2018] J. R. Gardner, G. Pleiss, D. Bindel, K. Q. Weinberger, A. G. Wilson. GPyTorch: Blackbox Matrix-Matrix
+   Gaussian Process Inference with GPU Acceleration. NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gpytorch import settings
+from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator, to_dense
+from torch import Tensor
+
+
+class StackedKernel(Kernel):
+    """Kernels of any structure as one batched kernel, so that a list of candidate priors runs as one batch.
+
+    A batched GPyTorch kernel ([Gardner2018]_) is one formula with a batch of hyperparameters. Here every member may be
+    a formula of its own: sums over subsets of the coordinates, periodic kernels, other smoothness. The members are
+    evaluated in a loop; everything after the kernel matrix (factors, posteriors, tracked queries) is batched.
+
+    The matrix of inputs ``B1 x n x d`` and ``B2 x m x d`` is ``B x n x m`` with ``B`` the broadcast of ``B1``, ``B2``
+    and ``(U,)``; its part ``[..., u, :, :]`` is the matrix of member ``u``, which sees the part ``[..., u, :, :]`` of
+    an input whose last batch dimension is ``U``. It is evaluated at once and not lazily: GPyTorch would index a lazy
+    matrix by indexing the inputs and the hyperparameters, and members that differ have no common ones.
+
+    Args:
+        kernels: ``U >= 1`` GPyTorch kernels without batch dimensions. They are held, not copied.
+
+    Raises:
+        ValueError: if there is no kernel or one has batch dimensions.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        if len(kernels) == 0:
+            raise ValueError("kernels must hold at least one kernel, got none")
+        for u, kernel in enumerate(kernels):
+            if kernel.batch_shape:
+                raise ValueError(
+                    f"kernels must have no batch dimensions, got batch shape {tuple(kernel.batch_shape)} at index {u}"
+                )
+        super().__init__()
+        self.kernels = torch.nn.ModuleList(kernels)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """``(U,)``."""
+        return torch.Size([len(self.kernels)])
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether every member is."""
+        return all(kernel.is_stationary for kernel in self.kernels)
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
+        """The stack of matrices, or with ``diag`` the stack of diagonals ``B x n``, a tensor."""
+        with settings.lazily_evaluate_kernels(False):
+            return super().__call__(x1, x2, diag=diag, **params)
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor:
+        """What GPyTorch asks of every kernel; call the kernel itself instead.
+
+        Raises:
+            ValueError: if the batch dimensions of the inputs do not fit, or ``last_dim_is_batch`` is asked for.
+        """
+        if last_dim_is_batch:
+            raise ValueError("last_dim_is_batch must be False for a StackedKernel, got True")
+        count = len(self.kernels)
+        try:
+            batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
+        except RuntimeError as error:
+            raise ValueError(
+                f"x1 and x2 must have batch dimensions that broadcast with ({count},), "
+                f"got {tuple(x1.shape[:-2])} and {tuple(x2.shape[:-2])}"
+            ) from error
+        size = x1.shape[-2:-1] if diag else torch.Size([x1.shape[-2], x2.shape[-2]])
+        if count == 1:  # one member sees a whole batch of inputs
+            return to_dense(self.kernels[0](x1, x2, diag=diag, **params)).expand(*batch, *size)
+        matrices = [
+            to_dense(kernel(_part(x1, u), _part(x2, u), diag=diag, **params)).expand(*batch[:-1], *size)
+            for u, kernel in enumerate(self.kernels)
+        ]
+        return torch.stack(matrices, len(batch) - 1)
+
+    def __getitem__(self, index: Any) -> Kernel:
+        """Some of the members: an integer gives a member itself, a slice or a list another ``StackedKernel``."""
+        chosen = torch.arange(len(self.kernels))[index]
+        if chosen.dim() == 0:
+            return self.kernels[int(chosen)]
+        if chosen.dim() > 1:
+            raise IndexError(f"index must choose along the one batch dimension, got a choice of {tuple(chosen.shape)}")
+        return StackedKernel([self.kernels[u] for u in chosen.tolist()])
+
+
+def _part(x: Tensor, u: int) -> Tensor:
+    """What member ``u`` sees: its own part of the last batch dimension, or the one part that all share."""
+    return x if x.dim() < 3 else x[..., 0 if x.shape[-3] == 1 else u, :, :]
