@@ -161,3 +161,41 @@ def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: in
         return torch.cat(parts, 1).reshape(points.shape[:-1])
 
     return f
+
+
+def rkhs_samples(kernel: Kernel, bounds: Tensor, norm: float, seeds: Sequence[int], centers: int = 20) -> Function:
+    """One function of a given norm in the reproducing kernel Hilbert space of a kernel for each seed.
+
+    ``f = sum_j a_j k(c_j, .)`` with uniform centers and normal coefficients, scaled so that ``a' K a = norm^2``.
+
+    Args:
+        kernel: without batch dimensions.
+        bounds: the box of the centers, ``2 x d``.
+        norm: of every function, nonnegative.
+        seeds: one a replicate.
+        centers: how many, at least 1.
+
+    Returns:
+        A function of points ``replicates x ... x d`` with values ``replicates x ...``.
+
+    Raises:
+        ValueError: if the bounds are no box, ``norm`` is negative or ``centers`` below 1.
+    """
+    if bounds.dim() != 2 or len(bounds) != 2 or not bool((bounds[0] < bounds[1]).all()):
+        raise ValueError(f"bounds must be a box (2, d), lower corner first, got {bounds.tolist()}")
+    if not norm >= 0:
+        raise ValueError(f"norm must be nonnegative, got {norm}")
+    if centers < 1:
+        raise ValueError(f"centers must be at least 1, got {centers}")
+    generators, dim = ReplicateGenerators(seeds, stream=2).generators, bounds.shape[-1]
+    uniform = torch.stack([torch.rand(centers, dim, generator=g, dtype=bounds.dtype) for g in generators]).to(bounds)
+    where = torch.lerp(bounds[0], bounds[1], uniform)
+    a = standard_normal(generators, (centers,), bounds)
+    squared = torch.einsum("ri,rij,rj->r", a, kernel(where).to_dense(), a)
+    a = a * (norm / squared.sqrt()).unsqueeze(-1)
+
+    def f(points: Tensor) -> Tensor:
+        flat = points.reshape(len(where), -1, dim)
+        return (kernel(flat, where).to_dense() @ a.unsqueeze(-1)).reshape(points.shape[:-1])
+
+    return f

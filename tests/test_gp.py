@@ -1,3 +1,4 @@
+import math
 import warnings
 
 import numpy as np
@@ -163,6 +164,59 @@ def test_a_batch_of_kernels_is_a_batch_of_priors(rng, replicates):
             np.testing.assert_allclose(p.mean(queries)[at], expected, atol=1e-9)
             np.testing.assert_allclose(p.variance(queries)[at], np.diag(joint), atol=1e-9)
             np.testing.assert_allclose(p.covariance(queries, queries)[at], joint, atol=1e-9)
+
+
+@pytest.mark.parametrize("u", [(1,), (3,), (2, 3)])
+@pytest.mark.parametrize("replicates", [1, 2, 3])
+def test_replicates_stand_in_front_of_a_batch_of_kernels(rng, u, replicates):
+    lengthscales = torch.linspace(0.2, 1.1, math.prod(u), dtype=F64).reshape(u)
+    process = GaussianProcess(hyperparameter_kernel(lengthscales), 0.2, 0.7)
+    start, queries = process.posterior(replicates), random_measure(rng, 4)
+    assert process.posterior().batch_shape == u and start.batch_shape == (replicates, *u)
+    assert start.mean(queries).shape == start.variance(queries).shape == (replicates, *u, 4)
+    assert start.log_marginal_likelihood.shape == (replicates, *u)
+    generators = [torch.Generator().manual_seed(s) for s in range(replicates)]
+    assert start.sample(queries, 2, generators).shape == (replicates, *u, 2, 4)
+    observed, y = random_measure(rng, replicates, *[1] * len(u), 3), normal(rng, replicates, *[1] * len(u), 3)
+    posterior = start.extend(observed[:2], y[..., :2]).extend(observed[2:], y[..., 2:])
+    assert posterior.batch_shape == (replicates, *u)
+    for r, *member in np.ndindex(replicates, *u):
+        at, member = (r, *[0] * len(u)), tuple(member)
+        alone = GaussianProcess(hyperparameter_kernel(lengthscales[member]), 0.2, 0.7)
+        alone = alone.condition(Measure(observed.points[at], observed.weights[at]), y[at])
+        for name in ("mean", "variance"):
+            got, expected = getattr(posterior, name)(queries)[r][member], getattr(alone, name)(queries)
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
+        joint = posterior.covariance(queries, queries)[r][member]
+        torch.testing.assert_close(joint, alone.covariance(queries, queries), rtol=0, atol=1e-9)
+        likelihood = posterior.log_marginal_likelihood[r][member]
+        torch.testing.assert_close(likelihood, alone.log_marginal_likelihood, rtol=0, atol=1e-9)
+
+
+def slopes(x):
+    """Three mean functions in one, ``... x n x p`` to the batch of the kernel."""
+    return torch.tensor([0.5, -1.0, 2.0], dtype=F64)[:, None, None] * x[..., 0] + x[..., 1].square()
+
+
+@pytest.mark.parametrize("replicates", [None, 2])
+def test_a_mean_function_for_each_kernel_of_a_batch(rng, replicates):
+    lengthscales = torch.tensor([0.2, 0.5, 1.1], dtype=F64)
+    start = GaussianProcess(hyperparameter_kernel(lengthscales), 0.2, slopes).posterior(replicates)
+    front = () if replicates is None else (replicates, 1)
+    observed, y, queries = random_measure(rng, *front, 4), normal(rng, *front, 4), random_measure(rng, 5)
+    posterior = start.extend(observed[:1], y[..., :1]).extend(observed[1:], y[..., 1:])
+    for u in range(3):
+        alone = GaussianProcess(hyperparameter_kernel(lengthscales[u]), 0.2, lambda x, u=u: slopes(x)[u])
+        prior = alone.posterior(replicates).mean(queries)
+        torch.testing.assert_close(start.mean(queries)[..., u, :], prior, rtol=0, atol=1e-12)
+        for r in range(replicates or 1):
+            at = (r, 0) if replicates else ()
+            one = alone.condition(Measure(observed.points[at], observed.weights[at]), y[at])
+            place = (r, u) if replicates else (u,)
+            torch.testing.assert_close(posterior.mean(queries)[place], one.mean(queries), rtol=0, atol=1e-9)
+            torch.testing.assert_close(
+                posterior.log_marginal_likelihood[place], one.log_marginal_likelihood, rtol=0, atol=1e-9
+            )
 
 
 def test_a_mean_for_each_replicate(rng):

@@ -1,10 +1,16 @@
+import logging
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from toys import grid, normal
 
-from cbo_lib.maximize import argmax_finite
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.measure import Measure
 
 F64 = torch.float64
 INF = float("inf")
@@ -85,3 +91,240 @@ def test_a_replicate_without_a_candidate_is_refused():
 def test_a_tolerance_below_zero_is_refused(tolerance):
     with pytest.raises(ValueError, match="tolerance must be nonnegative"):
         choose([[1.0, 2.0]], tolerance=tolerance)
+
+
+def box(dim, low=0.0, high=1.0):
+    return torch.tensor([[low] * dim, [high] * dim], dtype=F64)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_maximum_of_a_quadratic_is_its_center_clipped_to_the_box(rng, dim, shared):
+    centers = 3 * torch.rand(20, 1, dim, generator=rng, dtype=F64) - 1
+    steep = 1 + torch.rand(20, 1, dim, generator=rng, dtype=F64)
+    bounds = box(dim)
+    raw = torch.rand(*([8] if shared else [20, 8]), dim, generator=rng, dtype=F64)
+    points, values = maximize_box(lambda x: 2 - (steep * (x - centers).square()).sum(-1), bounds, raw)
+    inside = centers.clamp(0, 1)
+    assert ((inside != centers).any() and (inside == centers).any()) and points.shape == (20, dim)
+    torch.testing.assert_close(points, inside.squeeze(1), rtol=0, atol=1e-4)
+    torch.testing.assert_close(values, 2 - (steep * (inside - centers).square()).sum((1, 2)), rtol=0, atol=1e-7)
+
+
+def test_a_box_may_have_unequal_sides_and_one_of_length_zero(rng):
+    bounds = torch.tensor([[-10.0, 2.0, 0.0], [-5.0, 2.0, 0.01]], dtype=F64)
+    raw = bounds[0] + (bounds[1] - bounds[0]) * torch.rand(9, 3, generator=rng, dtype=F64)
+    center = torch.tensor([-6.5, 1.0, 5.0], dtype=F64)
+    points, _ = maximize_box(lambda x: -(x - center).square().sum(-1), bounds, raw)
+    torch.testing.assert_close(points, torch.tensor([[-6.5, 2.0, 0.01]], dtype=F64), rtol=0, atol=1e-5)
+
+
+def test_the_best_of_many_peaks_is_found(rng):
+    phase = 6 * torch.rand(12, 1, generator=rng, dtype=F64)
+
+    def values(x):
+        return torch.sin(17 * x[..., 0] + phase) + torch.sin(5 * x[..., 0] - phase)
+
+    _, best = maximize_box(values, box(1), grid(40))
+    dense = values(grid(20_001).unsqueeze(0)).amax(-1)
+    assert (best >= dense - 1e-8).all() and (best <= dense + 1e-5).all()
+
+
+def acquisition(x, y):
+    """An upper confidence bound of each replicate, whose observations are ``replicates x t``."""
+    posterior = GaussianProcess(rbf_kernel(0.3), 0.1).condition(Measure.dirac(x), y)
+
+    def values(at):
+        measure = Measure.dirac(at)
+        return posterior.mean(measure) + 2 * posterior.variance(measure).sqrt()
+
+    return values
+
+
+def test_a_replicate_does_not_depend_on_its_company(rng):
+    x, y = torch.rand(12, 9, 2, generator=rng, dtype=F64), normal(rng, 12, 9)
+    raw = torch.rand(30, 2, generator=rng, dtype=F64)
+    points, values = maximize_box(acquisition(x, y), box(2), raw)
+    for group in ([7], [7, 2, 11], [0, 1, 2, 3, 4, 5, 6, 7]):
+        some, results = maximize_box(acquisition(x[group], y[group]), box(2), raw)
+        torch.testing.assert_close(some, points[group], rtol=0, atol=1e-9)
+        torch.testing.assert_close(results, values[group], rtol=0, atol=1e-9)
+
+
+def test_a_steep_neighbor_changes_nothing():
+    """One joint L-BFGS would share its steps and its end between these two."""
+    steep, center = torch.tensor([[1e6], [1.0]], dtype=F64), torch.tensor([[0.123], [0.777]], dtype=F64)
+
+    def values(of):
+        return lambda x: -torch.log1p(steep[of] * (x[..., 0] - center[of]).square())
+
+    both, _ = maximize_box(values([0, 1]), box(1), grid(7))
+    torch.testing.assert_close(both, center, rtol=0, atol=1e-4)
+    for r in range(2):
+        torch.testing.assert_close(maximize_box(values([r]), box(1), grid(7))[0], both[[r]], rtol=0, atol=1e-9)
+
+
+def test_it_beats_a_fine_grid_and_repeats_itself(rng):
+    x, y = torch.rand(5, 12, 2, generator=rng, dtype=F64), normal(rng, 5, 12)
+    values, raw = acquisition(x, y), torch.rand(60, 2, generator=rng, dtype=F64)
+    points, best = maximize_box(values, box(2), raw, starts=8)
+    fine = torch.cartesian_prod(*[torch.linspace(0, 1, 61, dtype=F64)] * 2)
+    assert (best >= values(fine.unsqueeze(0)).amax(-1) - 1e-6).all()
+    torch.testing.assert_close(values(points.unsqueeze(1)).squeeze(1), best, rtol=0, atol=1e-12)
+    again = maximize_box(values, box(2), raw, starts=8)
+    assert torch.equal(again[0], points) and torch.equal(again[1], best)
+
+
+@pytest.mark.parametrize("starts", [1, 3, 10])
+@pytest.mark.parametrize("height", [1.0, 5e-10])  # the second counts as a tie
+def test_it_is_never_worse_than_the_best_raw_point(rng, starts, height):
+    """A needle that no gradient leads to, at one raw point of each replicate."""
+    raw = torch.rand(10, 2, generator=rng, dtype=F64)
+    needle = raw[torch.tensor([3, 8, 0, 3])].unsqueeze(1)
+
+    def values(x):
+        smooth = 1e-4 * torch.sin(40 * x).sum(-1)
+        return height * (smooth + torch.where((x - needle).abs().amax(-1) < 1e-12, 1.0, 0.0))
+
+    points, best = maximize_box(values, box(2), raw, starts)
+    torch.testing.assert_close(points, needle.squeeze(1), rtol=0, atol=1e-12)
+    assert (best >= values(raw.unsqueeze(0)).amax(-1)).all()
+
+
+def test_refinement_improves_on_the_raw_points(rng):
+    x, y = torch.rand(5, 12, 2, generator=rng, dtype=F64), normal(rng, 5, 12)
+    values, raw = acquisition(x, y), torch.rand(20, 2, generator=rng, dtype=F64)
+    _, best = maximize_box(values, box(2), raw, starts=1)
+    assert (best > values(raw.unsqueeze(0)).amax(-1) + 1e-4).all()
+
+
+def test_more_starts_find_a_peak_that_the_best_raw_point_does_not_lead_to():
+    def values(x):
+        return (-50 * (x[..., 0] - 0.25).square()).exp() + 2 * (-300 * (x[..., 0] - 0.75).square()).exp()
+
+    raw = torch.tensor([[0.25], [0.7], [0.0]], dtype=F64)
+    for starts, place in ((1, 0.25), (2, 0.75), (3, 0.75)):
+        points, _ = maximize_box(values, box(1), raw, starts)
+        assert float(points) == pytest.approx(place, abs=1e-4)
+
+
+def test_equal_peaks_are_decided_by_the_order_of_the_raw_points(rng):
+    raw = torch.tensor([[0.8], [0.2], [0.5]], dtype=F64)
+    rounding = 1e-13 * normal(rng, 50, 1)
+
+    def values(x):
+        return rounding * x[..., 0] - ((x[..., 0] - 0.5).abs() - 0.25).square()
+
+    points, _ = maximize_box(values, box(1), raw, starts=2)
+    torch.testing.assert_close(points, torch.full((50, 1), 0.75, dtype=F64), rtol=0, atol=1e-4)
+    points, _ = maximize_box(values, box(1), raw[[1, 0, 2]], starts=2)
+    torch.testing.assert_close(points, torch.full((50, 1), 0.25, dtype=F64), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad])
+def test_gradients_are_needed_inside_alone(rng, context):
+    center = torch.full((3, 1, 2), 0.3, dtype=F64, requires_grad=True)
+    with context():
+        points, values = maximize_box(
+            lambda x: -(x - center).square().sum(-1), box(2), torch.rand(5, 2, generator=rng, dtype=F64)
+        )
+        assert torch.is_grad_enabled() == (context is torch.enable_grad)
+    assert not points.requires_grad and not values.requires_grad and center.grad is None
+    torch.testing.assert_close(points, torch.full((3, 2), 0.3, dtype=F64), rtol=0, atol=1e-6)
+
+
+def test_a_failing_line_search_is_silent_and_other_warnings_are_not(rng, recwarn, capfd, caplog):
+    """A wrong gradient leads every line search uphill."""
+
+    class Lies(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return -(x - 0.4).square().sum(-1)
+
+        @staticmethod
+        def backward(ctx, g):
+            return -g.unsqueeze(-1).expand(*g.shape, 2)
+
+    raw = 0.4 + 0.1 * torch.rand(5, 2, generator=rng, dtype=F64)
+    with caplog.at_level(logging.WARNING):
+        _, best = maximize_box(Lies.apply, box(2), raw)
+    assert float(best) >= float(Lies.apply(raw).max())
+    assert capfd.readouterr() == ("", "") and not caplog.records and not recwarn.list
+
+    def warns(x):
+        if x.requires_grad:
+            warnings.warn("mind the gap", stacklevel=1)
+        return -x.square().sum(-1)
+
+    with pytest.warns(UserWarning, match="mind the gap"):
+        maximize_box(warns, box(2), raw)
+
+
+def test_few_iterations_end_early_without_a_word(rng, capfd):
+    x, y = torch.rand(2, 12, 2, generator=rng, dtype=F64), normal(rng, 2, 12)
+    values, raw = acquisition(x, y), torch.rand(9, 2, generator=rng, dtype=F64)
+    few, many = (maximize_box(values, box(2), raw, max_iterations=n)[1] for n in (1, 100))
+    assert (few <= many + 1e-9).all() and (few < many - 1e-6).any()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_float32_stays_float32(rng):
+    points, values = maximize_box(
+        lambda x: -(x - 0.3).square().sum(-1), box(2).float(), torch.rand(6, 2, generator=rng)
+    )
+    assert points.dtype == values.dtype == torch.float32
+    torch.testing.assert_close(points, torch.full((1, 2), 0.3), rtol=0, atol=1e-4)
+
+
+def test_a_raw_point_may_leave_the_box_by_a_rounding_error():
+    raw = torch.tensor([[0.3 + 1e-16], [0.1]], dtype=F64).nextafter(torch.ones(1, dtype=F64))
+    points, _ = maximize_box(lambda x: x[..., 0], box(1, 0.1, 0.3), raw, starts=2)
+    assert float(points) == 0.3
+
+
+def square(x):
+    return -x.square().sum(-1)
+
+
+RAW = torch.linspace(0, 1, 10, dtype=F64).reshape(5, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((square, box(2)[0], RAW), r"bounds must have shape \(2, d\), got \(2,\)"),
+        ((square, torch.zeros(3, 2, dtype=F64), RAW), r"bounds must have shape \(2, d\), got \(3, 2\)"),
+        ((square, torch.zeros(2, 0, dtype=F64), RAW), r"bounds must have shape \(2, d\), got \(2, 0\)"),
+        ((square, box(2, 1.0, 0.0), RAW), "bounds must be finite, lower corner first, got"),
+        ((square, box(2, 0.0, INF), RAW), "bounds must be finite, lower corner first, got"),
+        ((square, box(2, float("nan")), RAW), "bounds must be finite, lower corner first, got"),
+        ((square, box(3), RAW), r"raw must have shape \(n, 3\) or \(replicates, n, 3\), got \(5, 2\)"),
+        ((square, box(2), RAW[0]), r"raw must have shape \(n, 2\) or \(replicates, n, 2\), got \(2,\)"),
+        ((square, box(2), RAW[:0]), r"raw must have shape .*, got \(0, 2\)"),
+        ((square, box(2), RAW.float()), "raw must have the floating dtype and device of bounds"),
+        ((square, box(2), RAW + 0.1), "raw must lie in the box of bounds, got a point outside"),
+        ((square, box(2), RAW * float("nan")), "raw must lie in the box of bounds, got a point outside"),
+        ((square, box(2), RAW, 0), r"starts must lie in \[1, 5\], the number of raw points, got 0"),
+        ((square, box(2), RAW, 6), r"starts must lie in \[1, 5\], the number of raw points, got 6"),
+        ((square, box(2), RAW, 2, 0), "max_iterations must be at least 1, got 0"),
+        ((lambda x: x, box(2), RAW), r"values must map points \(1, 5, 2\) to values \(replicates, 5\), got shape"),
+        ((lambda x: x[0, :, 0], box(2), RAW), r"to values \(replicates, 5\), got shape \(5,\)"),
+        ((lambda x: square(x)[:2], box(2), RAW.expand(3, 5, 2)), r"to values \(3, 5\), got shape \(2, 5\)"),
+        ((lambda x: square(x)[:, :5], box(2), RAW.repeat(2, 1)), r"to values \(replicates, 10\), got"),
+        (
+            (lambda x: square(x) if x.shape[1] == 5 else square(x)[:, :1], box(2), RAW),
+            r"values must map points \(1, 4, 2\) to values \(1, 4\), got shape \(1, 1\)",
+        ),
+        ((lambda x: square(x).log(), box(2), RAW), "values must be finite, got a NaN or an infinity at a raw point"),
+        ((lambda x: x[..., 0].log(), box(2), RAW), "values must be finite, got a NaN or an infinity at a raw point"),
+        (
+            (lambda x: torch.where(x[..., 0] > 0.95, torch.nan, x.sum(-1)), box(2), RAW),
+            "values must be finite in the box, got a NaN or an infinity",
+        ),
+        ((lambda x: -square(x).neg().sqrt(), box(2), RAW), "values must have a finite gradient, got a NaN"),
+        ((lambda x: square(x.detach()), box(2), RAW), "values must be differentiable in the points"),
+    ],
+)
+def test_maximization_of_nonsense_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        maximize_box(*arguments)

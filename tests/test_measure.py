@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -48,6 +49,40 @@ def test_expectation_equals_the_loop_over_points(rng):
 def test_expectation_rejects_a_function_that_keeps_the_input_dimension(rng):
     with pytest.raises(ValueError, match=r"f must map points \(\.\.\., d\) to values"):
         random_measure(rng, 5).expectation(lambda x: x)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1), (2, 3)])
+def test_expectations_of_a_batch_of_functions_equal_the_loop_over_them(rng, shape):
+    m, levels = random_measure(rng, *shape, 5), torch.tensor([0.5, -1.0, 2.0], dtype=F64)
+    got = m.expectation(lambda x: levels[:, None, None] * x[..., 0] + x[..., 1].square())
+    assert got.shape == (*torch.broadcast_shapes(shape, (3,)), 5)
+    for u, level in enumerate(levels):
+        at = m
+        if shape:
+            index = u if shape[-1] == 3 else 0
+            at = Measure(m.points[..., index, :, :, :], m.weights[..., index, :, :])
+        alone = at.expectation(lambda x, level=level: level * x[..., 0] + x[..., 1].square())
+        torch.testing.assert_close(got[..., u, :], alone, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda x: x.sum((-1, -2)), "(2, 1, 5)"),
+        (lambda x: x[..., :1, 0], "(2, 1, 5, 1)"),
+        (lambda x: x[..., :1, :, 0], "(2, 1, 1, 3)"),
+        (lambda x: x[0, 0, ..., 0], "(5, 3)"),
+        (lambda x: x[0, ..., 0], "(1, 5, 3)"),
+        (lambda x: x[:1, ..., 0], "(1, 1, 5, 3)"),
+        (lambda x: x[..., 0].repeat(2, 1, 1, 1), "(4, 1, 5, 3)"),
+        (lambda x: x[..., 0].mT, "(2, 1, 3, 5)"),
+        (lambda x: x[0, 0, 0, 0, 0], "()"),
+    ],
+)
+def test_expectation_rejects_values_that_do_not_fit_the_points(rng, f, shape):
+    message = rf"f must map points (..., d) to values (...), here (2, 1, 5, 3), got {shape}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        random_measure(rng, 2, 1, 5).expectation(f)
 
 
 def test_dirac_evaluates_at_the_point(rng):

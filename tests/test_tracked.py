@@ -4,7 +4,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import condition, rbf, sets
+from oracles import condition, gram, rbf, sets
+from scipy.stats import multivariate_normal
 from toys import normal, random_measure
 
 from cbo_lib import tracked as module
@@ -120,6 +121,64 @@ def test_tracking_equals_the_textbook_formula(rng):
         )
         np.testing.assert_allclose(tracked.mean[r], mean, rtol=0, atol=1e-9)
         np.testing.assert_allclose(tracked.variance[r], np.diag(cov), rtol=0, atol=1e-9)
+
+
+SLOPES = torch.tensor([0.5, -1.0, 2.0], dtype=F64)
+
+
+@pytest.mark.parametrize("initial", [0, 2])
+def test_a_mean_function_for_each_kernel_of_a_batch_equals_the_loop_over_members(rng, initial):
+    """Three candidate priors, each with its mean function, for four replicates."""
+    scales, queries, more = torch.linspace(0.2, 1.0, 3, dtype=F64), random_measure(rng, 6), random_measure(rng, 2)
+    first, values = random_measure(rng, initial), normal(rng, initial)
+    means = [lambda x, u=u: SLOPES[u] * x[..., 0] + 0.3 for u in range(3)]
+    priors = [GaussianProcess(rbf_kernel(float(scale), 1.3), 0.2, f) for scale, f in zip(scales, means, strict=True)]
+    alone = [prior.posterior(4).extend(first, values).track(queries) for prior in priors]
+    process = GaussianProcess(kernel_of(torch.Size([3])), 0.2, lambda x: SLOPES[:, None, None] * x[..., 0] + 0.3)
+    together = process.posterior(4).extend(first, values).track(queries)
+    for t in range(12):
+        index, y = torch.randint(together.n, (4, 3), generator=rng), normal(rng, 4, 3)
+        together.observe(index, y)
+        for u, tracked in enumerate(alone):
+            tracked.observe(index[:, u], y[:, u])
+        if t == 5:
+            for tracked in (together, *alone):
+                tracked.add(more)
+    assert together.batch_shape == (4, 3) and together.mean.shape == together.variance.shape == (4, 3, 8)
+    for u, tracked in enumerate(alone):
+        torch.testing.assert_close(together.mean[:, u], tracked.mean, rtol=0, atol=1e-9)
+        torch.testing.assert_close(together.variance[:, u], tracked.variance, rtol=0, atol=1e-9)
+        got, expected = together.log_marginal_likelihood[:, u], tracked.log_marginal_likelihood
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("initial", [0, 3])
+@pytest.mark.parametrize("replicates", [None, 2])
+@pytest.mark.parametrize("u", [(), (3,)])
+def test_log_marginal_likelihood_is_the_density_of_all_observations(rng, initial, replicates, u):
+    process, kernel = GaussianProcess(kernel_of(torch.Size(u)), 0.2, lambda x: x[..., 0] - 0.3), [0.2, 0.6, 1.0]
+    first, values, queries = random_measure(rng, initial), normal(rng, initial), random_measure(rng, 5)
+    start = process.posterior(replicates).extend(first, values)
+    tracked, batch = start.track(queries), start.batch_shape
+    index = torch.randint(5, (*batch, 10), generator=rng)
+    y, noise = normal(rng, *batch, 10), 0.05 + torch.rand(*batch, 10, generator=rng, dtype=F64)
+    for t in range(10):
+        if t in (0, 1, 8):
+            observed = Measure(queries.points[index[..., :t]], queries.weights[index[..., :t]])
+            anew = start.extend(observed, y[..., :t], noise[..., :t]).log_marginal_likelihood
+            assert tracked.log_marginal_likelihood.shape == anew.shape == batch
+            torch.testing.assert_close(tracked.log_marginal_likelihood, anew, rtol=0, atol=1e-9)
+        tracked.observe(index[..., t], y[..., t], noise[..., t])
+        if t == 4:
+            tracked.add(random_measure(rng, 2))
+    for at in np.ndindex(*batch):
+        observed = sets(first) + [sets(queries)[i] for i in index[at].tolist()]
+        std = np.concatenate([np.full(initial, 0.2), noise[at]])
+        scale = kernel[at[-1]] if u else 0.4
+        dense = gram(lambda x, z, scale=scale: rbf(x, z, scale, 1.3), observed, observed) + np.diag(std**2)
+        prior = [w @ (x[:, 0] - 0.3) for x, w in observed]
+        expected = multivariate_normal(prior, dense).logpdf(torch.cat([values, y[at]]))
+        assert float(tracked.log_marginal_likelihood[at]) == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.fixture

@@ -293,8 +293,7 @@ def period_candidates(f: Function = four_sines, shared: float | None = None, noi
     lengthscales = torch.logspace(-1, 0.6, 17, dtype=torch.float64)
     pieces = [torch.linspace(0, 2, 101, dtype=torch.float64)[:, None]]
     pieces += [
-        torch.linspace(low, high - 1e-6, 40, dtype=torch.float64)[:, None]
-        for low, high in itertools.pairwise(ends)
+        torch.linspace(low, high - 1e-6, 40, dtype=torch.float64)[:, None] for low, high in itertools.pairwise(ends)
     ]
     fits = [fit_period(f, x, periods, lengthscales, noise_std)[:2] for x in pieces]
     names = ("all", *(f"wave {i}" for i in range(1, 5)))

@@ -1,0 +1,272 @@
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from oracles import condition, matern52, rbf, sets
+from toys import normal, random_measure
+
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.kernels import StackedKernel
+from cbo_lib.measure import Measure, covariance, variance
+
+F64 = torch.float64
+
+
+def members():
+    """Different in structure; some have gradients."""
+    smooth, rough = RBFKernel(active_dims=[0]).to(F64), MaternKernel(2.5, active_dims=[1]).to(F64)
+    sine = PeriodicKernel(active_dims=[1]).to(F64)
+    smooth.lengthscale, rough.lengthscale, sine.lengthscale, sine.period_length = 0.3, 0.6, 0.8, 0.7
+    return [
+        rbf_kernel(0.4, 1.3),
+        (ScaleKernel(smooth) + ScaleKernel(rough)).to(F64).requires_grad_(False),
+        ScaleKernel(RBFKernel(active_dims=[0]) * sine).to(F64),
+        (RBFKernel(ard_num_dims=2) + LinearKernel()).to(F64),
+    ]
+
+
+def part(x, u):
+    return x if x.dim() == 2 else x[..., u if x.shape[-3] == 4 else 0, :, :]
+
+
+SHAPES = [(), (1,), (4,), (3, 1), (3, 4), (1, 1), (1, 4), (2, 3, 1), (2, 1, 4)]
+
+
+@pytest.mark.parametrize("first", SHAPES)
+@pytest.mark.parametrize("second", SHAPES)
+def test_the_matrix_is_the_stack_of_the_members(rng, first, second):
+    kernels = members()
+    x, z = torch.rand(*first, 5, 2, generator=rng, dtype=F64), torch.rand(*second, 6, 2, generator=rng, dtype=F64)
+    batch = torch.broadcast_shapes(first, second, (4,))
+    got = StackedKernel(kernels)(x, z)
+    assert got.shape == (*batch, 5, 6)
+    for u, kernel in enumerate(kernels):
+        alone = kernel(part(x, u), part(z, u)).to_dense()
+        torch.testing.assert_close(got.to_dense()[..., u, :, :], alone.expand(*batch[:-1], 5, 6), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("other", [None, "same", "one"])
+def test_the_diagonal_is_the_stack_of_the_diagonals(rng, shape, other):
+    kernels = members()
+    x = torch.rand(*shape, 5, 2, generator=rng, dtype=F64)
+    z = {None: None, "same": x, "one": torch.rand(5, 2, generator=rng, dtype=F64)}[other]
+    batch = torch.broadcast_shapes(shape, (4,))
+    stacked = StackedKernel(kernels)
+    got = stacked(x, z, diag=True)
+    assert got.shape == (*batch, 5)
+    torch.testing.assert_close(
+        stacked(x, z).diagonal(dim1=-1, dim2=-2), got, rtol=0, atol=1e-7
+    )  # a Matern distance of equal points is 1e-15 on the diagonal and 1e-8 beside it
+    for u, kernel in enumerate(kernels):
+        alone = kernel(part(x, u), None if z is None else part(z, u)).to_dense().diagonal(dim1=-1, dim2=-2)
+        torch.testing.assert_close(got[..., u, :], alone.expand(*batch[:-1], 5), rtol=0, atol=1e-7)
+
+
+def test_members_follow_their_textbook_formulas(rng):
+    x, z = torch.rand(5, 2, generator=rng, dtype=F64), torch.rand(4, 2, generator=rng, dtype=F64)
+    kernels = members()
+    scales = [float(kernel.outputscale) for kernel in kernels[1].kernels]
+    got = StackedKernel(kernels)(x, z).to_dense().detach()
+    a, b = x.numpy(), z.numpy()
+    additive = rbf(a[:, :1], b[:, :1], 0.3, scales[0]) + matern52(a[:, 1:], b[:, 1:], 0.6, scales[1])
+    np.testing.assert_allclose(got[0], rbf(a, b, 0.4, 1.3), atol=1e-12)
+    np.testing.assert_allclose(got[1], additive, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+def test_one_member_sees_a_whole_batch_of_inputs(rng, shape):
+    kernel = members()[1]
+    x, z = torch.rand(*shape, 5, 2, generator=rng, dtype=F64), torch.rand(6, 2, generator=rng, dtype=F64)
+    stacked, batch = StackedKernel([kernel]), shape or (1,)
+    torch.testing.assert_close(
+        stacked(x, z).to_dense(), kernel(x, z).to_dense().expand(*batch, 5, 6), rtol=0, atol=1e-14
+    )
+    torch.testing.assert_close(stacked(x, diag=True), kernel(x, diag=True).expand(*batch, 5), rtol=0, atol=1e-14)
+
+
+def test_parts_of_the_matrix_are_parts_of_the_dense_matrix(rng):
+    x, z = torch.rand(3, 1, 5, 2, generator=rng, dtype=F64), torch.rand(6, 2, generator=rng, dtype=F64)
+    got = StackedKernel(members())(x, z)
+    dense = got.to_dense()
+    for index in [(1, 0), (2, 3), (slice(None), slice(1, 3)), (..., slice(1, 4), slice(0, 2)), (0, slice(None), 2, 3)]:
+        chosen = got[index]
+        chosen = chosen if isinstance(chosen, torch.Tensor) else chosen.to_dense()
+        torch.testing.assert_close(chosen, dense[index], rtol=0, atol=0)
+
+
+def test_members_can_be_chosen(rng):
+    kernels = members()
+    stacked, x = StackedKernel(kernels), torch.rand(5, 2, generator=rng, dtype=F64)
+    whole = stacked(x).to_dense()
+    assert stacked[2] is kernels[2] and stacked[(-1,)] is kernels[3]
+    for index in (slice(1, 3), [3, 0], torch.tensor([1]), torch.tensor([True, False, False, True]), ...):
+        chosen = stacked[index]
+        assert isinstance(chosen, StackedKernel)
+        torch.testing.assert_close(chosen(x).to_dense(), whole[index], rtol=0, atol=0)
+    for index in (4, (0, 0), torch.tensor([[0, 1]])):
+        with pytest.raises(IndexError):
+            stacked[index]
+
+
+def test_a_scaled_stack_is_the_stack_of_the_scaled(rng):
+    x = torch.rand(3, 1, 5, 2, generator=rng, dtype=F64)
+    scale = ScaleKernel(StackedKernel(members())).to(F64)
+    scale.outputscale = torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=F64)
+    assert scale.batch_shape == (4,)
+    expected = scale.outputscale[:, None, None] * StackedKernel(members())(x).to_dense()
+    torch.testing.assert_close(scale(x).to_dense(), expected, rtol=0, atol=1e-14)
+
+
+def test_a_stack_knows_its_batch_and_its_members_parameters():
+    stacked = StackedKernel(members())
+    assert stacked.batch_shape == (4,) and stacked.dtype == F64
+    assert len(list(stacked.parameters())) == sum(len(list(kernel.parameters())) for kernel in members())
+    assert not stacked.is_stationary and StackedKernel([RBFKernel(), MaternKernel()]).is_stationary
+
+
+def test_gradients_reach_inputs_and_hyperparameters(rng):
+    x = torch.rand(3, 2, generator=rng, dtype=F64).requires_grad_()
+    z = torch.rand(4, 2, 2, generator=rng, dtype=F64).requires_grad_()
+    kernels = members()
+    stacked = StackedKernel(kernels)
+    assert torch.autograd.gradcheck(lambda a, b: stacked(a, b).to_dense(), (x, z))
+    (got,) = torch.autograd.grad(stacked(x, z).to_dense().sum(), kernels[2].raw_outputscale)
+    (alone,) = torch.autograd.grad(kernels[2](x, z[2]).to_dense().sum(), kernels[2].raw_outputscale)
+    torch.testing.assert_close(got, alone)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1), (4,)])
+@pytest.mark.parametrize("p", [1, 3])
+def test_sums_over_measures_equal_those_of_the_members(rng, shape, p):
+    kernels = members()
+    stacked = StackedKernel(kernels)
+    a, b = random_measure(rng, *shape, 5, p=p), random_measure(rng, 4, p=p)
+    for u, kernel in enumerate(kernels):
+        at, index = a, u if 4 in shape else 0
+        if shape:
+            at = Measure(a.points[..., index, :, :, :], a.weights[..., index, :, :])
+        torch.testing.assert_close(
+            covariance(stacked, a, b)[..., u, :, :], covariance(kernel, at, b), rtol=0, atol=1e-13
+        )
+        torch.testing.assert_close(variance(stacked, a)[..., u, :], variance(kernel, at), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("replicates", [None, 3])
+@pytest.mark.parametrize("initial", [0, 4])
+def test_a_posterior_equals_the_loop_over_members(rng, replicates, initial):
+    front = () if replicates is None else (replicates, 1)
+    batch = () if replicates is None else (replicates,)
+    kernels, queries = members(), random_measure(rng, 5)
+    together = GaussianProcess(StackedKernel(kernels), 0.2, 0.4).posterior(replicates)
+    alone = [GaussianProcess(kernel, 0.2, 0.4).posterior(replicates) for kernel in kernels]
+    for count in (initial, 1, 2):
+        observed, y = random_measure(rng, *front, count), normal(rng, *front, count)
+        together = together.extend(observed, y)
+        one = observed if replicates is None else Measure(observed.points[:, 0], observed.weights[:, 0])
+        alone = [posterior.extend(one, y if replicates is None else y[:, 0]) for posterior in alone]
+    assert together.batch_shape == (*batch, 4)
+    for u, posterior in enumerate(alone):
+        for got, expected, dims in (
+            (together.mean(queries), posterior.mean(queries), 1),
+            (together.variance(queries), posterior.variance(queries), 1),
+            (together.covariance(queries, queries[:2]), posterior.covariance(queries, queries[:2]), 2),
+            (together.log_marginal_likelihood, posterior.log_marginal_likelihood, 0),
+        ):
+            torch.testing.assert_close(got.select(len(batch), u), expected, rtol=0, atol=1e-9)
+            assert got.shape[: got.dim() - dims] == (*batch, 4)
+
+
+def test_members_may_observe_different_queries(rng):
+    kernels, queries = members(), random_measure(rng, 5)
+    observed, y = random_measure(rng, 4, 3), normal(rng, 4, 3)
+    together = GaussianProcess(StackedKernel(kernels), 0.2).condition(observed, y)
+    for u, kernel in enumerate(kernels):
+        alone = GaussianProcess(kernel, 0.2).condition(Measure(observed.points[u], observed.weights[u]), y[u])
+        torch.testing.assert_close(together.mean(queries)[u], alone.mean(queries), rtol=0, atol=1e-9)
+        torch.testing.assert_close(together.variance(queries)[u], alone.variance(queries), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("initial", [0, 3])
+def test_a_tracked_posterior_equals_the_loop_over_members(rng, initial):
+    kernels, queries, more = members(), random_measure(rng, 6), random_measure(rng, 2)
+    first, values = random_measure(rng, initial), normal(rng, initial)
+    together = GaussianProcess(StackedKernel(kernels), 0.2).posterior(3).extend(first, values).track(queries)
+    alone = [GaussianProcess(kernel, 0.2).posterior(3).extend(first, values).track(queries) for kernel in kernels]
+    assert together.batch_shape == (3, 4)
+    for t in range(12):
+        index, y = torch.randint(together.n, (3, 4), generator=rng), normal(rng, 3, 4)
+        together.observe(index, y)
+        for u, tracked in enumerate(alone):
+            tracked.observe(index[:, u], y[:, u])
+        if t == 6:
+            for tracked in (together, *alone):
+                tracked.add(more)
+    for u, tracked in enumerate(alone):
+        torch.testing.assert_close(together.mean[:, u], tracked.mean, rtol=0, atol=1e-9)
+        torch.testing.assert_close(together.variance[:, u], tracked.variance, rtol=0, atol=1e-9)
+        torch.testing.assert_close(
+            together.log_marginal_likelihood[:, u], tracked.log_marginal_likelihood, rtol=0, atol=1e-9
+        )
+
+
+def test_a_posterior_equals_the_textbook_formula(rng):
+    observed, y, queries = random_measure(rng, 4), normal(rng, 4), random_measure(rng, 3)
+    rough = MaternKernel(2.5).to(F64)
+    rough.lengthscale = 0.5
+    posterior = GaussianProcess(StackedKernel([rbf_kernel(0.4, 1.3), rough]), 0.2).condition(observed, y)
+    formulas = [lambda x, z: rbf(x, z, 0.4, 1.3), lambda x, z: matern52(x, z, 0.5)]
+    for u, formula in enumerate(formulas):
+        mean, joint = condition(formula, sets(observed), y.numpy(), 0.2, sets(queries))
+        np.testing.assert_allclose(posterior.mean(queries)[u].detach(), mean, atol=1e-9)
+        np.testing.assert_allclose(posterior.covariance(queries, queries)[u].detach(), joint, atol=1e-9)
+
+
+def test_an_acquisition_function_of_botorch_sees_every_member(rng):
+    kernels, x = members(), torch.rand(7, 1, 1, 2, generator=rng, dtype=F64)
+    observed, y = random_measure(rng, 4), normal(rng, 4)
+    model = GaussianProcess(StackedKernel(kernels), 0.2).condition(observed, y).as_botorch()
+    assert model.batch_shape == (4,)
+    got = model.posterior(x)
+    assert got.mean.shape == (7, 4, 1, 1)
+    bounds = UpperConfidenceBound(model, beta=4.0)(x)
+    for u, kernel in enumerate(kernels):
+        alone = GaussianProcess(kernel, 0.2).condition(observed, y).as_botorch()
+        torch.testing.assert_close(got.mean[:, u], alone.posterior(x[:, 0]).mean, rtol=0, atol=1e-9)
+        torch.testing.assert_close(got.variance[:, u], alone.posterior(x[:, 0]).variance, rtol=0, atol=1e-9)
+        torch.testing.assert_close(bounds[:, u], UpperConfidenceBound(alone, beta=4.0)(x[:, 0]), rtol=0, atol=1e-9)
+
+
+def test_an_empty_stack_is_refused():
+    with pytest.raises(ValueError, match="kernels must hold at least one kernel, got none"):
+        StackedKernel([])
+
+
+@pytest.mark.parametrize("batched", [RBFKernel(batch_shape=torch.Size([3])), StackedKernel([RBFKernel()])])
+def test_a_member_with_batch_dimensions_is_refused(batched):
+    shape = rf"\({batched.batch_shape[0]},\)"
+    with pytest.raises(ValueError, match=rf"kernels must have no batch dimensions, got batch shape {shape} at index 1"):
+        StackedKernel([RBFKernel(), batched])
+
+
+@pytest.mark.parametrize(("first", "second"), [((3,), ()), ((), (4, 2)), ((2, 1), (3, 4))])
+def test_inputs_of_another_batch_are_refused(first, second):
+    x, z = torch.zeros(*first, 5, 2, dtype=F64), torch.zeros(*second, 6, 2, dtype=F64)
+    with pytest.raises(ValueError, match=r"x1 and x2 must have batch dimensions that broadcast with \(4,\), got"):
+        StackedKernel(members())(x, z)
+
+
+def test_a_member_of_another_dtype_is_refused_by_name(rng):
+    stacked, m = StackedKernel([rbf_kernel(0.4), rbf_kernel(0.4, dtype=torch.float32)]), random_measure(rng, 3)
+    with pytest.raises(ValueError, match=r"but its kernels\.1\.raw_outputscale is torch.float32"):
+        covariance(stacked, m, m)
+
+
+def test_coordinates_as_batches_are_refused(rng):
+    x = torch.rand(5, 2, generator=rng, dtype=F64)
+    with (
+        pytest.warns(DeprecationWarning, match="last_dim_is_batch"),
+        pytest.raises(ValueError, match="last_dim_is_batch must be False"),
+    ):
+        StackedKernel(members())(x, last_dim_is_batch=True)
