@@ -26,9 +26,12 @@ class TrackedPosterior:
 
     Made by ``Posterior.track``.
 
+    A prior mean may have a larger batch than the kernel, such as several means with one kernel: the posteriors then
+    share their factor, and only ``mean`` has the larger batch ``mean_shape``.
+
     Attributes:
         queries: the tracked measures, without batch dimensions.
-        mean: posterior means, ``batch_shape x n``.
+        mean: posterior means, ``mean_shape x n``; the same as ``batch_shape x n`` unless the prior mean has a batch.
         variance: posterior variances, ``batch_shape x n``.
 
     Raises:
@@ -52,11 +55,16 @@ class TrackedPosterior:
         self._rows = rows  # rows of A that later observations gave
         self._index = torch.zeros(*batch, 8, dtype=torch.long, device=like.device)
         self._scale = torch.ones(*batch, 8, dtype=like.dtype, device=like.device)  # the diagonal of L
-        self._whitened = torch.zeros(*batch, 8, dtype=like.dtype, device=like.device)
+        self._whitened = torch.zeros(*self.mean_shape, 8, dtype=like.dtype, device=like.device)
         kernel_batch = posterior.prior.kernel.batch_shape
         self._gram = like.new_zeros(*kernel_batch, 8, n)  # one row a query that was ever observed
         self._gram_row = torch.full((n,), -1, dtype=torch.long, device=like.device)
         self._gram_queries = torch.zeros(0, dtype=torch.long, device=like.device)
+
+    @property
+    def mean_shape(self) -> torch.Size:
+        """The batch of the means: ``batch_shape``, or larger if the prior mean has a batch of its own."""
+        return self.mean.shape[:-1]
 
     @property
     def n(self) -> int:
@@ -65,7 +73,7 @@ class TrackedPosterior:
 
     @property
     def log_marginal_likelihood(self) -> Tensor:
-        """Log density of all observations under the prior, ``batch_shape``, natural log."""
+        """Log density of all observations under the prior, ``mean_shape``, natural log."""
         t = self.count
         whitened, scale = self._whitened[..., :t], self._scale[..., :t]
         later = -0.5 * whitened.square().sum(-1) - scale.log().sum(-1) - 0.5 * t * math.log(2 * math.pi)
@@ -76,14 +84,14 @@ class TrackedPosterior:
 
         Args:
             index: which query was observed, ``batch_shape`` integers in ``[0, n)``.
-            y: its noisy value, ``batch_shape``.
+            y: its noisy value, ``batch_shape`` or ``mean_shape``.
             noise_std: overrides that of the process; broadcasts to ``y``.
 
         Raises:
             ValueError: if a shape or an index does not fit, ``y`` is not finite or the noise is
                 not positive. Nothing is changed then.
         """
-        if index.shape != self.batch_shape or y.shape != self.batch_shape:
+        if index.shape != self.batch_shape or y.shape not in (self.batch_shape, self.mean_shape):
             raise ValueError(
                 f"index and y must have the batch shape {tuple(self.batch_shape)}, "
                 f"got {tuple(index.shape)} and {tuple(y.shape)}"
@@ -106,7 +114,7 @@ class TrackedPosterior:
                 row = row - (column.unsqueeze(-2) @ block).squeeze(-2)
         variance_there = self.variance.gather(-1, at).squeeze(-1)
         scale = (variance_there + noise.square()).sqrt()
-        step = (y - self.mean.gather(-1, at).squeeze(-1)) / scale
+        step = (y - self.mean.gather(-1, at.expand(*self.mean_shape, 1)).squeeze(-1)) / scale
         row = row / scale.unsqueeze(-1)
         self._reserve(t + 1)
         self._rows[..., t, :] = row
@@ -130,7 +138,7 @@ class TrackedPosterior:
         posterior = self.posterior
         base = posterior._whiten(queries) if self._start else self._rows.new_zeros(0, m)
         base = base.expand(*self.batch_shape, self._start, m)
-        mean = posterior.mean(queries).expand(*self.batch_shape, m)
+        mean = posterior.mean(queries).expand(*self.mean_shape, m)
         variances = posterior.variance(queries).expand(*self.batch_shape, m)
         k = self._gram_queries.numel()
         kernel_batch = self._gram.shape[:-2]

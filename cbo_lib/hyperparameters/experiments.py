@@ -149,18 +149,22 @@ def draws_of_candidates(candidates: Candidates, truth: Tensor, seeds: Sequence[i
     if truth.shape != (len(seeds),):
         raise ValueError(f"truth must hold one index for each of {len(seeds)} seeds, got shape {tuple(truth.shape)}")
     bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    owned = {u: (truth == u).nonzero().flatten() for u in truth.unique().tolist()}
-    samples = {
-        u: prior_samples(candidates.kernels[u], bounds, [seeds[r] for r in rows.tolist()], grid)
-        for u, rows in owned.items()
-    }
+    rows_of = {u: (truth == u).nonzero().flatten() for u in truth.unique().tolist()}
+    by_kernel: dict[int, list[int]] = {}
+    for u in rows_of:
+        by_kernel.setdefault(id(candidates.kernels[u]), []).append(u)
+    samples = []
+    for group in by_kernel.values():
+        rows = torch.cat([rows_of[u] for u in group]).sort().values
+        samples.append((rows, prior_samples(candidates.kernels[group[0]], bounds, [seeds[r] for r in rows], grid)))
 
     def f(points: Tensor) -> Tensor:
         out = torch.empty_like(points[..., 0])
-        for u, rows in owned.items():
+        for rows, sample in samples:
+            out[rows] = sample(points[rows])
+        for u, rows in rows_of.items():
             mean = candidates.means[u]
-            prior = mean(points[rows]) if callable(mean) else mean
-            out[rows] = samples[u](points[rows]) + prior
+            out[rows] += mean(points[rows]) if callable(mean) else mean
         return out
 
     return f

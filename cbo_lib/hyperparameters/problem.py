@@ -66,10 +66,17 @@ class Candidates:
             tuple(self.means[i] for i in indices),
         )
 
-    def prior(self, noise_std: float) -> GaussianProcess:
-        """The priors as one batch ``(|U|,)``."""
+    def prior(self, noise_std: float, share: bool = False) -> GaussianProcess:
+        """The priors as one batch ``(|U|,)``.
+
+        Args:
+            noise_std: of the observations, positive.
+            share: whether candidates that differ in their mean alone get one kernel of batch ``(1,)``; their
+                posteriors then share one factor and one variance. Default false.
+        """
+        one = share and all(kernel is self.kernels[0] for kernel in self.kernels)
         mean: Mean = 0.0 if all(m == 0.0 for m in self.means) else self._mean
-        return GaussianProcess(StackedKernel(self.kernels), noise_std, mean)
+        return GaussianProcess(StackedKernel(self.kernels[:1] if one else self.kernels), noise_std, mean)
 
     def _mean(self, points: Tensor) -> Tensor:
         """All prior means: points ``... x (1 or |U|) x n x p x d`` to ``... x |U| x n x p``."""

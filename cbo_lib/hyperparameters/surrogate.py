@@ -59,16 +59,15 @@ class FiniteSurrogate(Surrogate):
 
     def __init__(self, problem: UnknownPriorProblem, replicates: int) -> None:
         self.points = problem._finite()
-        self.tracked = (
-            problem.candidates.prior(problem.noise_std).posterior(replicates).track(Measure.dirac(self.points))
-        )
+        prior = problem.candidates.prior(problem.noise_std, share=True)
+        self.tracked = prior.posterior(replicates).track(Measure.dirac(self.points))
         self.order = torch.arange(len(self.points), device=self.points.device)
         self.places: list[Tensor] = []
 
     @property
     def std(self) -> Tensor:
         """Posterior standard deviation at every point, ``replicates x |U| x n``."""
-        return self.tracked.variance.sqrt()
+        return self.tracked.variance.sqrt().expand_as(self.tracked.mean)
 
     def draw(self, generators: Sequence[torch.Generator], n: int) -> Tensor:
         """Indices, ``replicates x n``."""
@@ -82,9 +81,11 @@ class FiniteSurrogate(Surrogate):
 
     def at(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation at an index."""
-        index = place[:, None, None].expand(*self.tracked.batch_shape, 1)
-        mean, variance = (t.gather(-1, index).squeeze(-1) for t in (self.tracked.mean, self.tracked.variance))
-        return mean, variance.sqrt()
+        index = place[:, None, None]
+        mean, variance = (
+            t.gather(-1, index.expand(*t.shape[:-1], 1)).squeeze(-1) for t in (self.tracked.mean, self.tracked.variance)
+        )
+        return mean, variance.sqrt().expand_as(mean)
 
     def observe(self, place: Tensor, y: Tensor) -> None:
         """A rank-one step of all tracked posteriors."""
@@ -165,5 +166,5 @@ class BoxSurrogate(Surrogate):
         """Mean and standard deviation of every candidate at ``replicates x m x d``."""
         points = Measure.dirac(x.unsqueeze(1))
         # The root of zero has an infinite slope; a variance of zero is left only without noise.
-        variance = self.posterior.variance(points).clamp_min(1e-20)
-        return self.posterior.mean(points), variance.sqrt()
+        mean, variance = self.posterior.mean(points), self.posterior.variance(points).clamp_min(1e-20)
+        return mean, variance.sqrt().expand_as(mean)
