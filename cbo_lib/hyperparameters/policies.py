@@ -144,7 +144,10 @@ class CandidatePolicy(ABC):
 
     @abstractmethod
     def _weights(self) -> Tensor:
-        """How much the policy believes each candidate, ``replicates x |U|``, summing to one."""
+        """How much the policy believes each candidate, ``replicates x |U|``, summing to one.
+
+        ``recommend`` asks for it in every round, those of the initial design too.
+        """
 
     def _chosen(self) -> Tensor:
         """The candidate that the choice of this round goes back to, ``replicates``; -1 where there is none."""

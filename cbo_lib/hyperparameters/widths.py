@@ -35,7 +35,8 @@ def frequentist_sqrt_beta(
     As printed, ``B + R sqrt(2 (gamma + 1 + log(2 / failure)))``, which [Chowdhury2017]_ prove for a posterior whose
     regularization is ``1 + 2 / T``. The algorithm computes its posterior with regularization ``R^2``; there the
     argument gives ``B + sqrt(2 (gamma + log(2 / failure)))`` (``rkhs_sqrt_beta``), without the factor ``R``.
-    ``gamma`` is the greedy information gain of each candidate after as many observations as there are.
+    ``gamma`` is the greedy information gain of each candidate after as many observations as there are: as it is in
+    the printed form, and times ``e / (e - 1)`` in the other, which makes it an upper bound of the maximum.
 
     Args:
         problem: its candidates, domain and noise ``R``.
@@ -66,7 +67,7 @@ def frequentist_sqrt_beta(
     if printed:
         table = norm + noise * (2 * (gamma + 1 + math.log(2 / failure))).sqrt()
     else:
-        table = torch.as_tensor(rkhs_sqrt_beta(norm, gamma, failure / 2, noise, noise**2))
+        table = rkhs_sqrt_beta(norm, gamma * math.e / (math.e - 1), failure / 2, noise, noise**2)
 
     def sqrt_beta(t: int) -> Tensor:
         if not 1 <= t <= steps:
