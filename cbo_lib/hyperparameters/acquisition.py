@@ -30,11 +30,16 @@ class OptimisticUpperConfidenceBound(AcquisitionFunction):
         super().__init__(model)
         if len(model.batch_shape) != 1:
             raise ValueError(f"model must have the batch shape (|U|,), got {tuple(model.batch_shape)}")
-        alive = torch.ones(model.batch_shape, dtype=torch.bool) if alive is None else alive
+        like = next(model.parameters(), torch.zeros((), dtype=torch.float64))
+        if alive is None:
+            alive = torch.ones(model.batch_shape, dtype=torch.bool, device=like.device)
+        multiplier = torch.as_tensor(sqrt_beta, dtype=like.dtype, device=like.device)
+        if multiplier.shape not in (torch.Size(), model.batch_shape):
+            raise ValueError(f"sqrt_beta must be a number or one a candidate, got shape {tuple(multiplier.shape)}")
         if alive.shape != model.batch_shape or not bool(alive.any()):
             raise ValueError(f"alive must mark at least one of {model.batch_shape[0]} candidates, got {alive.tolist()}")
         self._posteriors = model
-        self.sqrt_beta = torch.as_tensor(sqrt_beta)[..., None, None]
+        self.sqrt_beta = multiplier[..., None, None]
         self.alive = alive
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name

@@ -95,7 +95,7 @@ def four_sines(x: Tensor, phase: float | None = 0.0) -> Tensor:
         1.2 * (8 * math.pi * (u - 11 / 28)).sin(),
         0.8 * (8 * math.pi * (u - 5 / 7)).sin(),
     ]
-    ends = torch.tensor([0.25, 0.5, 5 / 7]).to(u)
+    ends = torch.tensor([0.25, 0.5, 5 / 7], dtype=u.dtype, device=u.device)
     return torch.stack(waves, -1).gather(-1, torch.bucketize(u, ends, right=True).unsqueeze(-1)).squeeze(-1)
 
 
@@ -124,6 +124,11 @@ class Hills:
     height: float = 5.0
     extra: float = 2.0
     width: float = 0.03
+
+    def __post_init__(self) -> None:
+        """Check the index."""
+        if not -1 <= self.tallest < 10:
+            raise ValueError(f"tallest must lie between 0 and 9, or be -1 for none, got {self.tallest}")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Points ``... x 1`` to values ``...``."""
@@ -469,7 +474,7 @@ def elimination_steps(
         Figures, labels and alternative texts, one a round.
     """
     frames, labels, alts = [], [], []
-    names = problem.candidates.names
+    names = policy.problem.candidates.names
     noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
     history: list[tuple[float, float]] = []
     with torch.no_grad():
@@ -493,7 +498,8 @@ def elimination_steps(
             history.append((float(query[0, 0]), float(observation[0])))
             if chosen >= 0:
                 dropped = (before & ~policy.alive[0]).nonzero().flatten().tolist()
-                what = f"{names[dropped[0]]} is dropped" if dropped else "none is dropped"
+                what = " and ".join(names[u] for u in dropped) or "none"
+                what += " are dropped" if len(dropped) > 1 else " is dropped"
                 left = [name for name, alive in zip(names, policy.alive[0].tolist(), strict=True) if alive]
                 labels.append(f"round {step - policy.initial}: {names[chosen]} chooses; {what}")
                 alts.append(
@@ -511,7 +517,7 @@ def _plot_bands(axes: Axes, problem: UnknownPriorProblem, policy: HEGPUCB, chose
     mean, std = policy.surrogate.tracked.mean[0], policy.surrogate.std[0]  # type: ignore[attr-defined]
     multiplier = policy._multiplier.expand(len(mean))
     axes.plot(x, problem.values if problem.replicates is None else problem.values[0], "k--", linewidth=1, label="f")
-    for u, name in enumerate(problem.candidates.names):
+    for u, name in enumerate(policy.problem.candidates.names):
         if policy.alive[0, u]:
             color, heavy = figures.COLORS[u % len(figures.COLORS)], u == chosen
             axes.plot(x, mean[u], color=color, linewidth=2 if heavy else 1, label=f"{name}{', chooses' * heavy}")

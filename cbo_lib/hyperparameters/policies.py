@@ -109,11 +109,16 @@ class CandidatePolicy(ABC):
     def trace(self) -> Mapping[str, Tensor]:
         """Of the last step: the chosen candidate (-1: none), and every candidate's ``mean``, ``std`` and ``sqrt_beta``.
 
-        ``mean`` and ``std`` are those at the asked point before the observation, ``replicates x |U|``; ``sqrt_beta``
-        is zero in the initial design.
+        ``initial`` says whether it belonged to the initial design. ``mean`` and ``std`` are those at the asked point
+        before the observation, ``replicates x |U|``; ``sqrt_beta`` is zero in the initial design.
         """
-        multiplier = self._multiplier if self.step > self.initial else torch.zeros_like(self._mean)
+        self._started()
+        if self.step == 0 or self._place is not None:
+            raise ValueError("trace must follow ask and tell, one of them is missing")
+        early = self.step <= self.initial
+        multiplier = torch.zeros_like(self._mean) if early else self._multiplier
         return {
+            "initial": torch.full_like(self._candidate, early, dtype=torch.bool),
             "candidate": self._candidate,
             "mean": self._mean,
             "std": self._std,
@@ -128,7 +133,12 @@ class CandidatePolicy(ABC):
     def _multipliers(self) -> Tensor:
         """``sqrt_beta`` of this round, ``|U|`` or one number."""
         like = self.problem._like
-        return torch.as_tensor(self.sqrt_beta(self.round), dtype=like.dtype, device=like.device)
+        multiplier = torch.as_tensor(self.sqrt_beta(self.round), dtype=like.dtype, device=like.device)
+        if multiplier.shape not in (torch.Size(), torch.Size([1]), torch.Size([len(self.problem.candidates)])):
+            raise ValueError(f"sqrt_beta must give a number or one a candidate, got shape {tuple(multiplier.shape)}")
+        if bool((multiplier < 0).any()):
+            raise ValueError(f"sqrt_beta must be nonnegative, got {multiplier.min().item():g} at round {self.round}")
+        return multiplier
 
     def _upper(self, mean: Tensor, std: Tensor) -> Tensor:
         """Upper confidence bounds ``replicates x |U| x m``."""

@@ -75,7 +75,7 @@ class Candidates:
                 posteriors then share one factor and one variance. Default false.
         """
         one = share and all(kernel is self.kernels[0] for kernel in self.kernels)
-        mean: Mean = 0.0 if all(m == 0.0 for m in self.means) else self._mean
+        mean: Mean = 0.0 if not one and all(m == 0.0 for m in self.means) else self._mean
         return GaussianProcess(StackedKernel(self.kernels[:1] if one else self.kernels), noise_std, mean)
 
     def _mean(self, points: Tensor) -> Tensor:
@@ -118,6 +118,10 @@ def additive_kernel(
         lengthscale: of every group, positive.
         dtype: of the hyperparameters.
     """
+    if not groups:
+        raise ValueError("groups must hold at least one group of coordinates, got none")
+    if not lengthscale > 0:
+        raise ValueError(f"lengthscale must be positive, got {lengthscale}")
     parts = []
     for group in groups:
         part = ScaleKernel(RBFKernel(active_dims=tuple(group))).to(dtype=dtype)
@@ -210,7 +214,7 @@ class UnknownPriorProblem:
         """f at points ``replicates x ... x d``, ``replicates x ...``; with ``epsilon``, its worst value that near."""
         if self.epsilon == 0.0:
             return self.f(query)
-        near = torch.cdist(query.reshape(len(query), -1, self.dim), self._finite()) <= self.epsilon * (1 + 1e-9)
+        near = _distance(query.reshape(len(query), -1, self.dim), self._finite()) <= self.epsilon + 1e-9
         values = self.values.expand(len(query), -1).unsqueeze(1)
         return values.expand(near.shape).masked_fill(~near, torch.inf).amin(-1).reshape(query.shape[:-1])
 
@@ -235,7 +239,7 @@ class UnknownPriorProblem:
     def neighbors(self) -> Tensor:
         """Indices ``n x m`` of the points within ``epsilon`` of each point; shorter rows repeat the point itself."""
         points = self._finite()
-        near = torch.cdist(points, points) <= self.epsilon * (1 + 1e-9)
+        near = _distance(points, points) <= self.epsilon + 1e-9
         width = int(near.sum(-1).max())
         own = torch.arange(len(points), device=points.device)
         order = near.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[:, :width]
@@ -257,3 +261,8 @@ class UnknownPriorProblem:
         if self.points is None:
             raise ValueError("points must be given, this problem has a box for its domain")
         return self.points
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances, without the matrix product that cancels far from the origin."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")

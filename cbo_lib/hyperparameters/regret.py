@@ -24,7 +24,7 @@ from cbo_lib.measure import Measure, covariance
 
 def initial_rounds(history: History) -> int:
     """How many rounds of a run were its random initial design."""
-    return int((history["sqrt_beta"][0] == 0).all(-1).sum())
+    return int(history["initial"][0].sum())
 
 
 def instantaneous_regret(history: History, problem: UnknownPriorProblem) -> Tensor:
@@ -73,6 +73,11 @@ def rounds(history: History, problem: UnknownPriorProblem, candidate: str = "can
         ValueError: if a round has no chosen candidate, as with a policy that averages.
     """
     start = initial_rounds(history)
+    if history["mean"].shape[-1] != len(problem.candidates):
+        raise ValueError(
+            f"history must be of a policy with the {len(problem.candidates)} candidates of the problem, "
+            f"got one with {history['mean'].shape[-1]}"
+        )
     chosen = history[candidate][:, start:]
     if bool((chosen < 0).any()):
         raise ValueError("history must be of a policy that chooses a candidate in every round")
@@ -116,7 +121,7 @@ def confidence_ratio(history: History, problem: UnknownPriorProblem) -> Tensor:
     own = own.expand(replicates)
     rows = torch.arange(replicates, device=points.device)
     tracked = candidates.prior(problem.noise_std).posterior(replicates).track(Measure.dirac(points))
-    index = torch.cdist(history["query"], points).argmin(-1)
+    index = torch.cdist(history["query"], points, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
     multiplier = history["sqrt_beta"].gather(-1, truth.expand(replicates)[:, None, None].expand(-1, history.steps, 1))
     ratios = []
     for t in range(history.steps):
@@ -168,6 +173,8 @@ def ledger(
         ValueError: if the history has no rounds after its initial design, or the truth is not known.
     """
     seen = rounds(history, problem)
+    if "alive" not in history.tensors:
+        raise ValueError("history must be of a policy that keeps a set of candidates, such as HEGPUCB")
     T, U = seen.candidate.shape[-1], len(problem.candidates)
     if T == 0:
         raise ValueError("history must hold at least one round after its initial design, got none")

@@ -52,8 +52,9 @@ class HEStableOpt(HEGPUCB):
         mean, std = surrogate.tracked.mean, surrogate.std
         alive = self.alive.unsqueeze(-1)
         worst = self.problem.worst(self._upper(mean, std)).masked_fill(~alive, -torch.inf)
-        n, rows = worst.shape[-1], torch.arange(len(worst), device=worst.device)
-        self._center = argmax_finite(worst.amax(1), alive[:, :1, 0], surrogate.order.new_zeros(n) + surrogate.order)
+        rows = torch.arange(len(worst), device=worst.device)
+        best = worst.amax(1)
+        self._center = argmax_finite(best, torch.ones_like(best, dtype=torch.bool), surrogate.order)
         self._optimist = first_largest(worst[rows, :, self._center], self.alive)  # line 8
         near = self.problem.neighbors[self._center]  # replicates m
         lower = (mean - self._multiplier.unsqueeze(-1) * std).masked_fill(~alive, torch.inf)

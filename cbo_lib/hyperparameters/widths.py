@@ -54,8 +54,8 @@ def frequentist_sqrt_beta(
         ValueError: if an argument is out of range.
     """
     _check_failure(failure)
-    if not norm >= 0:
-        raise ValueError(f"norm must be nonnegative, got {norm}")
+    if not 0 <= norm < math.inf:
+        raise ValueError(f"norm must be nonnegative and finite, got {norm}")
     if steps < 1 or initial < 0:
         raise ValueError(f"steps must be at least 1 and initial nonnegative, got {steps} and {initial}")
     where = problem.points if points is None else points
@@ -149,8 +149,11 @@ def eliminates(errors: Tensor, widths: Tensor, xi: Tensor | float, count: Tensor
     rounds = torch.as_tensor(errors.shape[-1] if count is None else count, dtype=errors.dtype, device=errors.device)
     xi = torch.as_tensor(xi, dtype=errors.dtype, device=errors.device)
     for name, value in (("widths", widths), ("xi", xi), ("count", rounds)):
-        if not bool(((value >= 0) & torch.isfinite(value)).all()):
-            raise ValueError(f"{name} must be nonnegative and finite, got {value.min().item():g}")
+        wrong = ~((value >= 0) & torch.isfinite(value))
+        if bool(wrong.any()):
+            raise ValueError(f"{name} must be nonnegative and finite, got {value[wrong].flatten()[0].item():g}")
+        if name != "widths" and torch.broadcast_shapes(value.shape, errors.shape[:-1]) != errors.shape[:-1]:
+            raise ValueError(f"{name} must broadcast to {tuple(errors.shape[:-1])}, got shape {tuple(value.shape)}")
     return errors.sum(-1).abs() > (xi * rounds).sqrt() + widths.sum(-1)
 
 

@@ -1,0 +1,308 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm as normal
+
+from cbo_lib.hyperparameters import UnknownPriorProblem, eliminates, lengthscale_candidates
+from cbo_lib.hyperparameters.widths import (
+    bayesian_sqrt_beta,
+    continuous_sqrt_beta,
+    frequentist_sqrt_beta,
+    noise_threshold,
+)
+from cbo_lib.information import greedy_information_gain
+from cbo_lib.measure import Measure
+
+from . import plain
+from .helpers import F64, SETTINGS, bump, line, setting
+
+BOX = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
+FINITE = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), line(12), noise_std=0.2)
+FREE = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), bounds=BOX)
+
+
+# ---- Theorem 4.1
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("initial", [0, 3])
+@pytest.mark.parametrize("printed", [True, False])
+def test_frequentist_widths_are_the_formula_with_the_greedy_gain(rng, name, initial, printed):
+    priors, domain = setting(name).priors, setting(name).problem.points
+    points = domain.amax(0) * torch.rand(17, domain.shape[-1], generator=rng, dtype=F64)  # no ties, as on a grid
+    problem = setting(name).replaced(points=points).problem
+    steps, bound, failure, noise = 4, 1.7, 0.2, problem.noise_std
+    schedule = frequentist_sqrt_beta(problem, bound, steps, initial, failure, printed)
+    for u, prior in enumerate(priors):
+        gains = plain.greedy_gain(prior, noise, problem.points.numpy(), steps + initial - 1)
+        for t in range(1, steps + 1):
+            gamma = gains[initial + t - 1]  # as many observations precede round t
+            expected = plain.printed_beta(bound, noise, gamma, failure)
+            if not printed:
+                at_most = gamma * math.e / (math.e - 1)  # no set of points gains more
+                expected = bound + math.sqrt(2 * (at_most + math.log(2 / failure)))
+            assert schedule(t).shape == (len(priors),)
+            assert float(schedule(t)[u]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_printed_width_is_below_the_derived_one_where_the_noise_is_small():
+    printed, derived = (frequentist_sqrt_beta(FINITE, 2.0, 6, printed=p) for p in (True, False))
+    assert all(bool((printed(t) < derived(t)).all()) for t in range(1, 7))
+    assert all(bool((printed(t) < printed(t + 1)).all()) for t in range(1, 6))
+    first = 2 + 0.2 * math.sqrt(2 * (1 + math.log(20)))  # nothing is gained before round 1
+    assert printed(1).tolist() == pytest.approx([first] * 2, rel=1e-14)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.4, 2.0])
+def test_the_greedy_gain_is_near_the_largest_of_all_sets(rng, scale):
+    points = torch.rand(5, 2, generator=rng, dtype=F64)
+    prior = plain.Prior(plain.rbf(scale))
+    kernel = lengthscale_candidates((scale,)).kernels[0]
+    greedy = greedy_information_gain(kernel, Measure.dirac(points), 0.3, 4)
+    np.testing.assert_allclose(greedy, plain.greedy_gain(prior, 0.3, points.numpy(), 4), rtol=0, atol=1e-12)
+    for n in range(1, 5):
+        sets = itertools.combinations_with_replacement(range(5), n)
+        largest = max(plain.gain(prior, 0.3, points.numpy()[list(chosen)]) for chosen in sets)
+        assert float(greedy[n]) <= largest + 1e-12
+        assert largest <= float(greedy[n]) * math.e / (math.e - 1) + 1e-12
+        if n == 1:
+            assert float(greedy[n]) == pytest.approx(largest, rel=1e-12)
+
+
+def test_the_gain_may_be_sought_at_other_points_and_must_be_in_a_box():
+    corners = torch.cartesian_prod(*BOX.T)
+    schedule = frequentist_sqrt_beta(FREE, 1.0, 3, 1, points=corners)
+    for u, scale in enumerate((0.1, 0.3)):
+        gains = plain.greedy_gain(plain.Prior(plain.rbf(scale)), 0.1, corners.numpy(), 3)
+        for t in (1, 2, 3):
+            expected = plain.printed_beta(1.0, 0.1, gains[t], 0.1)
+            assert float(schedule(t)[u]) == pytest.approx(expected, rel=1e-10)
+    few = frequentist_sqrt_beta(FINITE, 1.0, 4, points=line(2))
+    assert bool((few(4) < frequentist_sqrt_beta(FINITE, 1.0, 4)(4)).all())
+    with pytest.raises(ValueError, match="points must be given where the domain is a box"):
+        frequentist_sqrt_beta(FREE, 1.0, 3)
+
+
+@pytest.mark.parametrize("t", [0, -1, 5, 100])
+def test_a_schedule_ends_with_its_steps(t):
+    schedule = frequentist_sqrt_beta(FINITE, 1.0, 4)
+    schedule(4)
+    with pytest.raises(ValueError, match=f"t must lie between 1 and 4, the steps of the schedule, got {t}"):
+        schedule(t)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: frequentist_sqrt_beta(FINITE, -1.0, 4), "norm must be nonnegative.*, got -1.0"),
+        (lambda: frequentist_sqrt_beta(FINITE, math.nan, 4), "norm must be nonnegative.*, got nan"),
+        (lambda: frequentist_sqrt_beta(FINITE, math.inf, 4, printed=False), "norm must be nonnegative and finite"),
+        (
+            lambda: frequentist_sqrt_beta(FINITE, 1.0, 0),
+            "steps must be at least 1 and initial nonnegative, got 0 and 0",
+        ),
+        (lambda: frequentist_sqrt_beta(FINITE, 1.0, 4, -1), "initial nonnegative, got 4 and -1"),
+        (lambda: frequentist_sqrt_beta(FINITE, 1.0, 4, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
+        (lambda: frequentist_sqrt_beta(FINITE, 1.0, 4, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
+        (lambda: bayesian_sqrt_beta(FINITE, 1.5), r"failure must lie in \(0, 1\), got 1.5"),
+        (lambda: bayesian_sqrt_beta(FREE), "points must be given, this problem has a box"),
+        (lambda: bayesian_sqrt_beta(FINITE)(0), "t must be at least 1, got 0"),
+        (lambda: continuous_sqrt_beta(FINITE, 1.0, 1.0), "problem must have a box for its domain"),
+        (lambda: continuous_sqrt_beta(FREE, 0.0, 1.0), "a must be positive and finite, got 0.0"),
+        (lambda: continuous_sqrt_beta(FREE, 1.0, -1.0), "b must be positive and finite, got -1.0"),
+        (lambda: continuous_sqrt_beta(FREE, 1.0, 1.0, 0.0), r"failure must lie in \(0, 1\), got 0.0"),
+        (lambda: continuous_sqrt_beta(FREE, 1.0, 1.0)(0), "t must be at least 1, got 0"),
+        (lambda: noise_threshold(0, 0.1, 2), "t must be at least 1, got 0"),
+        (lambda: noise_threshold(torch.tensor([3, -2]), 0.1, 2), "t must be at least 1, got -2"),
+        (lambda: noise_threshold(1, 0.1, 2, 0.0), r"failure must lie in \(0, 1\), got 0.0"),
+    ],
+)
+def test_a_width_out_of_range_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_an_infinite_norm_is_refused_by_the_printed_formula_too():
+    with pytest.raises(ValueError, match="norm must be nonnegative and finite, got inf"):
+        frequentist_sqrt_beta(FINITE, math.inf, 4)
+
+
+# ---- Theorem 4.2
+
+
+@pytest.mark.parametrize("t", [1, 2, 50])
+@pytest.mark.parametrize("failure", [0.01, 0.1, 0.9])
+def test_bayesian_widths_are_case_a(t, failure):
+    assert bayesian_sqrt_beta(FINITE, failure)(t) == pytest.approx(plain.case_a_beta(12, t, failure), rel=1e-14)
+
+
+def test_the_default_failure_is_a_tenth():
+    assert bayesian_sqrt_beta(FINITE)(3) == bayesian_sqrt_beta(FINITE, 0.1)(3)
+    assert float(noise_threshold(3, 0.1, 2)) == float(noise_threshold(3, 0.1, 2, 0.1))
+
+
+@pytest.mark.parametrize("failure", [0.05, 0.5])
+def test_all_intervals_of_all_rounds_together_fail_with_half_of_the_probability(failure):
+    schedule = bayesian_sqrt_beta(FINITE, failure)
+    spent = sum(12 * 2 * normal.sf(schedule(t)) for t in range(1, 4000))
+    assert spent < failure / 2
+    # The bound exp(-c^2 / 2) of the tail spends it all.
+    total = sum(12 * math.exp(-(schedule(t) ** 2) / 2) for t in range(1, 20_000))
+    assert total == pytest.approx(failure / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("t", [1, 2, 50])
+@pytest.mark.parametrize(("a", "b", "failure"), [(1.0, 1.0, 0.1), (3.0, 0.5, 0.01)])
+def test_continuous_widths_are_those_of_srinivas_on_the_longest_side(t, a, b, failure):
+    d, r = 2, 3.0
+    slope = math.sqrt(math.log(4 * d * a / failure))
+    squared = 2 * math.log(2 * math.pi**2 * t**2 / (3 * failure)) + 2 * d * math.log(t**2 * d * b * r * slope)
+    assert continuous_sqrt_beta(FREE, a, b, failure)(t) == pytest.approx(math.sqrt(squared), rel=1e-12)
+    # The paper prints 4 d log(d t b r slope): its discretization has d b r slope times as many places a side.
+    printed = 2 * math.log(2 * math.pi**2 * t**2 / (3 * failure)) + 4 * d * math.log(d * t * b * r * slope)
+    assert printed - squared == pytest.approx(2 * d * math.log(d * b * r * slope), rel=1e-9)
+
+
+@pytest.mark.parametrize("t", [1, 7, 100])
+@pytest.mark.parametrize(("noise", "count", "failure"), [(0.1, 1, 0.1), (0.5, 11, 0.02)])
+def test_the_noise_threshold_is_the_formula(t, noise, count, failure):
+    found = noise_threshold(t, noise, count, failure)
+    assert found.dtype == F64 and found.shape == ()
+    assert float(found) == pytest.approx(plain.xi(t, noise, count, failure), rel=1e-14)
+    many = noise_threshold(torch.arange(1, 7).reshape(2, 3), noise, count, failure)
+    np.testing.assert_allclose(many, [[plain.xi(3 * i + j, noise, count, failure) for j in (1, 2, 3)] for i in (0, 1)])
+
+
+@pytest.mark.parametrize("failure", [0.05, 0.5])
+def test_all_sums_of_gaussian_noise_together_fail_with_half_of_the_probability(failure):
+    # A sum over n rounds exceeds sqrt(xi n) with probability 2 P(Z > sqrt(xi) / R), whatever n; xi grows with t >= n.
+    xi = noise_threshold(torch.arange(1, 4000), 0.3, 5, failure).numpy()
+    assert 5 * (2 * normal.sf(np.sqrt(xi) / 0.3)).sum() < failure / 2
+    assert 5 * np.exp(-xi / (2 * 0.3**2)).sum() == pytest.approx(failure / 2, rel=1e-3)
+
+
+def test_noise_that_is_only_sub_gaussian_may_cost_twice_as_much():
+    # Appendix E bounds P(|sum| >= sqrt(A n)) by 2 exp(-A / 2 R^2) and sums it with xi of Lemma 5.1: the 2 is lost.
+    failure, candidates = 0.1, 3
+    xi = noise_threshold(torch.arange(1, 20_000), 1.0, candidates, failure).numpy()
+    assert candidates * (2 * np.exp(-xi / 2)).sum() == pytest.approx(failure, rel=1e-3)
+
+
+def test_more_candidates_a_later_round_and_less_failure_raise_the_threshold():
+    base = noise_threshold(4, 0.2, 3, 0.1)
+    for other in (noise_threshold(5, 0.2, 3, 0.1), noise_threshold(4, 0.2, 4, 0.1), noise_threshold(4, 0.2, 3, 0.05)):
+        assert other > base
+    torch.testing.assert_close(noise_threshold(4, 0.4, 3, 0.1), 4 * base)
+
+
+# ---- line 12
+
+finite = st.floats(-3, 3)
+
+
+@given(
+    st.lists(st.tuples(finite, st.floats(0, 1)), min_size=0, max_size=8),
+    st.floats(0, 4),
+    st.integers(0, 3),
+    st.integers(1, 3),
+)
+def test_elimination_is_the_inequality_for_any_padding_and_batch(pairs, xi, padding, batch):
+    errors, widths = [e for e, _ in pairs], [w for _, w in pairs]
+    right = math.sqrt(xi * len(pairs)) + math.fsum(widths)
+    gap = abs(math.fsum(errors)) - right
+    expected = gap > 0
+
+    def padded(values):
+        return torch.tensor([values + [0.0] * padding] * batch, dtype=F64)
+
+    found = eliminates(padded(errors), padded(widths), xi, len(pairs))
+    assert found.shape == (batch,) and found.dtype == torch.bool
+    if abs(gap) > 1e-12:
+        assert found.tolist() == [expected] * batch
+        assert (
+            eliminates(padded(errors), padded(widths), torch.full((batch,), xi, dtype=F64), len(pairs)).tolist()
+            == [expected] * batch
+        )
+        assert bool(eliminates(torch.tensor(errors, dtype=F64), torch.tensor(widths, dtype=F64), xi)) == expected
+
+
+@given(st.lists(st.tuples(finite, st.floats(0, 0.5)), min_size=1, max_size=6), st.floats(0, 2), st.floats(0, 2), finite)
+def test_larger_thresholds_and_widths_spare_what_smaller_ones_spare(pairs, xi, more, wider):
+    errors, widths = (torch.tensor(part, dtype=F64) for part in zip(*pairs, strict=True))
+    spared = not bool(eliminates(errors, widths, xi))
+    if spared:
+        assert not bool(eliminates(errors, widths, xi + more))
+        assert not bool(eliminates(errors, widths + abs(wider), xi))
+    assert bool(eliminates(errors, widths, xi)) == bool(eliminates(-errors, widths, xi))
+    assert bool(eliminates(errors.flip(0), widths, xi)) == bool(eliminates(errors, widths.flip(0), xi))
+
+
+def test_equality_does_not_eliminate():
+    assert not bool(eliminates(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.5]), 2.0))  # 3 > 2 + 1 is false
+    assert bool(eliminates(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25]), 2.0))
+
+
+def test_errors_of_both_signs_cancel():
+    widths = torch.full((4,), 0.1)
+    assert bool(eliminates(torch.full((4,), 2.0), widths, 1.0))
+    assert not bool(eliminates(torch.tensor([2.0, -2.0, 2.0, -2.0]), widths, 1.0))
+
+
+def test_every_candidate_of_every_replicate_has_its_own_count(rng):
+    errors = 2 * torch.randn(5, 4, 7, generator=rng, dtype=F64)
+    widths = 0.3 * torch.rand(5, 4, 7, generator=rng, dtype=F64)
+    count = torch.randint(0, 8, (5, 4), generator=rng)
+    inside = torch.arange(7) < count.unsqueeze(-1)
+    xi = torch.rand(4, generator=rng, dtype=F64)
+    found = eliminates(errors * inside, widths * inside, xi, count)
+    for r, u in itertools.product(range(5), range(4)):
+        n = int(count[r, u])
+        left = abs(sum(errors[r, u, :n].tolist()))
+        right = math.sqrt(float(xi[u]) * n) + sum(widths[r, u, :n].tolist())
+        assert bool(found[r, u]) == (left > right)
+    assert found.any() and not found.all()
+
+
+def test_no_rounds_refute_nothing():
+    assert not bool(eliminates(torch.zeros(0), torch.zeros(0), 1.0))
+    assert eliminates(torch.zeros(3, 0), torch.zeros(3, 0), 0.0).tolist() == [False] * 3
+
+
+ONE = torch.ones(2, dtype=F64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((ONE, torch.ones(3), 1.0), r"errors and widths must have one shape \(..., n\), got \(2,\) and \(3,\)"),
+        ((ONE, ONE[None], 1.0), r"errors and widths must have one shape \(..., n\), got \(2,\) and \(1, 2\)"),
+        ((ONE[0], ONE[0], 1.0), r"errors and widths must have one shape \(..., n\), got \(\) and \(\)"),
+        ((torch.tensor([1.0, math.nan]), ONE, 1.0), "errors must be finite, got a NaN or an infinity"),
+        ((torch.tensor([1.0, -math.inf]), ONE, 1.0), "errors must be finite, got a NaN or an infinity"),
+        ((ONE, torch.tensor([1.0, -0.5]), 1.0), "widths must be nonnegative and finite, got -0.5"),
+        ((ONE, torch.tensor([1.0, math.nan]), 1.0), "widths must be nonnegative and finite, got nan"),
+        ((ONE, torch.tensor([math.inf, math.inf]), 1.0), "widths must be nonnegative and finite, got inf"),
+        ((ONE, ONE, -0.25), "xi must be nonnegative and finite, got -0.25"),
+        ((ONE, ONE, math.inf), "xi must be nonnegative and finite, got inf"),
+        ((ONE, ONE, math.nan), "xi must be nonnegative and finite, got nan"),
+        ((ONE, ONE, 1.0, -1), "count must be nonnegative and finite, got -1"),
+    ],
+)
+def test_sums_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        eliminates(*arguments)
+
+
+def test_the_message_names_the_width_that_is_infinite():
+    with pytest.raises(ValueError, match="widths must be nonnegative and finite, got inf"):
+        eliminates(ONE, torch.tensor([1.0, math.inf]), 1.0)
+
+
+def test_a_threshold_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="xi"):
+        eliminates(ONE, ONE, torch.ones(3))
