@@ -101,3 +101,84 @@ class StackedKernel(Kernel):
 def _part(x: Tensor, u: int) -> Tensor:
     """What member ``u`` sees: its own part of the last batch dimension, or the one part that all share."""
     return x if x.dim() < 3 else x[..., 0 if x.shape[-3] == 1 else u, :, :]
+
+
+class TabulatedKernel(Kernel):
+    """A kernel on a finite set, given by its matrix; the inputs are indices into the set.
+
+    With it the covariances of measures that are expensive to compute are computed once and looked up afterwards.
+
+    Args:
+        gram: symmetric covariances ``batch_shape x n x n``.
+
+    Raises:
+        ValueError: if the matrices are not square, or not symmetric to rounding.
+    """
+
+    def __init__(self, gram: Tensor) -> None:
+        if gram.dim() < 2 or gram.shape[-1] != gram.shape[-2] or not gram.numel():
+            raise ValueError(f"gram must have shape (..., n, n) with n >= 1, got {tuple(gram.shape)}")
+        if not torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8):
+            raise ValueError("gram must be symmetric and finite")
+        super().__init__()
+        self.gram = gram
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch of the matrices."""
+        return self.gram.shape[:-2]
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
+        """The covariances of indices ``... x n x 1`` and ``... x m x 1``, evaluated at once."""
+        with settings.lazily_evaluate_kernels(False):
+            return super().__call__(x1, x2, diag=diag, **params)
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor:
+        """What GPyTorch asks of every kernel; call the kernel itself instead."""
+        i, j = x1[..., 0].long(), x2[..., 0].long()
+        if not diag:
+            i, j = i.unsqueeze(-1), j.unsqueeze(-2)
+        depth = 1 if diag else 2
+        where = [
+            torch.arange(size, device=i.device).reshape(-1, *[1] * (len(self.batch_shape) - 1 - k + depth))
+            for k, size in enumerate(self.batch_shape)
+        ]
+        return self.gram[(*where, i, j)]
+
+
+class GaussianMeasureKernel(Kernel):
+    """Covariances of Gaussian averages of a function with an RBF kernel, in closed form.
+
+    The inputs are Gaussian measures ``N(x, s^2 I)`` as points ``(x_1, ..., x_d, s)``; ``s = 0`` is the point ``x``.
+    With ``k(x, x') = v exp(-|x - x'|^2 / (2 l^2))``,
+    ``E k(X, X') = v (l^2 / c)^{d/2} exp(-|x - x'|^2 / (2 c))`` and ``c = l^2 + s^2 + s'^2``.
+
+    Args:
+        lengthscale: ``l``, positive.
+        variance: ``v``, positive. Default 1.
+
+    Raises:
+        ValueError: if a parameter is not positive.
+    """
+
+    def __init__(self, lengthscale: float, variance: float = 1.0) -> None:
+        for name, value in (("lengthscale", lengthscale), ("variance", variance)):
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        super().__init__()
+        self.length, self.variance = lengthscale, variance
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor:
+        """What GPyTorch asks of every kernel; call the kernel itself instead."""
+        (a, s), (b, t) = (x.split([x.shape[-1] - 1, 1], -1) for x in (x1, x2))
+        if diag:
+            squared, spread = (a - b).square().sum(-1), (s.square() + t.square()).squeeze(-1)
+        else:
+            squared = (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(-1)
+            spread = s.square() + t.square().mT
+        width = self.length**2 + spread
+        return self.variance * (self.length**2 / width) ** (a.shape[-1] / 2) * (-squared / (2 * width)).exp()

@@ -160,6 +160,17 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
     if a.n == 0 or b.n == 0:
         batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape)
         return a.points.new_zeros(*batch, a.n, b.n)
+    if _is_shared(a) or _is_shared(b):
+        # One kernel between the shared points replaces one between all pairs of weighted points.
+        left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
+        dense = kernel(left, right).to_dense()
+        if _is_shared(a):
+            dense = a.weights @ dense
+        else:
+            dense = (dense.unflatten(-2, (a.n, a.p)) * a.weights.unsqueeze(-1)).sum(-2)
+        if _is_shared(b):
+            return dense @ b.weights.mT
+        return (dense.unflatten(-1, (b.n, b.p)) * b.weights.unsqueeze(-3)).sum(-1)
     batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape).numel()
     rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * b.n * b.p))
     if rows < a.n:
@@ -176,6 +187,9 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
 def variance(kernel: Kernel, a: Measure) -> Tensor:
     """Prior variance ``sum_ij w_i k(x_i, x_j) w_j`` of each measure, ``... x n``."""
     _check_kernel(kernel, a)
+    if _is_shared(a):
+        dense = kernel(a.points[..., 0, :, :]).to_dense()
+        return ((a.weights @ dense) * a.weights).sum(-1)
     batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape).numel()
     rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * a.p))
     if rows < a.n:
@@ -187,6 +201,11 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     weights = a.weights.movedim(-2, 0)
     weights = weights.reshape(a.n, *[1] * max(0, len(kernel.batch_shape) - len(a.batch_shape)), *weights.shape[1:])
     return torch.einsum("n...ij,n...i,n...j->n...", dense, weights, weights).movedim(0, -1)
+
+
+def _is_shared(measure: Measure) -> bool:
+    """Whether all measures weigh the same points: a tensor expanded along ``n``."""
+    return measure.n > 1 and measure.p > 1 and measure.points.stride(-3) == 0
 
 
 def _expands_to(shape: torch.Size, target: torch.Size) -> bool:

@@ -42,6 +42,19 @@ def split_longest_side(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
     return torch.stack([cut[:, :-1], upper], -2)
 
 
+def split_by_factors(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
+    """Cut each box by the prime factors of ``branching``, largest first, each across the side that is longest then.
+
+    So four children of a square are its quarters. Arguments and result are those of ``split_longest_side``.
+    """
+    cells = boxes.unsqueeze(1)
+    for factor in _prime_factors(branching):
+        merged = cells.flatten(0, 1)
+        split = split_longest_side(merged, depth.repeat_interleave(cells.shape[1]), factor)
+        cells = split.unflatten(0, cells.shape[:2]).flatten(1, 2)
+    return cells
+
+
 def _slack(boxes: Tensor) -> float:
     """Relative differences that rounding may cause."""
     return max(1e-9, 8 * torch.finfo(boxes.dtype).eps)
@@ -66,11 +79,7 @@ def subcell_centers(boxes: Tensor, count: int) -> Tensor:
         fractions = (torch.arange(count, dtype=boxes.dtype, device=boxes.device) + 0.5) / count
         return torch.lerp(boxes[..., :1, :], boxes[..., 1:, :], fractions.unsqueeze(-1))
     flat = boxes.reshape(-1, 2, boxes.shape[-1])
-    cells = flat.unsqueeze(1)
-    for factor in _prime_factors(count):
-        merged = cells.flatten(0, 1)
-        split = split_longest_side(merged, torch.zeros(len(merged), dtype=torch.long, device=merged.device), factor)
-        cells = split.unflatten(0, cells.shape[:2]).flatten(1, 2)
+    cells = split_by_factors(flat, torch.zeros(len(flat), dtype=torch.long, device=flat.device), count)
     centers = cells.mean(-2)
     return centers.reshape(*boxes.shape[:-2], count, boxes.shape[-1])
 

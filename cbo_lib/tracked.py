@@ -79,6 +79,20 @@ class TrackedPosterior:
         later = -0.5 * whitened.square().sum(-1) - scale.log().sum(-1) - 0.5 * t * math.log(2 * math.pi)
         return self.posterior.log_marginal_likelihood + later
 
+    @property
+    def last_row(self) -> Tensor:
+        """``Cov(queries, q) / sqrt(Var q + noise^2)`` of the last observed ``q``, before it was, ``batch x n``."""
+        if self.count == 0:
+            raise ValueError("observe must come first, nothing was observed")
+        return self._rows[..., self.count - 1, :]
+
+    @property
+    def last_scale(self) -> Tensor:
+        """``sqrt(Var q + noise^2)`` of the last observed query ``q``, before it was, ``batch_shape``."""
+        if self.count == 0:
+            raise ValueError("observe must come first, nothing was observed")
+        return self._scale[..., self.count - 1]
+
     def observe(self, index: Tensor, y: Tensor, noise_std: float | Tensor | None = None) -> None:
         """Take in one observation for every element of the batch.
 

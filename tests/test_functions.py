@@ -3,7 +3,8 @@ import pytest
 import torch
 from oracles import matern52, rbf
 
-from cbo_lib.functions import aggregated_reward_curve, posterior_mean_function
+from cbo_lib.functions import aggregated_reward_curve, posterior_mean_function, rkhs_samples
+from cbo_lib.gp import rbf_kernel
 
 F64 = torch.float64
 
@@ -82,3 +83,34 @@ def test_values_of_another_number_are_refused():
         posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(2, dtype=F64), 0.1)
     with pytest.raises(ValueError, match="noise_std must be positive, got 0"):
         posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(3, dtype=F64), 0)
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.5, 2.0])
+def test_functions_of_a_given_norm_have_it(norm):
+    bounds = torch.tensor([[0.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
+    kernel = rbf_kernel(0.3)
+    f = rkhs_samples(kernel, bounds, norm, range(4), centers=6)
+    # The norm of the interpolant of values on a set that holds the centers is that of the function.
+    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 7, dtype=torch.float64)] * 2)
+    where = torch.lerp(bounds[0], bounds[1], grid)
+    values = f(where.expand(4, -1, -1))
+    assert values.shape == (4, 49)
+    gram = kernel(where).to_dense() + 1e-10 * torch.eye(49, dtype=torch.float64)
+    squared = torch.einsum("ri,ri->r", values, torch.linalg.solve(gram, values.mT).mT)
+    assert bool((squared <= norm**2 + 1e-6).all())  # a projection, so at most the norm
+    assert bool((squared >= 0.9 * norm**2).all())
+    alone = rkhs_samples(kernel, bounds, norm, [2], centers=6)
+    torch.testing.assert_close(alone(where[None]), values[2:3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(2, 1), 1.0, [0]), "bounds must be a box"),
+        ((torch.tensor([[0.0], [1.0]]), -1.0, [0]), "norm must be nonnegative, got -1.0"),
+        ((torch.tensor([[0.0], [1.0]]), 1.0, [0], 0), "centers must be at least 1, got 0"),
+    ],
+)
+def test_functions_of_no_norm_or_box_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rkhs_samples(rbf_kernel(0.3), *arguments)

@@ -336,3 +336,19 @@ def test_a_kernel_of_another_dtype_is_refused_by_name(rng):
     for compute in (lambda: covariance(kernel, m, m), lambda: variance(kernel, m)):
         with pytest.raises(ValueError, match=r"kernel must have the dtype.*raw_outputscale is torch.float32"):
             compute()
+
+
+def test_measures_that_weigh_the_same_points_need_no_kernel_of_all_pairs(rng):
+    kernel = rbf_kernel(0.4)
+    for batch in ((), (3,)):
+        shared = torch.rand(*batch, 1, 7, 2, generator=rng, dtype=F64).expand(*batch, 4, 7, 2)
+        other = torch.rand(*batch, 1, 6, 2, generator=rng, dtype=F64).expand(*batch, 5, 6, 2)
+        a = Measure(shared, torch.randn(*batch, 4, 7, generator=rng, dtype=F64))
+        b = Measure(other, torch.randn(*batch, 5, 6, generator=rng, dtype=F64))
+        apart = [Measure(m.points.contiguous(), m.weights) for m in (a, b)]
+        assert [module._is_shared(m) for m in (a, b, *apart)] == [True, True, False, False]
+        plain = random_measure(rng, *batch, 3)
+        for left, right in ((a, b), (a, a), (a, plain), (plain, b)):
+            same = [apart[(a, b).index(m)] if m in (a, b) else m for m in (left, right)]
+            torch.testing.assert_close(covariance(kernel, left, right), covariance(kernel, *same), rtol=0, atol=1e-12)
+        torch.testing.assert_close(variance(kernel, a), variance(kernel, apart[0]), rtol=0, atol=1e-12)

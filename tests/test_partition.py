@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.partition import PartitionTree, split_longest_side, subcell_centers
+from cbo_lib.partition import PartitionTree, split_by_factors, split_longest_side, subcell_centers
 
 F64 = torch.float64
 DIMENSIONS, BRANCHINGS, SEEDS = st.integers(1, 4), st.integers(2, 5), st.integers(0, 2**31)
@@ -285,3 +285,13 @@ def test_points_outside_the_root_are_refused(bad):
 def test_no_subcell_is_refused():
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         subcell_centers(torch.tensor([[0.0], [1.0]]), 0)
+
+
+@pytest.mark.parametrize(("branching", "cells"), [(4, (2, 2)), (6, (3, 2)), (3, (3, 1))])
+def test_prime_factors_cut_one_side_after_the_other(branching, cells):
+    square = torch.tensor([[[0.0, 0.0], [6.0, 6.0]]], dtype=torch.float64)
+    parts = split_by_factors(square, torch.zeros(1, dtype=torch.long), branching)[0]
+    sizes = (parts[:, 1] - parts[:, 0]).unique(dim=0)
+    assert sizes.tolist() == [[6 / cells[0], 6 / cells[1]]]
+    tree = PartitionTree(square[0], branching, split_by_factors)  # refuses a rule that does not partition
+    assert len(tree.complete(2)) == branching**2
