@@ -58,6 +58,8 @@ class StackedKernel(Kernel):
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
         """The stack of matrices, or with ``diag`` the stack of diagonals ``B x n``, a tensor."""
+        if diag:  # GPyTorch takes a batch of as many diagonals as inputs for a matrix
+            return self.forward(x1, x1 if x2 is None else x2, diag=True, **params)
         with settings.lazily_evaluate_kernels(False):
             return super().__call__(x1, x2, diag=diag, **params)
 
@@ -118,10 +120,11 @@ class TabulatedKernel(Kernel):
     def __init__(self, gram: Tensor) -> None:
         if gram.dim() < 2 or gram.shape[-1] != gram.shape[-2] or not gram.numel():
             raise ValueError(f"gram must have shape (..., n, n) with n >= 1, got {tuple(gram.shape)}")
-        if not torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8):
+        if not bool(torch.isfinite(gram).all()) or not torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8):
             raise ValueError("gram must be symmetric and finite")
         super().__init__()
-        self.gram = gram
+        self.register_buffer("gram", gram)
+        self.gram: Tensor
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -130,6 +133,8 @@ class TabulatedKernel(Kernel):
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
         """The covariances of indices ``... x n x 1`` and ``... x m x 1``, evaluated at once."""
+        if diag:  # GPyTorch takes a batch of as many diagonals as inputs for a matrix
+            return self.forward(x1, x1 if x2 is None else x2, diag=True, **params)
         with settings.lazily_evaluate_kernels(False):
             return super().__call__(x1, x2, diag=diag, **params)
 

@@ -7,7 +7,8 @@ from oracles import condition, matern52, rbf, sets
 from toys import normal, random_measure
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
-from cbo_lib.kernels import StackedKernel
+from cbo_lib.history import describe
+from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel
 from cbo_lib.measure import Measure, covariance, variance
 
 F64 = torch.float64
@@ -270,3 +271,157 @@ def test_coordinates_as_batches_are_refused(rng):
         pytest.raises(ValueError, match="last_dim_is_batch must be False"),
     ):
         StackedKernel(members())(x, last_dim_is_batch=True)
+
+
+def table(rng, *batch, n=6):
+    """Covariances of a finite set."""
+    root = torch.randn(*batch, n, n, generator=rng, dtype=F64)
+    return root @ root.mT + 0.1 * torch.eye(n, dtype=F64)
+
+
+def indices(*values):
+    return torch.tensor(values, dtype=F64)[:, None]
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1,)])
+def test_a_table_is_looked_up(rng, batch):
+    gram = table(rng, *batch)
+    kernel = TabulatedKernel(gram)
+    assert kernel.batch_shape == batch
+    x, z = indices(4, 0, 0, 5), indices(2, 4, 1)
+    i, j = [4, 0, 0, 5], [2, 4, 1]
+    assert torch.equal(kernel(x, z).to_dense(), gram[..., i, :][..., j])
+    assert torch.equal(kernel(x).to_dense(), gram[..., i, :][..., i])
+    assert torch.equal(kernel(x, diag=True), gram[..., i, i])
+    assert torch.equal(kernel(x[:2], z[:2], diag=True), gram[..., i[:2], j[:2]])
+
+
+@pytest.mark.parametrize("make", [lambda rng: TabulatedKernel(table(rng, 4)), lambda rng: StackedKernel(members())])
+def test_a_diagonal_may_be_as_long_as_the_batch(rng, make):
+    kernel, x = make(rng), torch.arange(4, dtype=F64)[:, None].expand(4, 2)
+    assert kernel(x, diag=True).shape == (4, 4)
+
+
+def test_a_table_of_a_batch_sees_a_batch_of_indices(rng):
+    gram = table(rng, 3)
+    x, z = torch.randint(6, (2, 3, 4, 1), generator=rng).to(F64), torch.randint(6, (3, 5, 1), generator=rng).to(F64)
+    got = TabulatedKernel(gram)(x, z).to_dense()
+    assert got.shape == (2, 3, 4, 5)
+    for a, r, i, j in np.ndindex(*got.shape):
+        assert got[a, r, i, j] == gram[r, int(x[a, r, i]), int(z[r, j])]
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_sums_over_a_table_are_weighted_sums(rng, batch):
+    gram = table(rng, *batch)
+    kernel = TabulatedKernel(gram)
+    points = torch.randint(6, (4, 2, 1), generator=rng).to(F64)
+    a = Measure(points, torch.randn(4, 2, generator=rng, dtype=F64))
+    spread = torch.zeros(4, 6, dtype=F64)
+    for i, j in np.ndindex(4, 2):
+        spread[i, int(points[i, j])] += a.weights[i, j]
+    expected = spread @ gram @ spread.mT
+    torch.testing.assert_close(covariance(kernel, a, a), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(variance(kernel, a), expected.diagonal(dim1=-2, dim2=-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_process_on_a_table_is_that_on_the_points(rng, batch):
+    """Tabulated covariances of points and averages, tracked and conditioned, against the kernel itself."""
+    measures, kernel = random_measure(rng, 7, p=2), rbf_kernel(0.4, 1.3)
+    gram = covariance(kernel, measures, measures)
+    looked_up = TabulatedKernel(((gram + gram.mT) / 2).expand(*batch, 7, 7))
+    where = Measure.dirac(torch.arange(7, dtype=F64)[:, None])
+    direct = GaussianProcess(kernel, 0.2).posterior(3).track(measures)
+    tabulated = GaussianProcess(looked_up, 0.2).posterior(None if batch else 3).track(where)
+    for _ in range(6):
+        index, y = torch.randint(7, (3,), generator=rng), normal(rng, 3)
+        direct.observe(index, y)
+        tabulated.observe(index, y)
+    torch.testing.assert_close(tabulated.mean, direct.mean, rtol=0, atol=1e-10)
+    torch.testing.assert_close(tabulated.variance, direct.variance, rtol=0, atol=1e-10)
+    torch.testing.assert_close(tabulated.log_marginal_likelihood, direct.log_marginal_likelihood, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("gram", "message"),
+    [
+        (torch.zeros(3), r"gram must have shape \(\.\.\., n, n\) with n >= 1, got \(3,\)"),
+        (torch.zeros(2, 3), r"gram must have shape \(\.\.\., n, n\) with n >= 1, got \(2, 3\)"),
+        (torch.zeros(0, 0), r"gram must have shape \(\.\.\., n, n\) with n >= 1, got \(0, 0\)"),
+        (torch.tensor([[1.0, 0.5], [0.4, 1.0]]), "gram must be symmetric and finite"),
+        (torch.tensor([[1.0, np.nan], [np.nan, 1.0]]), "gram must be symmetric and finite"),
+    ],
+)
+def test_a_table_that_is_no_covariance_is_refused(gram, message):
+    with pytest.raises(ValueError, match=message):
+        TabulatedKernel(gram)
+
+
+def test_a_table_with_infinities_is_refused():
+    with pytest.raises(ValueError, match="gram must be symmetric and finite"):
+        TabulatedKernel(torch.tensor([[np.inf, 0.0], [0.0, 1.0]]))
+
+
+def test_a_table_is_told_from_another_and_follows_its_kernel():
+    one, other = (TabulatedKernel(scale * torch.eye(2)) for scale in (1.0, 2.0))
+    assert describe(one) != describe(other)
+    assert one.to(F64).gram.dtype == F64
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_covariances_of_normal_averages_are_those_of_their_quadrature(rng, dim):
+    length, scale = 0.4, 1.3
+    nodes, weights = np.polynomial.hermite_e.hermegauss(24 if dim < 3 else 14)
+    grid = torch.cartesian_prod(*[torch.from_numpy(nodes)] * dim).reshape(-1, dim)
+    mass = torch.cartesian_prod(*[torch.from_numpy(weights / weights.sum())] * dim).reshape(-1, dim).prod(-1)
+    inputs = torch.cat([torch.rand(3, dim, generator=rng, dtype=F64), torch.tensor([[0.0], [0.15], [0.3]])], -1)
+    points = inputs[:, None, :dim] + inputs[:, None, dim:] * grid
+    averages = Measure(points, mass.expand(points.shape[:-1]))
+    got = GaussianMeasureKernel(length, scale)(inputs).to_dense()
+    torch.testing.assert_close(got, covariance(rbf_kernel(length, scale), averages, averages), rtol=0, atol=1e-6)
+
+
+def test_covariances_of_normal_averages_are_those_of_draws(rng):
+    (x, s), (z, t), count = ([0.2, 0.5], 0.3), ([0.6, 0.1], 0.15), 400000
+    draws = torch.randn(2, count, 2, generator=rng, dtype=F64)
+    drawn = (-((torch.tensor(x) + s * draws[0] - torch.tensor(z) - t * draws[1]) ** 2).sum(-1) / (2 * 0.4**2)).exp()
+    inputs = torch.tensor([[*x, s], [*z, t]], dtype=F64)
+    got = GaussianMeasureKernel(0.4)(inputs).to_dense()[0, 1]
+    assert float(got) == pytest.approx(float(drawn.mean()), abs=4.5 * float(drawn.std()) / count**0.5)
+
+
+def test_averages_without_width_are_points(rng):
+    x, z = torch.rand(5, 2, generator=rng, dtype=F64), torch.rand(4, 2, generator=rng, dtype=F64)
+    points = [torch.cat([part, torch.zeros(len(part), 1, dtype=F64)], -1) for part in (x, z)]
+    got = GaussianMeasureKernel(0.4, 1.3)(*points).to_dense()
+    np.testing.assert_allclose(got, rbf(x, z, 0.4, 1.3), atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (3, 2)])
+def test_a_kernel_of_averages_takes_batches_and_diagonals(rng, shape):
+    kernel = GaussianMeasureKernel(0.4, 1.3)
+    x, z = torch.rand(*shape, 5, 3, generator=rng, dtype=F64), torch.rand(4, 3, generator=rng, dtype=F64)
+    got = kernel(x, z).to_dense()
+    assert got.shape == (*shape, 5, 4)
+    for at in np.ndindex(*shape):
+        torch.testing.assert_close(got[at], kernel(x[at], z).to_dense(), rtol=0, atol=1e-15)
+    torch.testing.assert_close(
+        kernel(x, diag=True), kernel(x, x).to_dense().diagonal(dim1=-2, dim2=-1), rtol=0, atol=1e-14
+    )
+    torch.testing.assert_close(kernel(x)[..., 1:3, :2].to_dense(), kernel(x).to_dense()[..., 1:3, :2])
+
+
+def test_a_kernel_of_averages_is_positive_and_has_gradients(rng):
+    kernel = GaussianMeasureKernel(0.4)
+    x = torch.rand(30, 3, generator=rng, dtype=F64)
+    assert float(torch.linalg.eigvalsh(kernel(x).to_dense()).min()) > -1e-12
+    assert torch.autograd.gradcheck(lambda a: kernel(a, x[:2]).to_dense(), x[2:4].clone().requires_grad_())
+
+
+@pytest.mark.parametrize("value", [0.0, -0.3, float("nan")])
+def test_parameters_of_a_kernel_of_averages_must_be_positive(value):
+    with pytest.raises(ValueError, match="lengthscale must be positive, got"):
+        GaussianMeasureKernel(value)
+    with pytest.raises(ValueError, match="variance must be positive, got"):
+        GaussianMeasureKernel(0.3, value)

@@ -209,6 +209,36 @@ def test_new_queries_cost_one_column_for_each_observed_query(rng, calls):
     assert calls == [(3, 4)]
 
 
+@pytest.mark.parametrize("initial", [0, 2])
+@pytest.mark.parametrize("u", [(), (3,)])
+def test_the_last_row_and_scale_are_those_before_the_observation(rng, initial, u):
+    process, batch = GaussianProcess(kernel_of(torch.Size(u)), 0.2), (2, *u)
+    start = process.posterior(2).extend(random_measure(rng, initial), normal(rng, initial))
+    queries = random_measure(rng, 5)
+    tracked, posterior = start.track(queries), start
+    for t in range(10):
+        index, y, noise = torch.randint(5, batch, generator=rng), normal(rng, *batch), 0.1 + 0.05 * t
+        tracked.observe(index, y, noise)
+        asked = Measure(queries.points[index.unsqueeze(-1)], queries.weights[index.unsqueeze(-1)])
+        scale = (posterior.variance(asked).squeeze(-1) + noise**2).sqrt()
+        row = posterior.covariance(asked, queries).squeeze(-2) / scale.unsqueeze(-1)
+        torch.testing.assert_close(tracked.last_scale, scale, rtol=0, atol=1e-9)
+        torch.testing.assert_close(tracked.last_row, row, rtol=0, atol=1e-9)
+        posterior = posterior.extend(asked, y.unsqueeze(-1), torch.full_like(y, noise).unsqueeze(-1))
+    tracked.add(random_measure(rng, 2))
+    assert tracked.last_row.shape == (*batch, 7)
+    torch.testing.assert_close(tracked.last_row[..., :5], row, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("initial", [0, 2])
+def test_before_an_observation_there_is_no_last_one(rng, initial):
+    start = GaussianProcess(rbf_kernel(0.4), 0.2).condition(random_measure(rng, initial), normal(rng, initial))
+    tracked = start.track(random_measure(rng, 3))
+    for read in (lambda: tracked.last_row, lambda: tracked.last_scale):
+        with pytest.raises(ValueError, match="observe must come first, nothing was observed"):
+            read()
+
+
 def test_variance_never_turns_negative(rng):
     x = torch.linspace(0, 1, 30, dtype=F64).unsqueeze(-1)
     tracked = GaussianProcess(rbf_kernel(0.5), 1e-4).posterior(1).track(Measure.dirac(x))

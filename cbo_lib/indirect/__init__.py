@@ -1,6 +1,7 @@
 """Indirect queries: the learner sees conditional averages of f (Zhang, Bouabid, Ong, Flaxman and Sejdinovic 2025)."""
 
-from cbo_lib.indirect.embedding import conditional_mean_measure
+from cbo_lib.indirect.acquisition import ConditionalMaxValueEntropy
+from cbo_lib.indirect.embedding import conditional_mean_measure, estimate_policies
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, RandomQueries
 from cbo_lib.indirect.problem import ClippedGaussian, FinitePolicies, IndirectProblem, UniformWindow
@@ -11,6 +12,7 @@ __all__ = [
     "CMETS",
     "ActionPolicy",
     "ClippedGaussian",
+    "ConditionalMaxValueEntropy",
     "DirectMES",
     "FinitePolicies",
     "IndirectProblem",
@@ -19,4 +21,5 @@ __all__ = [
     "UniformWindow",
     "conditional_max_value_entropy",
     "conditional_mean_measure",
+    "estimate_policies",
 ]

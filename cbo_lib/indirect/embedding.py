@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from gpytorch.kernels import Kernel
@@ -175,6 +175,53 @@ def _joint_gram(kernel: Kernel, averages: Measure, points: Tensor) -> Tensor:
     among = covariance(kernel, averages, averages)
     plain = kernel(points).to_dense().expand(*mixed.shape[:-2], -1, -1)
     return torch.cat([torch.cat([among, mixed], -1), torch.cat([mixed.mT, plain], -1)], -2)
+
+
+def estimate_policies(
+    a: Tensor, pulled: Tensor, arms: int, degree: int = 3, ridge: float = 1e-3
+) -> Callable[[Tensor], Tensor]:
+    """Learn the policies of agents from the arms that they pulled ([Zhang2025]_, section 3.1).
+
+    A classifier: multinomial logistic regression on powers of the covariates, fitted by L-BFGS.
+
+    Args:
+        a: covariates ``N x q`` in the unit box or near it.
+        pulled: indices of arms, ``N`` integers in ``[0, arms)``.
+        arms: how many arms ``K``.
+        degree: highest power of each covariate. Default 3.
+        ridge: penalty on the squared coefficients, positive.
+
+    Returns:
+        A function from covariates ``... x q`` to probability vectors ``... x K``.
+
+    Raises:
+        ValueError: if there is no pair, the numbers differ or an arm does not exist.
+    """
+    if len(a) == 0 or pulled.shape != a.shape[:1]:
+        raise ValueError(f"a and pulled must hold one arm an agent, got {tuple(a.shape)} and {tuple(pulled.shape)}")
+    if bool(((pulled < 0) | (pulled >= arms)).any()):
+        raise ValueError(f"pulled must lie in [0, {arms}), got {int(pulled.min())} to {int(pulled.max())}")
+    if degree < 1 or not ridge > 0:
+        raise ValueError(f"degree must be at least 1 and ridge positive, got {degree} and {ridge}")
+
+    def features(x: Tensor) -> Tensor:
+        powers = [x**power for power in range(1, degree + 1)]
+        return torch.cat([torch.ones_like(x[..., :1]), *powers], -1)
+
+    inputs = features(a)
+    coefficients = torch.zeros(inputs.shape[-1], arms, dtype=a.dtype, device=a.device, requires_grad=True)
+    optimizer = torch.optim.LBFGS([coefficients], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = torch.nn.functional.cross_entropy(inputs @ coefficients, pulled) + ridge * coefficients.square().mean()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(loss)
+    fitted = coefficients.detach()
+    return lambda x: (features(x) @ fitted).softmax(-1)
 
 
 def draw_data(problem: IndirectProblem, count: int, seeds: Sequence[int], bounds: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,6 +45,12 @@ def conditional_max_value_entropy(
         raise ValueError(f"max_samples must hold at least one sample (..., S), got shape {tuple(max_samples.shape)}")
     if not bool((std >= 0).all()):
         raise ValueError(f"std must be nonnegative, got {std.min().item():g}")
+    try:
+        torch.broadcast_shapes(max_samples.shape[:-1], mean.shape[:-1])
+    except RuntimeError as error:
+        raise ValueError(
+            f"max_samples must broadcast to the batch {tuple(mean.shape[:-1])}, got {tuple(max_samples.shape)}"
+        ) from error
     safe = std.clamp_min(1e-12).unsqueeze(-2)
     gamma = (max_samples.unsqueeze(-1) - mean.unsqueeze(-2)) / safe  # ... S n
     if noise_std is None:
@@ -59,11 +65,24 @@ def conditional_max_value_entropy(
 
 def _truncation_gain(gamma: Tensor) -> Tensor:
     """How much lower the entropy of a normal is when it is cut off at ``gamma``."""
-    log_cdf = torch.special.log_ndtr(gamma)
-    log_pdf = -0.5 * gamma.square() - 0.5 * math.log(2 * math.pi)
+    # The complementary error function is many times faster than the logarithm of the distribution function, which only
+    # few entries need: those where the cut takes more than half.
+    tail = 0.5 * torch.erfc(gamma.clamp_min(0.0) * math.sqrt(0.5))
+    gain = 0.5 * gamma * _density(gamma) / (1 - tail) - torch.log1p(-tail)
+    below = gamma < 0
+    low = gamma[below]
+    log_cdf = torch.special.log_ndtr(low)
+    log_pdf = -0.5 * low.square() - 0.5 * math.log(2 * math.pi)
+    exact = 0.5 * low * (log_pdf - log_cdf).exp() - log_cdf
     # Far below, the two parts are huge and cancel; their difference grows like a logarithm.
-    far = (-gamma.clamp_max(-1.0)).log() + 0.5 * math.log(2 * math.pi) - 0.5
-    return torch.where(gamma < -1e3, far, 0.5 * gamma * (log_pdf - log_cdf).exp() - log_cdf)
+    far = (-low.clamp_max(-1.0)).log() + 0.5 * math.log(2 * math.pi) - 0.5
+    gain[below] = torch.where(low < -1e3, far, exact)
+    return gain
+
+
+def _density(z: Tensor) -> Tensor:
+    """The standard normal density."""
+    return (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
 
 
 def _noisy_gain(gamma: Tensor, correlation: Tensor) -> Tensor:
@@ -92,7 +111,10 @@ def _noisy_gain(gamma: Tensor, correlation: Tensor) -> Tensor:
             log_ratio = torch.special.log_ndtr((gamma - correlation * u) / rest) - log_cdf
             log_density = log_ratio - 0.5 * u.square() - 0.5 * math.log(2 * math.pi)
             total = total + 2 * node * weight * reach.abs() * log_density.exp() * log_ratio
-    return total + 0.5 * correlation.square() * gamma * mills
+    gain = total + 0.5 * correlation.square() * gamma * mills
+    # Far below, g given the cut varies by std / gamma only: z is normal with that variance and the noise.
+    far = -0.5 * (1 - correlation.square() + correlation.square() / gamma.square().clamp_min(1.0)).log()
+    return torch.where(gamma < -50, far, gain)
 
 
 def gumbel_max_samples(mean: Tensor, std: Tensor, uniform: Tensor) -> Tensor:
@@ -121,8 +143,9 @@ def gumbel_max_samples(mean: Tensor, std: Tensor, uniform: Tensor) -> Tensor:
     high = (mean + 8 * std).amax(-1, keepdim=True).expand(*mean.shape[:-1], 3)
     for _ in range(25):
         middle = (low + high) / 2
-        # Only values far below the quartiles underflow to a logarithm of minus infinity, and those are below anyway.
-        log_cdf = torch.special.ndtr((middle.unsqueeze(-1) - mean.unsqueeze(-2)) / std.unsqueeze(-2)).log().sum(-1)
+        z = (middle.unsqueeze(-1) - mean.unsqueeze(-2)) / std.unsqueeze(-2)
+        # Inexact only where it is far below the logarithm of a quartile anyway.
+        log_cdf = torch.log1p(-0.5 * torch.erfc(z * math.sqrt(0.5))).sum(-1)
         below = log_cdf < levels
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     first, median, third = ((low + high) / 2).unbind(-1)

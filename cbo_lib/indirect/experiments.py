@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+import numpy as np
 import torch
 from botorch.test_functions import Branin
 from matplotlib.axes import Axes
@@ -180,6 +181,8 @@ def figure_1(
         "CMES, p known": CMES(problem, known, initial),
         "MES on f, direct": DirectMES(problem, known),
     }
+    if only is not None and not set(only) <= set(policies):
+        raise ValueError(f"only must name some of {list(policies)}, got {list(only)}")
     chosen = {label: policy for label, policy in policies.items() if only is None or label in only}
     runs = {label: simulate(problem, policy, steps, seeds) for label, policy in chosen.items()}
     return Comparison(dict.fromkeys(runs, problem), runs)
@@ -385,7 +388,7 @@ def plot_comparison(comparison: Comparison, by_cost: float | None = None) -> Fig
 def plot_square(axes: Axes, values: Tensor, title: str) -> None:
     """A function on the square grid of cell centers as colors."""
     count = math.isqrt(len(values))
-    image = axes.imshow(values.reshape(count, count).T, origin="lower", extent=(0, 1, 0, 1), cmap="cividis")
+    image = axes.imshow(np.asarray(values.reshape(count, count).T), origin="lower", extent=(0, 1, 0, 1), cmap="cividis")
     axes.set(title=title)
     axes.grid(False)
     axes.figure.colorbar(image, ax=axes)
@@ -432,7 +435,7 @@ def tree_steps(
             axes[0, 0].add_patch(_rectangle(corner, 2 * radius))
             axes[0, 0].set(xlim=(0, 1), ylim=(0, 1))
             count = math.isqrt(len(problem.points))
-            field = policy.mean[0, problem.n :].reshape(count, count).T
+            field = np.asarray(policy.mean[0, problem.n :].reshape(count, count).T)
             image = axes[0, 1].imshow(field, origin="lower", extent=(0, 1, 0, 1), cmap="cividis", **scale)
             axes[0, 1].plot(*best, "*", color=figures.COLORS[1], markersize=13, label="recommended")
             axes[0, 1].legend(fontsize="small", loc="upper right")

@@ -115,9 +115,8 @@ class IndirectPolicy(ABC):
 
     def recommend(self) -> Tensor:
         """The place of the point with the largest posterior mean of f, ``replicates``."""
-        n = self.problem.n
-        allowed = self.order >= n
-        return argmax_finite(self.mean, allowed, self.order)
+        mean = self.mean
+        return argmax_finite(mean, self.order >= self.problem.n, self.order)
 
     def trace(self) -> Mapping[str, Tensor]:
         """Mean and standard deviation at the asked place before the observation, its cost, and whether it was asked."""
@@ -206,11 +205,13 @@ class CMES(IndirectPolicy):
         mean, std = self.mean[:, part], self.std[:, part]
         noise = self.problem.noise[part] if self.noisy else None
         # Information may be tiny everywhere; of its logarithm ties are judged relative to it.
-        gain = conditional_max_value_entropy(mean, std, self._max_samples, noise).log() - self.problem.costs[part].log()
-        gamma = (self._max_samples[:, :1] - mean) / std.clamp_min(1e-12)
-        self._kappa = gamma.masked_fill(~self._allowed()[..., part], torch.inf).amin(-1)
+        gain = conditional_max_value_entropy(mean, std, self._max_samples, noise)
+        gamma = (self._max_samples.unsqueeze(-1) - mean.unsqueeze(-2)) / std.clamp_min(1e-12).unsqueeze(-2)
+        self._kappa = gamma[:, 0].masked_fill(~self._allowed()[..., part], torch.inf).amin(-1)
+        # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
+        log_gain = torch.where(gain > 0, gain.log(), -0.5 * gamma.amin(1).square())
         scores = torch.full_like(self.mean, -torch.inf)
-        scores[:, part] = gain
+        scores[:, part] = log_gain - self.problem.costs[part].log()
         return scores
 
     def trace(self) -> Mapping[str, Tensor]:

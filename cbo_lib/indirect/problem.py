@@ -190,13 +190,13 @@ class IndirectProblem:
     @cached_property
     def noise(self) -> Tensor:
         """The standard deviation of the noise at every place, ``n + m``; at points the smallest of any action."""
-        noise = torch.as_tensor(self.noise_std).to(self.points).expand(self.n)
+        noise = torch.as_tensor(self.noise_std, dtype=self.points.dtype, device=self.points.device).expand(self.n)
         return torch.cat([noise, noise.amin().expand(len(self.points))])
 
     @cached_property
     def costs(self) -> Tensor:
         """The cost of every place, ``n + m``; a point costs as much as the dearest action."""
-        cost = torch.ones(self.n).to(self.points) if self.cost is None else self.cost
+        cost = torch.ones(self.n).to(self.points) if self.cost is None else self.cost.expand(self.n)
         return torch.cat([cost, cost.amax().expand(len(self.points))])
 
     def value(self, query: Tensor) -> Tensor:

@@ -85,6 +85,8 @@ def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> 
     ``f* - f*_t`` (the sample misses the maximum), ``f*_t - (mean + kappa std)`` (zero: the chosen action attains
     ``kappa``), ``kappa std`` and ``mean - g``.
 
+    The sum of squares is claimed while variances are at most one, as the theorem assumes.
+
     Args:
         history: of ``CMES(samples=1)`` with equal costs.
         problem: see ``IndirectProblem``; its noise must be one number.
@@ -96,6 +98,8 @@ def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> 
     sample = history["max_samples"]
     if sample.shape[-1] != 1 or bool(sample.isnan().any()):
         raise ValueError("history must be of CMES with one sample and no initial design")
+    if torch.as_tensor(problem.noise_std).dim():
+        raise ValueError("problem must have one noise_std for all actions, got one an action")
     sample = sample.squeeze(-1)
     value, mean, std, kappa = (history[name] for name in ("value", "mean", "std", "kappa"))
     T = value.shape[-1]
@@ -103,7 +107,7 @@ def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> 
     width = zeta(steps, failure).to(value)
     regret = problem.optimum - value
     above = sample >= problem.optimum
-    noise = float(torch.as_tensor(problem.noise_std))
+    noise = float(problem.noise_std)
     constant = 2 / math.log1p(noise**-2)
     gain = information_gain(history, noise)
     held = (mean - value <= width * std + 1e-9).all(-1, keepdim=True).expand_as(above)
@@ -112,7 +116,9 @@ def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> 
         "concentration": Claim(mean - value, width * std, "Lemma 2", 1 - failure),
         "attained": Claim((mean + kappa * std - sample).abs(), torch.full_like(mean, 1e-6), "Lemma 1"),
         "one round": Claim(regret, (kappa + width) * std, "Lemma 3", applies=above & held),
-        "sum of squares": Claim(std.square().cumsum(-1), constant * gain, "Theorem 1, proof"),
+        "sum of squares": Claim(
+            std.square().cumsum(-1), constant * gain, "Theorem 1, proof", applies=(std <= 1).cummin(-1).values
+        ),
     }
     return RegretLedger(
         regret.cumsum(-1),

@@ -1,0 +1,140 @@
+"""Indirect queries as a reader would write them from the paper.
+
+One replicate, plain NumPy, every posterior solved anew by the textbook formula in every round, and nothing taken from
+the library. Places are numbered from zero, the actions first; the noise is one standard normal a round.
+"""
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr
+from scipy.stats import norm
+
+TIE = 1e-9
+
+
+def rbf(x, z, lengthscale, variance=1.0):
+    x, z = np.asarray(x), np.asarray(z)
+    return variance * np.exp(((x[:, None] - z[None]) ** 2).sum(-1) / (-2 * lengthscale**2))
+
+
+def ridge_weights(a, query, lengthscale, regularization):
+    """``W_t`` of Eq. 12, transposed."""
+    system = rbf(a, a, lengthscale) + len(a) * regularization * np.eye(len(a))
+    return np.linalg.solve(system, rbf(a, query, lengthscale)).T
+
+
+def joint(x, weights, points, lengthscale):
+    """Prior covariance of g at every action and f at every point, entry by entry."""
+    sets = [(x, w) for w in weights] + [(p[None], np.ones(1)) for p in points]
+    result = np.empty((len(sets), len(sets)))
+    for i, (left, u) in enumerate(sets):
+        for j, (right, v) in enumerate(sets):
+            result[i, j] = u @ rbf(left, right, lengthscale) @ v
+    return result
+
+
+def first_best(values, allowed=True):
+    """The largest allowed value; of those within 1e-9 of it, the first."""
+    values = np.where(allowed, values, -np.inf)
+    return int(np.flatnonzero(values >= values.max() - TIE)[0])
+
+
+def posterior(gram, seen, y, noise):
+    """Mean and covariance of all places given ``y`` at the places ``seen``."""
+    if not len(seen):
+        return np.zeros(len(gram)), gram
+    cross = gram[seen]
+    solved = np.linalg.solve(gram[np.ix_(seen, seen)] + np.diag(np.square(noise)), np.column_stack([cross, y]))
+    return cross.T @ solved[:, -1], gram - cross.T @ solved[:, :-1]
+
+
+def truncation_gain(gamma):
+    """Eq. 14 for one sample."""
+    return gamma * norm.pdf(gamma) / (2 * norm.cdf(gamma)) - norm.logcdf(gamma)
+
+
+def max_quantile(mean, std, level):
+    """Where the product of the normal distribution functions is ``level``."""
+    low, high = (mean - 10 * std).min(), (mean + 10 * std).max()
+    return brentq(lambda y: ndtr((y - mean) / std).prod() - level, low, high, xtol=1e-12)
+
+
+def gumbel(mean, std, uniform):
+    """Inverse of the Gumbel distribution with the three quartiles of the maximum (Wang and Jegelka 2017, 3.1)."""
+    first, median, third = (max_quantile(mean, std, level) for level in (0.25, 0.5, 0.75))
+    b = (first - third) / (math.log(math.log(4 / 3)) - math.log(math.log(4)))
+    a = median + b * math.log(math.log(2))
+    return a - b * np.log(-np.log(uniform))
+
+
+class Run:
+    """The state of one replicate and what its rounds left behind."""
+
+    def __init__(self, gram, table, n, noise, cost, budget=math.inf):
+        self.gram, self.table, self.n, self.noise, self.cost = gram, table, n, noise, cost
+        self.left, self.seen, self.y, self.rounds, self.query = budget, [], [], [], 0
+        self.current = 0, np.zeros(len(gram)), np.sqrt(np.diag(gram))
+
+    def beliefs(self):
+        """Mean and standard deviation of all places, solved anew after every observation."""
+        if self.current[0] != len(self.seen):
+            cross, noise = self.gram[self.seen], self.noise[self.seen]
+            system = cross[:, self.seen] + np.diag(noise**2)
+            solved = np.linalg.solve(system, np.column_stack([cross, self.y]))
+            variance = np.diag(self.gram) - (cross * solved[:, :-1]).sum(0)
+            self.current = len(self.seen), cross.T @ solved[:, -1], np.sqrt(np.maximum(variance, 0.0))
+        return self.current[1:]
+
+    def affordable(self):
+        return (np.arange(len(self.table)) < self.n) & (self.cost <= self.left + TIE)
+
+    def step(self, index, draw):
+        """Ask a place, or nothing if ``index`` is None, and note what came of it."""
+        active = index is not None
+        self.query = index if active else self.query
+        mean, std = self.beliefs()
+        before = mean[self.query], std[self.query]
+        observation = self.table[self.query] + self.noise[self.query] * draw
+        if active:
+            self.seen.append(self.query)
+            self.y.append(observation)
+            self.left -= self.cost[self.query]
+        recommended = self.n + first_best(self.beliefs()[0][self.n :])
+        cost = self.cost[self.query] if active else 0.0
+        self.rounds.append((self.query, observation, *before, cost, active, recommended))
+
+
+def cmes(run, draws, samples, design=()):
+    """Section 5.1; ``samples`` are those of ``f*``, one row a round."""
+    for t, draw in enumerate(draws):
+        allowed = run.affordable()
+        if t < len(design):
+            run.step(design[t] if allowed[design[t]] else None, draw)
+            continue
+        mean, std = run.beliefs()
+        gain = np.mean([truncation_gain((f - mean[: run.n]) / std[: run.n]) for f in samples[t]], 0)
+        score = np.full(len(mean), -np.inf)
+        with np.errstate(divide="ignore"):  # far below every sample it is zero to rounding
+            score[: run.n] = np.log(gain / run.cost[: run.n])
+        run.step(first_best(score, allowed) if allowed.any() else None, draw)
+    return run.rounds
+
+
+def printed_tree(children, parent, deepest, queries):
+    """The sets of Algorithm 1 after each query; a node of the last level has no children and stays a leaf."""
+    leaves, potential = {0}, set(children[0])
+    history = [(set(leaves), set(potential))]
+    for a in queries:
+        if a in potential:
+            leaves = (leaves - {parent[a]}) | set(children[a])
+            potential = potential - {a}
+        else:
+            leaves = (leaves - {a}) | set(children[a])
+        if deepest[a]:
+            leaves = leaves | {a}
+        for i in leaves:
+            potential = potential | set(children[i])
+        history.append((set(leaves), set(potential)))
+    return history

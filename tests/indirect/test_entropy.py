@@ -1,0 +1,208 @@
+"""The information about the maximum against entropies integrated directly."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import norm
+
+from cbo_lib.indirect import conditional_max_value_entropy
+from cbo_lib.indirect.entropy import gumbel_max_samples
+
+from . import plain
+from .helpers import F64
+
+GAMMAS = [-6.0, -4.5, -3.0, -1.5, -0.5, 0.0, 0.3, 1.0, 2.0, 3.0, 4.5, 6.0]
+CORRELATIONS = [0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999]
+NORMAL_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=F64)
+
+
+def gain(gammas, std=1.0, noise_std=None):
+    """The library's value for each ``gamma``, by way of one sample of zero."""
+    gammas = tensor(gammas)
+    return conditional_max_value_entropy(-gammas * std, torch.full_like(gammas, std), tensor([0.0]), noise_std)
+
+
+def noise_of(correlation, std=1.0):
+    """The noise with which g and z have this correlation."""
+    return std * math.sqrt(1 / correlation**2 - 1)
+
+
+def noisy_oracle(gamma, r):
+    """``H[u] - H[u | g <= f*]`` on a fine grid, in the form that loses no digits when both are nearly equal.
+
+    With ``1 + e`` the ratio of both densities it is ``E[(1 + e) log(1 + e)] - E[e u^2] / 2`` over a normal ``u``.
+    """
+    u = np.linspace(-14, 14, 160001)
+    e = np.expm1(log_ndtr((gamma - r * u) / math.sqrt(1 - r**2)) - log_ndtr(gamma))
+    density = norm.pdf(u)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        information = np.where(e > -1, (1 + e) * np.log1p(e), 0.0)
+    return float((density * (information - 0.5 * e * u**2)).sum() * (u[1] - u[0]))
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_equation_14_is_the_entropy_lost_by_truncation(gamma):
+    def integrand(x):
+        log_density = norm.logpdf(x) - norm.logcdf(gamma)
+        return -math.exp(log_density) * log_density
+
+    truncated, _ = quad(integrand, min(gamma, 0.0) - 12, gamma, points=[min(gamma, 0.0) - 1], epsabs=1e-12, limit=300)
+    for std in (1.0, 0.03):  # both entropies move by log(std)
+        assert float(gain([gamma], std)) == pytest.approx(NORMAL_ENTROPY - truncated, abs=2e-9)
+    assert float(gain([gamma])) == pytest.approx(plain.truncation_gain(gamma), rel=1e-9)
+
+
+def test_equation_14_decreases_in_gamma_and_is_positive():
+    values = gain(np.linspace(-30, 8, 500).tolist())
+    assert bool((values.diff() < 0).all()) and bool((values > 0).all())
+
+
+@pytest.mark.parametrize("gamma", [-1e2, -1e3])
+def test_far_below_the_mean_the_gain_grows_like_a_logarithm(gamma):
+    # With Mills' ratio, gain = log|gamma| + log(2 pi) / 2 - 1/2 + O(gamma^-2).
+    expected = math.log(-gamma) + 0.5 * math.log(2 * math.pi) - 0.5
+    assert float(gain([gamma])) == pytest.approx(expected, abs=4 / gamma**2 + 1e-3)
+
+
+def test_very_far_below_the_mean_the_gain_still_grows():
+    gammas = np.array([-1e4, -1e5, -1e6])
+    np.testing.assert_allclose(gain(gammas), np.log(-gammas) + 0.5 * math.log(2 * math.pi) - 0.5, atol=1e-3)
+
+
+def test_samples_of_other_replicates_are_refused():
+    mean = torch.zeros(2, 4, dtype=F64)
+    with pytest.raises(ValueError, match="max_samples"):
+        conditional_max_value_entropy(mean, mean + 1, torch.ones(3, 5, dtype=F64))
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+def test_the_noisy_form_is_the_entropy_of_appendix_a(correlation):
+    got = gain(GAMMAS, noise_std=noise_of(correlation)).numpy()
+    expected = np.array([noisy_oracle(gamma, correlation) for gamma in GAMMAS])
+    np.testing.assert_allclose(got, expected, rtol=1e-4 if correlation <= 0.9 else 5e-3, atol=0)
+
+
+@pytest.mark.parametrize(("gamma", "correlation"), [(-2.0, 0.6), (0.0, 0.9), (1.0, 0.3)])
+def test_the_oracle_is_a_difference_of_entropies(gamma, correlation):
+    def integrand(u):
+        density = norm.pdf(u) * ndtr((gamma - correlation * u) / math.sqrt(1 - correlation**2)) / ndtr(gamma)
+        return -density * math.log(density) if density > 0 else 0.0
+
+    given, _ = quad(integrand, -12, 12, epsabs=1e-12, limit=300)
+    assert noisy_oracle(gamma, correlation) == pytest.approx(NORMAL_ENTROPY - given, abs=1e-9)
+
+
+def test_without_noise_the_noisy_form_becomes_equation_14():
+    exact = gain(GAMMAS)
+    error = [float(((gain(GAMMAS, noise_std=noise) - exact).abs() / exact).max()) for noise in (0.3, 0.03, 1e-3, 1e-5)]
+    assert error[0] > error[1] > error[3] and error[3] < 5e-3
+
+
+def test_noise_always_hides_information():
+    values = torch.stack([gain(GAMMAS, noise_std=noise) for noise in (1e-2, 0.1, 0.5, 1.0, 3.0)])
+    assert bool((values.diff(dim=0) < 0).all()) and bool((values > 0).all())
+
+
+def test_the_noisy_form_depends_on_the_ratio_of_noise_and_deviation_alone():
+    torch.testing.assert_close(gain(GAMMAS, 1.0, 0.5), gain(GAMMAS, 0.02, 0.01), rtol=1e-9, atol=0)
+
+
+def test_the_gain_is_the_mean_over_samples_and_replicates_stay_apart(rng):
+    mean, std = torch.randn(2, 5, generator=rng, dtype=F64), 0.1 + torch.rand(2, 5, generator=rng, dtype=F64)
+    best, noise = 1 + torch.rand(2, 3, generator=rng, dtype=F64), 0.1 + torch.rand(5, generator=rng, dtype=F64)
+    for level in (None, noise):
+        got = conditional_max_value_entropy(mean, std, best, level)
+        assert got.shape == (2, 5)
+        for r, i in np.ndindex(2, 5):
+            one = None if level is None else level[i]
+            parts = [
+                conditional_max_value_entropy(mean[r, i : i + 1], std[r, i : i + 1], best[r, s : s + 1], one)
+                for s in range(3)
+            ]
+            assert float(got[r, i]) == pytest.approx(float(sum(parts)) / 3, rel=1e-12)
+
+
+def test_known_averages_carry_no_information():
+    for noise in (None, 0.1):
+        got = conditional_max_value_entropy(tensor([0.0, 3.0]), tensor([0.0, 0.0]), tensor([1.0]), noise)
+        assert got.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("mean", "std", "noise"), [(0.2, 0.8, 0.4), (0.9, 0.3, 0.5), (-0.5, 1.0, 0.05)])
+def test_the_noisy_form_is_the_information_in_simulated_observations(rng, mean, std, noise):
+    """Entropies of observations with and without the condition, from histograms of a million draws."""
+    best, bins = 0.6, np.linspace(-6, 6, 601)
+    g = mean + std * torch.randn(10**6, generator=rng, dtype=F64)
+    z = g + noise * torch.randn(10**6, generator=rng, dtype=F64)
+
+    def entropy(draws):
+        share = np.histogram(draws.numpy(), bins)[0] / len(draws)
+        share = share[share > 0]
+        return -(share * np.log(share)).sum() + math.log(bins[1] - bins[0])
+
+    got = conditional_max_value_entropy(tensor([mean]), tensor([std]), tensor([best]), noise)
+    assert float(got) == pytest.approx(entropy(z) - entropy(z[g <= best]), abs=5e-3)
+
+
+def test_a_gumbel_distribution_has_the_quartiles_of_the_product(rng):
+    mean, std = torch.randn(3, 40, generator=rng, dtype=F64), 0.05 + torch.rand(3, 40, generator=rng, dtype=F64)
+    quartiles = gumbel_max_samples(mean, std, tensor([0.25, 0.5, 0.75]).expand(3, 3))
+    for r in range(3):
+        m, s = mean[r].numpy(), std[r].numpy()
+        first, median, third = (plain.max_quantile(m, s, level) for level in (0.25, 0.5, 0.75))
+        assert float(quartiles[r, 1]) == pytest.approx(median, abs=1e-6)  # the median and the interquartile range
+        assert float(quartiles[r, 2] - quartiles[r, 0]) == pytest.approx(third - first, abs=1e-6)
+        got = gumbel_max_samples(mean[r], std[r], tensor([0.01, 0.3, 0.99]))
+        np.testing.assert_allclose(got, plain.gumbel(m, s, np.array([0.01, 0.3, 0.99])), atol=1e-5)
+
+
+def test_gumbel_quartiles_are_those_of_drawn_maxima(rng):
+    mean, std = torch.linspace(-1, 1, 12, dtype=F64), torch.linspace(1.0, 0.3, 12, dtype=F64)
+    draws = (mean + std * torch.randn(200000, 12, generator=rng, dtype=F64)).amax(-1)
+    levels = tensor([0.25, 0.5, 0.75])
+    torch.testing.assert_close(gumbel_max_samples(mean, std, levels), draws.quantile(levels), rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("std", [1e-9, 1.0, 1e3])
+def test_the_maximum_of_one_value_has_the_median_of_a_normal(std):
+    got = gumbel_max_samples(tensor([2.0]), tensor([std]), tensor([0.5]))
+    assert float(got) == pytest.approx(2.0, abs=1e-6 * std)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "best", "noise", "message"),
+    [
+        ([0.0, 0.0], [1.0], [1.0], None, r"mean and std must have one shape, got \(2,\) and \(1,\)"),
+        ([0.0], [1.0], [], None, r"max_samples must hold at least one sample \(\.\.\., S\), got shape \(0,\)"),
+        ([0.0], [1.0], 1.0, None, r"max_samples must hold at least one sample \(\.\.\., S\), got shape \(\)"),
+        ([0.0, 0.0], [1.0, -0.5], [1.0], None, "std must be nonnegative, got -0.5"),
+        ([0.0], [math.nan], [1.0], None, "std must be nonnegative, got nan"),
+        ([0.0], [1.0], [1.0], 0.0, "noise_std must be positive, got 0.0"),
+        ([0.0], [1.0], [1.0], -0.1, "noise_std must be positive, got -0.1"),
+        ([0.0], [1.0], [1.0], math.nan, "noise_std must be positive, got nan"),
+    ],
+)
+def test_bad_arguments_of_the_entropy_are_refused(mean, std, best, noise, message):
+    with pytest.raises(ValueError, match=message):
+        conditional_max_value_entropy(tensor(mean), tensor(std), tensor(best), noise)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ([0.0, 1.0], [1.0], r"mean and std must have one shape, got \(2,\) and \(1,\)"),
+        ([0.0, 1.0], [1.0, 0.0], "std must be positive, got 0"),
+        ([0.0], [math.nan], "std must be positive, got nan"),
+    ],
+)
+def test_bad_arguments_of_the_gumbel_samples_are_refused(mean, std, message):
+    with pytest.raises(ValueError, match=message):
+        gumbel_max_samples(tensor(mean), tensor(std), tensor([0.5]))

@@ -1,0 +1,247 @@
+"""Regrets by brute force, and the proof's terms against the runs that they account for."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from cbo_lib.history import History
+from cbo_lib.indirect import CMES, RandomQueries
+from cbo_lib.indirect.embedding import tabulated_prior
+from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem
+from cbo_lib.indirect.regret import (
+    at_cost,
+    information_gain,
+    instant_regret,
+    ledger,
+    recommendation_regret,
+    simple_regret,
+    theorem_1_rounds,
+    zeta,
+)
+
+from .helpers import F64, UNIT, doctored, drawn, grams, identity, known, priced, ripple, run, square
+
+STEPS = 15
+
+
+@pytest.fixture(scope="module")
+def single():
+    """One sample of the maximum and no design."""
+    prior = known(square())
+    problem = drawn(square(), prior, 5)
+    return problem, run(problem, CMES(problem, prior, samples=1), STEPS, range(4))
+
+
+@pytest.fixture(scope="module")
+def spent():
+    problem = priced()
+    return problem, run(problem, CMES(problem, known(problem), 2, 6.0, samples=2), 14)
+
+
+@pytest.mark.parametrize("fixture", ["single", "spent"])
+def test_regrets_are_those_of_their_definitions(fixture, request):
+    problem, history = request.getfixturevalue(fixture)
+    best = float(problem.table[problem.n :].max())
+    f, g = problem.table.numpy(), history["query"].numpy()
+    for r in range(history.replicates):
+        for t in range(history.steps):
+            recommended = f[history["recommendation"][r, : t + 1].numpy()]
+            asked = [f[q] for q, active in zip(g[r, : t + 1], history["active"][r, : t + 1], strict=True) if active]
+            assert float(simple_regret(history, problem)[r, t]) == pytest.approx(best - recommended.max(), abs=1e-12)
+            assert float(recommendation_regret(history, problem)[r, t]) == pytest.approx(best - recommended[-1])
+            assert float(instant_regret(history, problem)[r, t]) == pytest.approx(best - max(asked), abs=1e-12)
+    assert bool((instant_regret(history, problem) >= best - f[: problem.n].max() - 1e-12).all())
+
+
+def test_a_round_that_asks_nothing_counts_for_nothing():
+    problem, value = square(), torch.tensor([[0.5, 9.0, 0.7]], dtype=F64)
+    active = torch.tensor([[True, False, True]])
+    history = History({"value": value, "active": active}, [0])
+    expected = float(problem.optimum) - np.array([0.5, 0.5, 0.7])
+    np.testing.assert_allclose(instant_regret(history, problem)[0], expected, rtol=0, atol=1e-12)
+
+
+def test_by_cost_is_the_last_round_that_was_paid(spent):
+    _, history = spent
+    values = torch.arange(3 * 14, dtype=F64).reshape(3, 14)
+    first = float(history["cost"][:, 0].max())
+    budgets = torch.linspace(first, 8.0, 40, dtype=F64)
+    got = at_cost(values, history, budgets)
+    for r in range(3):
+        for b, budget in enumerate(budgets.tolist()):
+            total, last = 0.0, None
+            for t in range(14):
+                total += float(history["cost"][r, t])
+                if total <= budget + 1e-9:
+                    last = float(values[r, t])
+            assert float(got[r, b]) == last
+
+
+def test_a_budget_below_the_first_cost_is_refused(spent):
+    _, history = spent
+    with pytest.raises(ValueError, match="budgets must pay for the first action"):
+        at_cost(history["cost"], history, torch.tensor([0.4, 3.0]))
+
+
+@pytest.mark.parametrize("failure", [0.01, 0.1, 0.9])
+@pytest.mark.parametrize("two_sided", [False, True])
+def test_zeta_is_that_of_lemma_2(failure, two_sided):
+    got = zeta(torch.tensor([1, 2, 17, 1000]), failure, two_sided)
+    for t, value in zip((1, 2, 17, 1000), got.tolist(), strict=True):
+        ratio = math.pi**2 * t**2 / 6 / (failure if two_sided else 2 * failure)
+        assert value == pytest.approx(math.sqrt(max(0.0, 2 * math.log(ratio))), rel=1e-12)
+        assert float(zeta(t, failure, two_sided)) == value
+
+
+@pytest.mark.parametrize("failure", [0.05, 0.5, 0.95])
+def test_the_chance_of_a_miss_adds_up_to_at_most_the_failure(failure):
+    """The union bound behind Lemma 2: no approximation of the normal tail is needed."""
+    rounds = torch.arange(1, 20001)
+    assert norm.sf(zeta(rounds, failure).numpy()).sum() <= failure
+    assert 2 * norm.sf(zeta(rounds, failure, True).numpy()).sum() <= failure
+
+
+@pytest.mark.parametrize("failure", [0.0, 1.0, -0.1, math.nan])
+def test_a_failure_that_is_no_probability_is_refused(failure, single):
+    problem, history = single
+    for call in (
+        lambda: zeta(3, failure),
+        lambda: theorem_1_rounds(3, 0.5, failure),
+        lambda: ledger(history, problem, failure),
+    ):
+        with pytest.raises(ValueError, match=r"failure must lie in \(0, 1\), got"):
+            call()
+
+
+def test_rounds_begin_with_one():
+    with pytest.raises(ValueError, match="t must be at least 1, got 0"):
+        zeta(torch.tensor([0, 1]), 0.1)
+
+
+def test_the_information_gain_is_that_of_the_determinant(single):
+    problem, history = single
+    gain = information_gain(history, 0.2)
+    gram = grams(known(problem), 4)
+    for r in range(4):
+        for t in range(1, STEPS + 1):
+            seen = history["query"][r, :t].tolist()
+            expected = 0.5 * np.linalg.slogdet(np.eye(t) + gram[r][np.ix_(seen, seen)] / 0.04)[1]
+            assert float(gain[r, t - 1]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_terms_of_the_ledger_add_up_to_the_regret(single):
+    problem, history = single
+    accounts = ledger(history, problem)
+    accounts.check_identity(1e-8)
+    expected = (problem.optimum - problem.table[history["query"]]).cumsum(-1)
+    torch.testing.assert_close(accounts.regret, expected, rtol=0, atol=1e-10)
+    steps = {name: term.diff(dim=-1, prepend=torch.zeros(4, 1, dtype=F64)) for name, term in accounts.terms.items()}
+    sample, mean, std = history["max_samples"][..., 0], history["mean"], history["std"]
+    torch.testing.assert_close(steps["f* - sample"], problem.optimum - sample, rtol=0, atol=1e-9)
+    torch.testing.assert_close(steps["kappa std"], history["kappa"] * std, rtol=0, atol=1e-9)
+    torch.testing.assert_close(steps["mean - g"], mean - problem.table[history["query"]], rtol=0, atol=1e-9)
+    assert float(steps["sample - upper bound"].abs().max()) < 1e-6
+
+
+def test_the_certain_claims_hold_and_the_others_as_often_as_promised():
+    """Functions drawn from the prior, one a problem, with four replicates each."""
+    base = square()
+    prior = known(base)
+    held, promised, checked = [], [], 0
+    for seed in range(10):
+        problem = drawn(base, prior, seed)
+        accounts = ledger(run(problem, CMES(problem, prior, samples=1), 10, range(4)), problem, 0.3)
+        assert accounts.claims["attained"].violations == 0
+        assert accounts.claims["sum of squares"].violations == 0
+        assert accounts.claims["one round"].violations == 0
+        checked += accounts.claims["one round"].checked
+        held += accounts.claims["concentration"].held.tolist()
+        promised.append(accounts.claims["concentration"].probability)
+    assert set(promised) == {0.7} and checked > 50
+    assert sum(held) / len(held) >= 0.7 - 2 * math.sqrt(0.21 / len(held))
+
+
+def test_the_bound_is_the_proofs_with_what_was_realized(single):
+    problem, history = single
+    bound = ledger(history, problem, 0.2).bounds["Theorem 1, realized"]
+    gain = information_gain(history, 0.2).numpy()
+    constant = 2 / math.log(1 + 0.2**-2)
+    for r in range(4):
+        for t in range(1, STEPS + 1):
+            kappa = float(history["kappa"][r, :t].max())
+            width = math.sqrt(2 * math.log(math.pi**2 * t**2 / 6 / 0.2))
+            expected = (kappa + width) * math.sqrt(constant * t * gain[r, t - 1])
+            assert float(bound[r, t - 1]) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("claim", "doctor"),
+    [
+        ("attained", lambda h: {"kappa": h["kappa"] - 0.1}),
+        ("concentration", lambda h: {"value": h["value"] - 20.0}),
+        ("one round", lambda h: {"kappa": h["kappa"] - 50.0}),
+    ],
+)
+def test_claims_about_a_doctored_history_fail(single, claim, doctor):
+    problem, history = single
+    assert ledger(history, problem).claims[claim].violations == 0
+    assert ledger(doctored(history, **doctor(history)), problem).claims[claim].violations > 0
+
+
+def test_claims_of_one_round_are_made_where_the_sample_is_large_enough(single):
+    problem, history = single
+    applies = ledger(history, problem).claims["one round"].applies
+    above = history["max_samples"][..., 0] >= problem.optimum
+    assert bool((applies <= above).all()) and 0 < int(applies.sum()) <= int(above.sum())
+
+
+@pytest.mark.parametrize(("samples", "initial"), [(2, 0), (1, 1)])
+def test_a_history_of_another_kind_is_refused(samples, initial):
+    problem = square()
+    history = run(problem, CMES(problem, known(problem), initial, samples=samples), 3)
+    with pytest.raises(ValueError, match="history must be of CMES with one sample and no initial design"):
+        ledger(history, problem)
+
+
+def test_a_history_without_samples_is_refused():
+    problem = square()
+    with pytest.raises(KeyError, match="max_samples"):
+        ledger(run(problem, RandomQueries(problem, known(problem)), 2), problem)
+
+
+def test_a_problem_of_unequal_noise_is_refused():
+    problem = priced()
+    history = run(problem, CMES(problem, known(problem), samples=1), 3)
+    with pytest.raises(ValueError, match="noise"):
+        ledger(history, problem)
+
+
+def test_the_sum_of_squares_is_not_claimed_for_variances_above_one():
+    grid = square(count=3).points
+    problem = IndirectProblem(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT), 0.1, order=9)
+    prior = tabulated_prior(9.0 * torch.eye(18, dtype=F64), 0.1)
+    claim = ledger(run(problem, CMES(problem, prior, samples=1), 6), problem).claims["sum of squares"]
+    assert claim.violations == 0
+
+
+@pytest.mark.parametrize(("T", "w", "failure"), [(1, 0.5, 0.1), (10, 0.3, 0.05), (40, 0.9, 0.5)])
+def test_the_rounds_of_theorem_1_are_its_sum(T, w, failure):
+    expected = sum(math.log(failure / (2 * math.pi**2 * i * i / 6), w) for i in range(1, T + 1))
+    assert theorem_1_rounds(T, w, failure) == pytest.approx(expected, rel=1e-12)
+    assert theorem_1_rounds(T, w, failure) > T * math.log(0.5 * failure, w) * 0.999
+
+
+@pytest.mark.parametrize(
+    ("T", "w", "message"),
+    [
+        (0, 0.5, "T must be at least 1, got 0"),
+        (5, 0.0, r"w must lie in \(0, 1\), got 0.0"),
+        (5, 1.0, r"w must lie in \(0, 1\), got 1.0"),
+    ],
+)
+def test_bad_arguments_of_theorem_1_are_refused(T, w, message):
+    with pytest.raises(ValueError, match=message):
+        theorem_1_rounds(T, w, 0.1)

@@ -1,0 +1,153 @@
+"""Blurred queries of the setting of Theorem 2."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from cbo_lib.functions import prior_samples
+from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.indirect.schedule import BlurredProblem, ScheduledUCB
+from cbo_lib.simulate import simulate
+
+from . import plain
+from .helpers import F64, SEEDS
+
+LENGTH, NOISE, STEPS = 0.2, 0.1, 12
+
+
+@pytest.fixture(scope="module")
+def problem():
+    wide = torch.tensor([[-1.0], [2.0]], dtype=F64)
+    return BlurredProblem(
+        prior_samples(rbf_kernel(LENGTH), wide, SEEDS, grid=129), torch.linspace(0, 1, 21, dtype=F64)[:, None], NOISE
+    )
+
+
+def tau(t):
+    return 0.1 * t**-0.25
+
+
+def sqrt_beta(t):
+    return math.sqrt(2 * math.log(t + 2))
+
+
+def test_blurred_values_are_integrals(problem):
+    for width in (0.05, 0.2):
+        query = torch.tensor([[0.1, width], [0.5, width], [0.9, width]], dtype=F64)
+        got = problem.value(query)
+        for r in range(3):
+
+            def integrand(x, r=r, width=width, center=0.1 + 0.4 * r):
+                points = torch.full((3, 1, 1), x, dtype=F64)
+                return float(problem.f(points)[r]) * norm.pdf(x, center, width)
+
+            center = float(query[r, 0])
+            expected, _ = quad(integrand, center - 7 * width, center + 7 * width, epsabs=1e-9)
+            assert float(got[r]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_blurred_value_of_a_curve_is_that_of_its_closed_form():
+    """The average of a sine is a damped sine, in two dimensions the product."""
+    curve = BlurredProblem(lambda x: torch.sin(3 * x[..., 0]) * torch.cos(2 * x[..., 1]), torch.zeros(1, 2, dtype=F64))
+    query = torch.tensor([[0.3, 0.4, 0.5], [0.8, 0.1, 0.05]], dtype=F64)
+    damping = np.exp(-(9 + 4) * query[:, 2].numpy() ** 2 / 2)
+    expected = damping * np.sin(3 * query[:, 0].numpy()) * np.cos(2 * query[:, 1].numpy())
+    np.testing.assert_allclose(curve.value(query), expected, atol=1e-10)
+
+
+def test_without_blur_a_value_is_that_of_the_point(problem):
+    query = torch.tensor([[0.1, 0.0], [0.5, 0.0], [0.95, 0.0]], dtype=F64)
+    torch.testing.assert_close(problem.value(query), problem.f(query[:, None, :1])[:, 0], rtol=0, atol=1e-10)
+    values = problem.values(3)
+    assert values.shape == (3, 21)
+    torch.testing.assert_close(values, problem.f(problem.points.expand(3, -1, -1)), rtol=0, atol=0)
+
+
+def test_observations_have_the_noise_of_their_replicate(problem):
+    query = torch.tensor([[0.1, 0.1], [0.5, 0.2], [0.9, 0.0]], dtype=F64)
+    generators = ReplicateGenerators(SEEDS)
+    seen = torch.stack([problem.observe(query, generators.at(t)) for t in range(400)]) - problem.value(query)
+    np.testing.assert_allclose(seen.mean(0), 0.0, atol=4 * NOISE / 20)
+    np.testing.assert_allclose(seen.std(0), NOISE, rtol=0.15)
+
+
+def test_scheduled_ucb_is_the_plain_loop(problem):
+    policy = ScheduledUCB(problem, LENGTH, tau, sqrt_beta)
+    history = simulate(problem, policy, STEPS, SEEDS, progress=False)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    weights = weights / weights.sum()
+    points = problem.points.numpy()
+
+    def covariance(x, s, y, t):
+        left, right = (x + s * nodes)[:, None], (y + t * nodes)[:, None]
+        return weights @ plain.rbf(left, right, LENGTH) @ weights
+
+    for r in range(3):
+        asked = history["query"][r].numpy()
+        np.testing.assert_allclose(asked[:, 1], [tau(t) for t in range(1, STEPS + 1)], rtol=1e-14)
+        y = history["observation"][r].numpy()
+        prior = plain.rbf(points, points, LENGTH)
+        cross = np.array([[covariance(x, s, p, 0.0) for p in points[:, 0]] for x, s in asked])
+        among = np.array([[covariance(x, s, u, v) for u, v in asked] for x, s in asked])
+        for t in range(STEPS + 1):
+            solve = np.linalg.solve(among[:t, :t] + NOISE**2 * np.eye(t), np.column_stack([cross[:t], y[:t]]))
+            mean = cross[:t].T @ solve[:, -1]
+            std = np.sqrt(np.diag(prior) - (cross[:t] * solve[:, :-1]).sum(0))
+            if t:
+                best = plain.first_best(mean)
+                assert history["recommendation"][r, t - 1].tolist() == [points[best, 0], 0.0]
+            if t < STEPS:
+                upper = mean + sqrt_beta(t + 1) * std
+                index = int(np.flatnonzero(points[:, 0] == asked[t, 0])[0])
+                assert upper[index] == pytest.approx(upper.max(), abs=1e-7)
+
+
+def test_a_replicate_alone_asks_the_same(problem):
+    seeds = (4, 9)
+    wide = torch.tensor([[-1.0], [2.0]], dtype=F64)
+
+    def asked(chosen):
+        own = BlurredProblem(prior_samples(rbf_kernel(LENGTH), wide, chosen, grid=65), problem.points, NOISE)
+        return simulate(own, ScheduledUCB(own, LENGTH, tau, sqrt_beta), 6, chosen, progress=False)["query"]
+
+    together = asked(seeds)
+    for r, seed in enumerate(seeds):
+        torch.testing.assert_close(together[r], asked([seed])[0], rtol=0, atol=0)
+
+
+def test_a_new_start_begins_with_round_one(problem):
+    policy = ScheduledUCB(problem, LENGTH, tau, sqrt_beta)
+    first, second = (simulate(problem, policy, 4, SEEDS, progress=False) for _ in range(2))
+    assert torch.equal(first["query"], second["query"]) and policy.round == 5 and policy.trace() == {}
+
+
+@pytest.mark.parametrize("width", [-0.1, math.inf, math.nan])
+def test_a_width_that_is_no_deviation_is_refused(problem, width):
+    policy = ScheduledUCB(problem, LENGTH, lambda t: 0.1 if t < 3 else width, sqrt_beta)
+    with pytest.raises(ValueError, match=f"tau must be nonnegative and finite, got {width} at round 3"):
+        simulate(problem, policy, 4, SEEDS, progress=False)
+
+
+def test_noise_and_lengthscale_must_be_positive(problem):
+    bad = BlurredProblem(problem.f, problem.points, 0.0)
+    generators = ReplicateGenerators(SEEDS).generators
+    with pytest.raises(ValueError, match="noise_std must be positive, got 0"):
+        ScheduledUCB(bad, LENGTH, tau, sqrt_beta).start(generators)
+    with pytest.raises(ValueError, match="lengthscale must be positive, got 0"):
+        ScheduledUCB(problem, 0.0, tau, sqrt_beta).start(generators)
+
+
+def test_the_bias_of_a_blurred_value_is_of_second_order():
+    """The Taylor term of Theorem 2: half the squared width times the second derivative."""
+    curve = BlurredProblem(lambda x: torch.sin(3 * x[..., 0]), torch.zeros(1, 1, dtype=F64))
+    bias = []
+    for width in (0.02, 0.01):
+        query = torch.tensor([[0.4, width]], dtype=F64)
+        bias.append(float(curve.value(query)) - math.sin(1.2))
+        assert bias[-1] == pytest.approx(-0.5 * width**2 * 9 * math.sin(1.2), rel=2e-3)
+    assert bias[0] / bias[1] == pytest.approx(4, rel=2e-3)

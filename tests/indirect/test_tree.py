@@ -1,0 +1,244 @@
+"""The tree of actions, and the sets of Algorithm 1."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cbo_lib.indirect import ClippedGaussian, IndirectProblem, UniformWindow
+from cbo_lib.indirect.problem import unit_grid
+from cbo_lib.indirect.tree import CMETS, Nodes
+
+from . import plain
+from .helpers import F64, SEEDS, UNIT, grams, identity, known, noise_draws, ripple, run
+
+LEVELS = 3
+
+
+def tree_problem(levels=LEVELS, windows=False, noise=True):
+    nodes = Nodes.complete(UNIT, levels)
+    cost = nodes.cost()
+    conditional = UniformWindow() if windows else ClippedGaussian(identity, lambda a: a[..., 2] / 2, UNIT)
+    return IndirectProblem(ripple, unit_grid(5), nodes.actions, conditional, 0.5 / cost, cost, 21), nodes
+
+
+class Watched(CMETS):
+    """Keeps the sets before every round."""
+
+    def start(self, generators):
+        super().start(generators)
+        self.seen = []
+
+    def ask(self):
+        self.seen.append((self.leaf.clone(), self.child.clone()))
+        return super().ask()
+
+
+def box(action):
+    return action[:-1] - action[-1], action[:-1] + action[-1]
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, 4])
+def test_nodes_are_the_cells_of_grids_level_by_level(levels):
+    nodes = Nodes.complete(UNIT, levels)
+    assert nodes.level.tolist() == [level for level in range(levels + 1) for _ in range(4**level)]
+    assert nodes.actions[0].tolist() == [0.5, 0.5, 0.5]
+    for level in range(levels + 1):
+        here = nodes.actions[nodes.level == level]
+        assert bool((here[:, 2] == 0.5 / 2**level).all())
+        assert {tuple(c) for c in here[:, :2].tolist()} == {tuple(c) for c in unit_grid(2**level).tolist()}
+
+
+@pytest.mark.parametrize(("dim", "branching"), [(1, 2), (1, 3), (2, 4), (2, 2), (3, 8)])
+def test_parents_and_children_know_each_other(dim, branching):
+    bounds = torch.stack([torch.zeros(dim, dtype=F64), torch.ones(dim, dtype=F64)])
+    nodes = Nodes.complete(bounds, 2, branching)
+    assert len(nodes.level) == 1 + branching + branching**2 and nodes.children.shape == (len(nodes.level), branching)
+    assert int(nodes.parent[0]) == 0
+    for node in range(len(nodes.level)):
+        children = nodes.children[node].tolist()
+        if int(nodes.level[node]) == 2:
+            assert children == [-1] * branching
+            continue
+        assert len(set(children)) == branching
+        assert nodes.parent[children].tolist() == [node] * branching
+        assert nodes.level[children].tolist() == [int(nodes.level[node]) + 1] * branching
+        center = nodes.actions[children, :dim].mean(0)
+        torch.testing.assert_close(center, nodes.actions[node, :dim], rtol=0, atol=1e-12)
+        assert bool(
+            ((nodes.actions[children, :dim] - nodes.actions[node, :dim]).abs() < nodes.actions[node, dim]).all()
+        )
+
+
+def test_a_box_that_is_no_square_has_half_its_longest_side_as_radius():
+    nodes = Nodes.complete(torch.tensor([[0.0, 1.0], [4.0, 2.0]], dtype=F64), 1, 2)
+    assert nodes.actions.tolist() == [[2.0, 1.5, 2.0], [1.0, 1.5, 1.0], [3.0, 1.5, 1.0]]
+
+
+def test_costs_are_those_of_section_7():
+    nodes = Nodes.complete(UNIT, 4)
+    expected = [0.5 * math.log2(1 / 2.0 ** -(level + 1)) for level in nodes.level.tolist()]
+    np.testing.assert_allclose(nodes.cost(), expected, rtol=1e-14)
+    diameter = 2 * nodes.actions[:, 2].numpy()
+    np.testing.assert_allclose(nodes.cost(), 0.5 * np.log2(2 / diameter), rtol=1e-14)
+
+
+@pytest.mark.parametrize("sampling", ["gumbel", "thompson"])
+def test_the_leaves_always_partition_the_box(sampling):
+    problem, nodes = tree_problem()
+    policy = Watched(problem, nodes, known(problem), samples=3, sampling=sampling)
+    history = run(problem, policy, 25)
+    policy.seen.append((policy.leaf, policy.child))
+    cells = unit_grid(2**LEVELS)
+    low, high = box(nodes.actions.T)
+    contains = ((cells[:, None] > low.T) & (cells[:, None] < high.T)).all(-1)  # finest cells x nodes
+    for t, (leaf, child) in enumerate(policy.seen):
+        for r in range(len(SEEDS)):
+            leaves = leaf[r].nonzero().flatten()
+            assert bool((contains[:, leaves].sum(-1) == 1).all())
+            assert float((4 * nodes.actions[leaves, 2] ** 2).sum()) == pytest.approx(1.0, abs=1e-12)
+            children = {c for c in nodes.children[leaves].flatten().tolist() if c >= 0}
+            assert set(child[r].nonzero().flatten().tolist()) == children
+            if t < 25:
+                assert int(history["query"][r, t]) in children | set(leaves.tolist())
+    assert torch.equal(history["level"], nodes.level[history["query"]])
+    assert history["leaves"][:, -1].tolist() == policy.leaf.sum(-1).tolist()
+    assert int(history["level"].max()) == LEVELS and bool((history["leaves"].diff() >= 0).all())
+
+
+def test_a_node_that_is_asked_is_split_and_its_parent_too():
+    problem, nodes = tree_problem()
+    policy = Watched(problem, nodes, known(problem), samples=3)
+    history = run(problem, policy, 25)
+    after = [*policy.seen[1:], (policy.leaf, policy.child)]
+    for t in range(25):
+        for r in range(len(SEEDS)):
+            node, before, now = int(history["query"][r, t]), policy.seen[t][0][r], after[t][0][r]
+            expected = set(before.nonzero().flatten().tolist())
+            if node not in expected:
+                expected = (expected - {int(nodes.parent[node])}) | set(nodes.children[nodes.parent[node]].tolist())
+            if int(nodes.level[node]) < LEVELS:
+                expected = (expected - {node}) | set(nodes.children[node].tolist())
+            assert set(now.nonzero().flatten().tolist()) == expected
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_the_printed_update_is_algorithm_1(levels):
+    problem, nodes = tree_problem(levels)
+    policy = Watched(problem, nodes, known(problem), samples=3, update="printed")
+    history = run(problem, policy, 25)
+    policy.seen.append((policy.leaf, policy.child))
+    children = [[c for c in row if c >= 0] for row in nodes.children.tolist()]
+    deepest = (nodes.level == levels).tolist()
+    for r in range(len(SEEDS)):
+        sets = plain.printed_tree(children, nodes.parent.tolist(), deepest, history["query"][r].tolist())
+        for t, (leaves, potential) in enumerate(sets):
+            assert set(policy.seen[t][0][r].nonzero().flatten().tolist()) == leaves
+            assert set(policy.seen[t][1][r].nonzero().flatten().tolist()) == potential
+            if t < 25:
+                assert int(history["query"][r, t]) in leaves | potential
+
+
+def test_the_printed_sets_keep_what_the_partition_forgets():
+    """After a child of the root is asked, its siblings' ancestors are gone but the siblings are not leaves."""
+    problem, nodes = tree_problem(2)
+    policies = {update: CMETS(problem, nodes, known(problem), update=update) for update in ("partition", "printed")}
+    states = {}
+    for update, policy in policies.items():
+        run(problem, policy, 0, [1])
+        policy.ask()
+        policy._query = torch.tensor([2])
+        policy._active = torch.tensor([True])
+        policy.tell(torch.tensor([2]), torch.zeros(1, dtype=F64))
+        states[update] = set(policy.leaf[0].nonzero().flatten().tolist())
+    grandchildren = set(nodes.children[2].tolist())
+    assert states["partition"] == {1, 3, 4} | grandchildren and states["printed"] == grandchildren
+
+
+@pytest.mark.parametrize("update", ["partition", "printed"])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_asked_node_has_the_most_information_per_cost(update, noisy):
+    problem, nodes = tree_problem(2)
+    prior = known(problem)
+    policy = Watched(problem, nodes, prior, samples=2, update=update, noisy=noisy)
+    history = run(problem, policy, 8)
+    if noisy:
+        assert bool(history["active"].all())
+        return
+    gram = grams(prior, 3)
+    for r in range(len(SEEDS)):
+        for t in range(8):
+            seen, y = history["query"][r, :t].tolist(), history["observation"][r, :t].numpy()
+            mean, cov = plain.posterior(gram[r], seen, y, problem.noise.numpy()[seen])
+            mean, std = mean[: problem.n], np.sqrt(np.diag(cov))[: problem.n]
+            samples = history["max_samples"][r, t].tolist()
+            score = np.mean([plain.truncation_gain((best - mean) / std) for best in samples], 0) / problem.cost.numpy()
+            score[~(policy.seen[t][0] | policy.seen[t][1])[r].numpy()] = -np.inf
+            assert score[history["query"][r, t]] >= score.max() * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("update", ["partition", "printed"])
+@pytest.mark.parametrize("budget", [0.5, 3.0, 8.2])
+def test_the_budget_is_never_exceeded(update, budget):
+    problem, nodes = tree_problem()
+    policy = CMETS(problem, nodes, known(problem), budget, 3, update=update)
+    history = run(problem, policy, 18)
+    assert bool((history["cost"].sum(-1) <= budget + 1e-9).all())
+    torch.testing.assert_close(history["cost"], problem.costs[history["query"]] * history["active"])
+    idle = ~history["active"]
+    assert bool((history["leaves"].diff() == 0)[idle[:, 1:]].all())
+
+
+def test_a_tree_of_one_node_asks_it_again_and_again():
+    problem, nodes = tree_problem(0)
+    history = run(problem, CMETS(problem, nodes, known(problem), 2.0), 6)
+    assert bool((history["query"] == 0).all()) and history["active"].sum(-1).tolist() == [4, 4, 4]
+    assert bool((history["leaves"] == 1).all())
+
+
+def test_a_replicate_alone_grows_the_same_tree():
+    problem, nodes = tree_problem(windows=True)
+    policy = CMETS(problem, nodes, known(problem), samples=3)
+    together = run(problem, policy, 12)
+    for r, seed in enumerate(SEEDS):
+        alone = run(problem, policy, 12, [seed])
+        for name in ("query", "level", "leaves", "recommendation"):
+            assert torch.equal(together[name][r], alone[name][0])
+
+
+def test_a_run_of_a_tree_resumes_from_its_checkpoint(tmp_path):
+    problem, nodes = tree_problem()
+    prior, path = known(problem), tmp_path / "log"
+    whole = run(problem, CMETS(problem, nodes, prior, 9.0), 12)
+    run(problem, CMETS(problem, nodes, prior, 9.0), 6, checkpoint=path)
+    resumed = run(problem, CMETS(problem, nodes, prior, 9.0), 12, checkpoint=path)
+    for key in whole.tensors:
+        torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0, equal_nan=True)
+
+
+def test_observations_have_the_noise_of_their_level():
+    problem, nodes = tree_problem()
+    history = run(problem, CMETS(problem, nodes, known(problem)), 10)
+    for r, seed in enumerate(SEEDS):
+        scale = (0.5 / problem.cost)[history["query"][r]].numpy()
+        expected = problem.table[history["query"][r]].numpy() + scale * noise_draws(seed, 10)
+        np.testing.assert_allclose(history["observation"][r], expected, rtol=0, atol=1e-9)
+
+
+def test_bad_arguments_of_the_tree_are_refused():
+    problem, nodes = tree_problem(2)
+    prior = known(problem)
+    with pytest.raises(ValueError, match="levels must be nonnegative, got -1"):
+        Nodes.complete(UNIT, -1)
+    with pytest.raises(ValueError, match="branching must be at least 2, got 1"):
+        Nodes.complete(UNIT, 1, 1)
+    with pytest.raises(ValueError, match="nodes must be the 21 actions of the problem, got 5"):
+        CMETS(problem, Nodes.complete(UNIT, 1), prior)
+    for update in ("Partition", "", None):
+        with pytest.raises(ValueError, match="update must be 'partition' or 'printed', got"):
+            CMETS(problem, nodes, prior, update=update)
+    with pytest.raises(ValueError, match=r"budget must pay for the cheapest action, 0\.5, got 0\.4"):
+        CMETS(problem, nodes, prior, 0.4)
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+        CMETS(problem, nodes, prior, samples=0)
