@@ -1,0 +1,40 @@
+"""The same choices on a GPU as on the CPU."""
+
+import pytest
+import torch
+
+from cbo_lib.indirect.embedding import known_prior
+from cbo_lib.indirect.policies import CMES
+from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
+from cbo_lib.indirect.tree import CMETS, Nodes
+
+from .helpers import UNIT, identity, ripple, run
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
+]
+
+
+@pytest.mark.parametrize("settings", [{}, {"sampling": "thompson"}, {"noisy": True, "samples": 2}])
+def test_cmes_asks_the_same(settings):
+    histories = []
+    for device in ("cpu", "cuda"):
+        grid = unit_grid(6).to(device)
+        problem = IndirectProblem(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT.to(device)), 0.2, order=15)
+        histories.append(run(problem, CMES(problem, known_prior(problem, 0.3), 2, **settings), 8))
+    on_cpu, on_gpu = histories
+    assert on_gpu["query"].device.type == "cuda"
+    assert torch.equal(on_gpu["query"].cpu(), on_cpu["query"])
+    torch.testing.assert_close(on_gpu["mean"].cpu(), on_cpu["mean"], rtol=0, atol=1e-7)
+
+
+def test_cmets_asks_the_same():
+    queries = []
+    for device in ("cpu", "cuda"):
+        nodes = Nodes.complete(UNIT.to(device), 3)
+        cost = nodes.cost()
+        conditional = ClippedGaussian(identity, 0.1, UNIT.to(device))
+        problem = IndirectProblem(ripple, unit_grid(6).to(device), nodes.actions, conditional, 0.5 / cost, cost, 15)
+        queries.append(run(problem, CMETS(problem, nodes, known_prior(problem, 0.3), 10.0), 10)["query"].cpu())
+    assert torch.equal(*queries)
