@@ -120,7 +120,8 @@ class TabulatedKernel(Kernel):
     def __init__(self, gram: Tensor) -> None:
         if gram.dim() < 2 or gram.shape[-1] != gram.shape[-2] or not gram.numel():
             raise ValueError(f"gram must have shape (..., n, n) with n >= 1, got {tuple(gram.shape)}")
-        if not bool(torch.isfinite(gram).all()) or not torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8):
+        symmetric = torch.equal(gram, gram.mT) or torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8)
+        if not symmetric or not bool(torch.isfinite(gram).all()):
             raise ValueError("gram must be symmetric and finite")
         super().__init__()
         self.register_buffer("gram", gram)
