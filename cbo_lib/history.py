@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 _METADATA = "__metadata__"
 
@@ -148,14 +149,13 @@ def describe(thing: object) -> Any:
     if isinstance(thing, bool | int | float | str | None):
         return thing
     if isinstance(thing, Tensor):
-        array = thing.detach().cpu().contiguous().numpy()
-        return f"{thing.dtype}{list(thing.shape)} crc32 {zlib.crc32(array.tobytes()):08x}"
+        return f"{thing.dtype}{list(thing.shape)} crc32 {_checksum(thing):08x}"
     if isinstance(thing, list | tuple):
         return [describe(item) for item in thing]
     if isinstance(thing, Mapping):
         return {str(key): describe(value) for key, value in thing.items()}
     if isinstance(thing, torch.nn.Module):
-        return {"class": type(thing).__name__, **describe(thing.state_dict())}
+        return {"class": type(thing).__name__, **describe(thing.state_dict(keep_vars=True))}
     if callable(thing):
         return getattr(thing, "__qualname__", type(thing).__name__)
     names = (
@@ -163,6 +163,19 @@ def describe(thing: object) -> Any:
     )
     public = {name: describe(getattr(thing, name)) for name in names if not name.startswith("_")}
     return {"class": type(thing).__name__, **public}
+
+
+# Of tensors that were described, and the version of their content then. A table of covariances may hold a gigabyte,
+# and every run on it describes it.
+_CHECKSUMS = WeakTensorKeyDictionary()
+
+
+def _checksum(tensor: Tensor) -> int:
+    version, known = tensor._version, _CHECKSUMS.get(tensor)
+    if known is None or known[0] != version:
+        known = version, zlib.crc32(tensor.detach().cpu().contiguous().numpy().data)
+        _CHECKSUMS[tensor] = known
+    return known[1]
 
 
 @cache

@@ -115,7 +115,7 @@ class Measure:
         points, or fill its dimensions of size one.
         """
         values = f(self.points)
-        if values.shape[-2:] != self.weights.shape[-2:] or not _expands_to(self.weights.shape, values.shape):
+        if values.shape[-2:] != self.weights.shape[-2:] or not expands_to(self.weights.shape, values.shape):
             raise ValueError(
                 f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}, "
                 f"got {tuple(values.shape)}"
@@ -208,7 +208,7 @@ def _is_shared(measure: Measure) -> bool:
     return measure.n > 1 and measure.p > 1 and measure.points.stride(-3) == 0
 
 
-def _expands_to(shape: torch.Size, target: torch.Size) -> bool:
+def expands_to(shape: torch.Size, target: torch.Size) -> bool:
     """Whether a tensor of one shape could be expanded to another."""
     aligned = zip(shape[::-1], target[::-1], strict=False)
     return len(shape) <= len(target) and all(size in (1, goal) for size, goal in aligned)

@@ -6,12 +6,20 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
+from linear_operator.functions import pivoted_cholesky
 from torch import Tensor
 
 from cbo_lib.measure import Measure, covariance
 
 if TYPE_CHECKING:
     from cbo_lib.gp import Posterior
+
+
+# Room for this many observations at first.
+_ROWS = 32
+# The kernel of a set of points is computed and factored at once up to this many entries, and used up to this rank.
+_GRAM_ENTRIES = 4_000_000
+_RANK = 64
 
 
 class TrackedPosterior:
@@ -22,7 +30,13 @@ class TrackedPosterior:
     query adds one column, ``O(t^2)``. Grids, bandit arms and tree leaves all use it.
 
     The queries are shared by all replicates, so that the kernel between an observed query and the others is computed
-    once, however many replicates observe it and however often. Buffers grow by doubling.
+    once, however many replicates observe it and however often, unless each replicate has a kernel of its own. Buffers
+    grow by doubling.
+
+    A smooth kernel on many points has a numerical rank ``r`` far below ``n``. Where replicates share such a kernel, its
+    matrix is factored as ``B^T B`` by a pivoted Cholesky decomposition, to rounding. Then ``A = C B``, only ``C``
+    (``t x r``) is kept, and an observation costs ``O(t r + r n)``, the second part one matrix product for all
+    replicates.
 
     Made by ``Posterior.track``.
 
@@ -48,18 +62,21 @@ class TrackedPosterior:
         self.variance = posterior.variance(queries).clone()
         like = self.mean
         batch, n = self.batch_shape, queries.n
+        self._kernel = posterior.prior.kernel
         self._start = posterior.count
-        rows = torch.zeros(*batch, 8, n, dtype=like.dtype, device=like.device)
-        base = posterior._whiten(queries) if posterior.count else rows[..., :0, :]
+        base = posterior._whiten(queries) if posterior.count else like.new_zeros(0, n)
         self._base = base.expand(*batch, self._start, n)  # rows of A that the initial data gave
-        self._rows = rows  # rows of A that later observations gave
-        self._index = torch.zeros(*batch, 8, dtype=torch.long, device=like.device)
-        self._scale = torch.ones(*batch, 8, dtype=like.dtype, device=like.device)  # the diagonal of L
-        self._whitened = torch.zeros(*self.mean_shape, 8, dtype=like.dtype, device=like.device)
-        kernel_batch = posterior.prior.kernel.batch_shape
-        self._gram = like.new_zeros(*kernel_batch, 8, n)  # one row a query that was ever observed
+        self._gram = like.new_zeros(*self._kernel.batch_shape, 8, n)  # one row a query that was ever observed
         self._gram_row = torch.full((n,), -1, dtype=torch.long, device=like.device)
         self._gram_queries = torch.zeros(0, dtype=torch.long, device=like.device)
+        self._basis = self._factor()
+        width = n if self._basis is None else self._basis.shape[-2]
+        # Rows of A that later observations gave, or of C.
+        self._rows = torch.zeros(*batch, _ROWS, width, dtype=like.dtype, device=like.device)
+        self._last_row = like.new_zeros(*batch, n)
+        self._index = torch.zeros(*batch, _ROWS, dtype=torch.long, device=like.device)
+        self._scale = torch.ones(*batch, _ROWS, dtype=like.dtype, device=like.device)  # the diagonal of L
+        self._whitened = torch.zeros(*self.mean_shape, _ROWS, dtype=like.dtype, device=like.device)
 
     @property
     def mean_shape(self) -> torch.Size:
@@ -84,7 +101,7 @@ class TrackedPosterior:
         """``Cov(queries, q) / sqrt(Var q + noise^2)`` of the last observed ``q``, before it was, ``batch x n``."""
         if self.count == 0:
             raise ValueError("observe must come first, nothing was observed")
-        return self._rows[..., self.count - 1, :]
+        return self._last_row
 
     @property
     def last_scale(self) -> Tensor:
@@ -119,13 +136,19 @@ class TrackedPosterior:
         )
         if not bool((noise > 0).all()):
             raise ValueError(f"noise_std must be positive, got {noise_std}")
-        self._ensure_gram_rows(index)
         t, at = self.count, index.unsqueeze(-1)
-        row = self._gather_gram(at).squeeze(-2)  # prior covariance of the observed query with all queries
-        for block in (self._base, self._rows[..., :t, :]):
-            if block.shape[-2]:
-                column = block.gather(-1, at.unsqueeze(-2).expand(*block.shape[:-1], 1)).squeeze(-1)
-                row = row - (column.unsqueeze(-2) @ block).squeeze(-2)
+        # Prior covariance of the observed query with all queries, or its coefficients.
+        row = (self._prior_rows(at) if self._basis is None else self._coefficients(at)).squeeze(-2)
+        if self._start:
+            column = self._base.gather(-1, at.unsqueeze(-2).expand(*self._base.shape[:-1], 1))
+            row = row - (column.mT @ self._base).squeeze(-2)
+        if t:
+            rows = self._rows[..., :t, :]
+            if self._basis is None:
+                column = rows.gather(-1, at.unsqueeze(-2).expand(*rows.shape[:-1], 1))
+            else:
+                column = rows @ row.unsqueeze(-1)
+            row = row - (column.mT @ rows).squeeze(-2)
         variance_there = self.variance.gather(-1, at).squeeze(-1)
         scale = (variance_there + noise.square()).sqrt()
         step = (y - self.mean.gather(-1, at.expand(*self.mean_shape, 1)).squeeze(-1)) / scale
@@ -133,9 +156,10 @@ class TrackedPosterior:
         self._reserve(t + 1)
         self._rows[..., t, :] = row
         self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, scale, step
-        self.mean = self.mean + step.unsqueeze(-1) * row
+        self._last_row = row if self._basis is None else self._expand(row)
+        self.mean = torch.addcmul(self.mean, step.unsqueeze(-1), self._last_row)
         # Rounding may leave a variance of -1e-17 where it is zero.
-        self.variance = (self.variance - row.square()).clamp_min(0.0)
+        self.variance = torch.addcmul(self.variance, self._last_row, self._last_row, value=-1).clamp_min_(0.0)
         self.count = t + 1
 
     def add(self, queries: Measure) -> Tensor:
@@ -154,17 +178,18 @@ class TrackedPosterior:
         base = base.expand(*self.batch_shape, self._start, m)
         mean = posterior.mean(queries).expand(*self.mean_shape, m)
         variances = posterior.variance(queries).expand(*self.batch_shape, m)
-        k = self._gram_queries.numel()
-        kernel_batch = self._gram.shape[:-2]
-        gram = self._gram.new_zeros(*kernel_batch, self._gram.shape[-2], m)
+        self._forget_basis()
         rows = self._rows.new_zeros(*self.batch_shape, self._rows.shape[-2], m)
+        kernel_batch, k = self._gram.shape[:-2], self._gram_queries.numel()
+        gram = self._gram.new_zeros(*kernel_batch, self._gram.shape[-2], m)
         if k:
-            gram[..., :k, :] = covariance(posterior.prior.kernel, self.queries[self._gram_queries], queries)
+            gram[..., :k, :] = covariance(self._kernel, self.queries[self._gram_queries], queries)
         self._gram = torch.cat([self._gram, gram], -1)
         self._gram_row = torch.cat([self._gram_row, self._gram_row.new_full((m,), -1)])
+        self.queries = Measure.cat([self.queries, queries])
         if t:
             index = self._index[..., :t]
-            cross = self._gather_gram(index)[..., n:]  # t observations against the new queries
+            cross = self._prior_rows(index)[..., n:]  # t observations against the new queries
             if self._start:
                 observed = self._base.gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, self._start, t))
                 cross = cross - observed.mT @ base
@@ -174,29 +199,66 @@ class TrackedPosterior:
             rows[..., :t, :] = solved
             mean = mean + (solved.mT @ self._whitened[..., :t].unsqueeze(-1)).squeeze(-1)
             variances = (variances - solved.square().sum(-2)).clamp_min(0.0)
+            self._last_row = torch.cat([self._last_row, solved[..., -1, :]], -1)
         self._rows = torch.cat([self._rows, rows], -1)
         self._base = torch.cat([self._base, base], -1)
         self.mean = torch.cat([self.mean, mean], -1)
         self.variance = torch.cat([self.variance, variances], -1)
-        self.queries = Measure.cat([self.queries, queries])
         return first
 
-    def _ensure_gram_rows(self, index: Tensor) -> None:
-        """Compute the prior covariances of queries that are observed for the first time."""
-        new = index[self._gram_row[index] < 0].unique()
-        if new.numel() == 0:
-            return
-        k = self._gram_queries.numel()
-        if k + new.numel() > self._gram.shape[-2]:
-            self._gram = _grow(self._gram, -2, k + new.numel())
-        self._gram[..., k : k + new.numel(), :] = covariance(
-            self.posterior.prior.kernel, self.queries[new], self.queries
-        )
-        self._gram_row[new] = torch.arange(k, k + new.numel(), device=new.device)
-        self._gram_queries = torch.cat([self._gram_queries, new])
+    def _factor(self) -> Tensor | None:
+        """``B`` (``kernel_batch x r x n``) if replicates share a kernel of low rank on points, None otherwise."""
+        batch, kernel_batch, n = self.batch_shape, self._kernel.batch_shape, self.n
+        shared = len(batch) == len(kernel_batch) + 1 and batch[1:] == kernel_batch and batch[0] > 1
+        entries = kernel_batch.numel() * n**2
+        if not shared or self._start or self.queries.p > 1 or entries > _GRAM_ENTRIES:
+            return None
+        gram = covariance(self._kernel, self.queries, self.queries)
+        self._gram, self._gram_queries = gram, torch.arange(n, device=gram.device)
+        self._gram_row = self._gram_queries
+        rank, tolerance = min(_RANK, n // 4), 10 * n * torch.finfo(gram.dtype).eps
+        factors = []
+        for member in gram.reshape(-1, n, n) if rank else ():
+            factor = pivoted_cholesky(member, rank, tolerance)
+            # A factor that stopped short, or went on where only rounding was left, is of no use.
+            if not bool((factor @ factor.mT - member).abs().amax() <= tolerance * member.diagonal().amax()):
+                return None
+            factors.append(factor.mT)
+        rank = max((len(factor) for factor in factors), default=0)
+        padded = [torch.nn.functional.pad(factor, (0, 0, 0, rank - len(factor))) for factor in factors]
+        return torch.stack(padded).reshape(*kernel_batch, rank, n) if padded else None
 
-    def _gather_gram(self, index: Tensor) -> Tensor:
-        """Prior covariances of observed queries ``batch x s`` with all queries, ``batch x s x n``."""
+    def _coefficients(self, at: Tensor) -> Tensor:
+        """Columns of ``B`` at queries ``batch x 1``, ``batch x 1 x r``."""
+        assert self._basis is not None
+        basis = self._basis.expand(*self.batch_shape, *self._basis.shape[-2:])
+        return basis.gather(-1, at.unsqueeze(-2).expand(*basis.shape[:-1], 1)).mT
+
+    def _expand(self, coefficients: Tensor) -> Tensor:
+        """``C B`` for one row a replicate, ``batch x n``."""
+        assert self._basis is not None
+        return (coefficients.movedim(0, -2) @ self._basis).movedim(-2, 0)
+
+    def _forget_basis(self) -> None:
+        """Go over to ``A``; new queries have no coefficients."""
+        if self._basis is not None:
+            self._rows, self._basis = self._rows @ self._basis, None
+
+    def _prior_rows(self, index: Tensor) -> Tensor:
+        """Prior covariances of queries ``batch x s`` with all queries, ``batch x s x n``."""
+        kernel_batch = self._kernel.batch_shape
+        if kernel_batch == self.batch_shape and kernel_batch.numel() > 1:
+            # Nothing is shared.
+            asked = Measure(self.queries.points[index], self.queries.weights[index])
+            return covariance(self._kernel, asked, self.queries)
+        new = index[self._gram_row[index] < 0].unique()
+        if k := new.numel():
+            start = self._gram_queries.numel()
+            if start + k > self._gram.shape[-2]:
+                self._gram = _grow(self._gram, -2, start + k)
+            self._gram[..., start : start + k, :] = covariance(self._kernel, self.queries[new], self.queries)
+            self._gram_row[new] = torch.arange(start, start + k, device=new.device)
+            self._gram_queries = torch.cat([self._gram_queries, new])
         rows = self._gram_row[index]
         if self._gram.dim() == 2:
             return self._gram[rows]

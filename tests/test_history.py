@@ -11,6 +11,7 @@ import torch
 
 from cbo_lib import history as module
 from cbo_lib.history import CheckpointLog, History, describe, provenance, write_atomically
+from cbo_lib.kernels import TabulatedKernel
 
 DTYPES = [
     torch.float64,
@@ -303,3 +304,25 @@ def test_records_hold_no_pickle(log):
     with zipfile.ZipFile(io.BytesIO(content[start:])) as file:
         assert all(name.endswith(".npy") for name in file.namelist())
     assert b"pickle" not in content
+
+
+def test_a_tensor_that_changes_in_place_is_described_anew():
+    table = torch.arange(6.0).reshape(2, 3)
+    before, same = describe(table), describe(table.clone())
+    table[0, 0] = 7.0
+    after = describe(table)
+    assert before == same != after
+    assert after == describe(table.clone())
+
+
+@pytest.mark.parametrize("tensor", [torch.tensor(2.5), torch.zeros(0, 3), torch.arange(6).reshape(2, 3).T])
+def test_a_tensor_of_any_shape_and_layout_is_described_by_its_values(tensor):
+    assert describe(tensor) == describe(tensor.clone().contiguous())
+    assert f"crc32 {zlib.crc32(tensor.contiguous().numpy().tobytes()):08x}" in describe(tensor)
+
+
+def test_a_buffer_that_changes_in_place_changes_the_description_of_its_module():
+    kernel = TabulatedKernel(torch.eye(3))
+    before = describe(kernel)
+    kernel.gram[0, 0] = 2.0
+    assert describe(kernel) != before

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import condition, gram, rbf, sets
@@ -313,3 +313,88 @@ def test_queries_of_a_batch_are_refused(rng):
 def test_added_queries_of_a_batch_are_refused_and_change_nothing(rng, started):
     queries = random_measure(rng, 2, 3)
     refused_without_a_trace(started, lambda: started.add(queries), "queries must be shared by all replicates")
+
+
+def on_a_line(count, weight=1.0, dtype=F64):
+    x = torch.linspace(0, 1, count, dtype=dtype)[:, None, None]
+    return Measure(x, torch.full((count, 1), weight, dtype=dtype))
+
+
+def observed_in_turn(tracked, rng, steps, noise=None):
+    """Random queries, their values, and the same observations conditioned on from the beginning."""
+    anew = Anew(tracked.posterior, tracked.batch_shape)
+    for _ in range(steps):
+        index, y = torch.randint(tracked.n, tracked.batch_shape, generator=rng), normal(rng, *tracked.batch_shape)
+        tracked.observe(index, y, noise)
+        anew.observe(index, y, torch.full_like(y, noise or tracked.posterior.prior.noise_std))
+    return anew
+
+
+@pytest.mark.parametrize("weight", [1.0, -0.7])
+@pytest.mark.parametrize("u", [(), (3,), (2, 2)])
+def test_points_of_a_smooth_kernel_are_tracked_by_few_coefficients(rng, u, weight):
+    process = GaussianProcess(kernel_of(torch.Size(u)), 0.2, lambda x: x[..., 0] - 0.3)
+    tracked = process.posterior(3).track(on_a_line(100, weight))
+    assert tracked._rows.shape[-1] < 25
+    anew = observed_in_turn(tracked, rng, 40)
+    anew.check(tracked)
+    before = tracked.last_row
+    tracked.add(random_measure(rng, 4, p=1, d=1))
+    anew.check(tracked)
+    torch.testing.assert_close(tracked.last_row[..., :100], before, rtol=0, atol=1e-12)
+    for _ in range(5):
+        index, y = torch.randint(104, tracked.batch_shape, generator=rng), normal(rng, *tracked.batch_shape)
+        tracked.observe(index, y)
+        anew.observe(index, y, torch.full_like(y, 0.2))
+    anew.check(tracked)
+
+
+@pytest.mark.parametrize("noise", [1e-1, 1e-3])
+def test_coefficients_give_what_whole_rows_give(rng, monkeypatch, noise):
+    process, queries = GaussianProcess(rbf_kernel(0.3), noise), on_a_line(300)
+    few = process.posterior(2).track(queries)
+    monkeypatch.setattr(module, "_RANK", 0)
+    whole = process.posterior(2).track(queries)
+    assert few._rows.shape[-1] < 30 < whole._rows.shape[-1] == 300
+    for _ in range(60):
+        index, y = torch.randint(300, (2,), generator=rng), normal(rng, 2)
+        for tracked in (few, whole):
+            tracked.observe(index, y)
+        scale = 1 + float(whole.mean.abs().max())
+        torch.testing.assert_close(few.mean, whole.mean, rtol=0, atol=1e-8 * scale)
+        torch.testing.assert_close(few.variance, whole.variance, rtol=0, atol=1e-11)
+        torch.testing.assert_close(few.last_row, whole.last_row, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [MaternKernel(0.5), MaternKernel(1.5, batch_shape=torch.Size([2]))])
+def test_points_of_a_rough_kernel_are_tracked_by_whole_rows(rng, kernel):
+    process = GaussianProcess(kernel.to(F64).requires_grad_(False), 0.2)
+    tracked = process.posterior(3).track(on_a_line(200))
+    assert tracked._rows.shape[-1] == 200
+    observed_in_turn(tracked, rng, 20).check(tracked)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_few_points_are_tracked_by_whole_rows(rng, count):
+    tracked = GaussianProcess(rbf_kernel(0.3), 0.2).posterior(3).track(on_a_line(count))
+    observed_in_turn(tracked, rng, 10).check(tracked)
+
+
+def test_coefficients_in_single_precision(rng):
+    process, queries = GaussianProcess(rbf_kernel(0.3, dtype=torch.float32), 0.2), on_a_line(200, dtype=torch.float32)
+    tracked, double = process.posterior(2).track(queries), GaussianProcess(rbf_kernel(0.3), 0.2).posterior(2)
+    assert tracked._rows.shape[-1] < 50
+    double = double.track(on_a_line(200))
+    for _ in range(30):
+        index, y = torch.randint(200, (2,), generator=rng), normal(rng, 2)
+        tracked.observe(index, y.float())
+        double.observe(index, y)
+    torch.testing.assert_close(tracked.mean.double(), double.mean, rtol=0, atol=1e-3)
+    torch.testing.assert_close(tracked.variance.double(), double.variance, rtol=0, atol=1e-4)
+
+
+def test_each_kernel_of_a_batch_is_evaluated_where_its_own_replicate_asks(rng, calls):
+    tracked = GaussianProcess(kernel_of(torch.Size([3])), 0.2).posterior().track(random_measure(rng, 6))
+    anew = observed_in_turn(tracked, rng, 10, 0.3)
+    assert calls == [(1, 6)] * 10
+    anew.check(tracked)

@@ -136,13 +136,15 @@ class CandidatePolicy(ABC):
         multiplier = torch.as_tensor(self.sqrt_beta(self.round), dtype=like.dtype, device=like.device)
         if multiplier.shape not in (torch.Size(), torch.Size([1]), torch.Size([len(self.problem.candidates)])):
             raise ValueError(f"sqrt_beta must give a number or one a candidate, got shape {tuple(multiplier.shape)}")
-        if bool((multiplier < 0).any()):
-            raise ValueError(f"sqrt_beta must be nonnegative, got {multiplier.min().item():g} at round {self.round}")
+        wrong = ~((multiplier >= 0) & multiplier.isfinite())
+        if bool(wrong.any()):
+            found = multiplier[wrong][0].item()
+            raise ValueError(f"sqrt_beta must be nonnegative and finite, got {found:g} at round {self.round}")
         return multiplier
 
     def _upper(self, mean: Tensor, std: Tensor) -> Tensor:
         """Upper confidence bounds ``replicates x |U| x m``."""
-        return mean + self._multiplier.unsqueeze(-1) * std
+        return torch.addcmul(mean, self._multiplier.unsqueeze(-1), std)
 
     def _choose(self) -> Tensor:
         """Where to ask now."""
@@ -218,7 +220,7 @@ class HEGPUCB(CandidatePolicy):
     _criteria = 1
 
     def _score(self, mean: Tensor, std: Tensor) -> Tensor:
-        return self._upper(mean, std).masked_fill(~self.alive.unsqueeze(-1), -torch.inf).amax(1)  # line 7
+        return self._upper(mean, std).masked_fill_(~self.alive.unsqueeze(-1), -torch.inf).amax(1)  # line 7
 
     def _chosen(self) -> Tensor:
         upper = self._upper(self._mean.unsqueeze(-1), self._std.unsqueeze(-1)).squeeze(-1)

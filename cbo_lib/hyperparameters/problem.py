@@ -214,7 +214,7 @@ class UnknownPriorProblem:
         """f at points ``replicates x ... x d``, ``replicates x ...``; with ``epsilon``, its worst value that near."""
         if self.epsilon == 0.0:
             return self.f(query)
-        near = _distance(query.reshape(len(query), -1, self.dim), self._finite()) <= self.epsilon + 1e-9
+        near = self._within(query.reshape(len(query), -1, self.dim))
         values = self.values.expand(len(query), -1).unsqueeze(1)
         return values.expand(near.shape).masked_fill(~near, torch.inf).amin(-1).reshape(query.shape[:-1])
 
@@ -239,7 +239,7 @@ class UnknownPriorProblem:
     def neighbors(self) -> Tensor:
         """Indices ``n x m`` of the points within ``epsilon`` of each point; shorter rows repeat the point itself."""
         points = self._finite()
-        near = _distance(points, points) <= self.epsilon + 1e-9
+        near = self._within(points)
         width = int(near.sum(-1).max())
         own = torch.arange(len(points), device=points.device)
         order = near.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[:, :width]
@@ -256,6 +256,13 @@ class UnknownPriorProblem:
             return self.worst(self.values).amax(-1)
         assert self.bounds is not None
         return maximum(self.f, self.bounds, self.replicates)[1]
+
+    def _within(self, x: Tensor) -> Tensor:
+        """Which points of the domain lie within ``epsilon`` of ``... m x d``, ``... m x n``."""
+        points = self._finite()
+        # Points of a grid that far apart count, whatever their rounding.
+        rounding = max(1e-9, 16 * torch.finfo(points.dtype).eps * float(points.abs().amax()))
+        return _distance(x, points) <= self.epsilon + rounding
 
     def _finite(self) -> Tensor:
         if self.points is None:

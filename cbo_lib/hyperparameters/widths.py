@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.information import greedy_information_gain, lipschitz_sqrt_beta, rkhs_sqrt_beta, union_bound_sqrt_beta
-from cbo_lib.measure import Measure
+from cbo_lib.measure import Measure, expands_to
 
 #: The multiplier of the standard deviation at round t = 1, 2, ...: a number, or one a candidate ``|U|``.
 Schedule = Callable[[int], float | Tensor]
@@ -152,7 +152,7 @@ def eliminates(errors: Tensor, widths: Tensor, xi: Tensor | float, count: Tensor
         wrong = ~((value >= 0) & torch.isfinite(value))
         if bool(wrong.any()):
             raise ValueError(f"{name} must be nonnegative and finite, got {value[wrong].flatten()[0].item():g}")
-        if name != "widths" and torch.broadcast_shapes(value.shape, errors.shape[:-1]) != errors.shape[:-1]:
+        if name != "widths" and not expands_to(value.shape, errors.shape[:-1]):
             raise ValueError(f"{name} must broadcast to {tuple(errors.shape[:-1])}, got shape {tuple(value.shape)}")
     return errors.sum(-1).abs() > (xi * rounds).sqrt() + widths.sum(-1)
 

@@ -138,17 +138,31 @@ def gumbel_max_samples(mean: Tensor, std: Tensor, uniform: Tensor) -> Tensor:
         raise ValueError(f"mean and std must have one shape, got {tuple(mean.shape)} and {tuple(std.shape)}")
     if not bool((std > 0).all()):
         raise ValueError(f"std must be positive, got {std.min().item():g}")
-    levels = torch.tensor([0.25, 0.5, 0.75], dtype=mean.dtype, device=mean.device).log()
-    low = (mean - 5 * std).amax(-1, keepdim=True).expand(*mean.shape[:-1], 3)
-    high = (mean + 8 * std).amax(-1, keepdim=True).expand(*mean.shape[:-1], 3)
-    for _ in range(25):
-        middle = (low + high) / 2
-        z = (middle.unsqueeze(-1) - mean.unsqueeze(-2)) / std.unsqueeze(-2)
-        # Inexact only where it is far below the logarithm of a quartile anyway.
-        log_cdf = torch.log1p(-0.5 * torch.erfc(z * math.sqrt(0.5))).sum(-1)
-        below = log_cdf < levels
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    first, median, third = ((low + high) / 2).unbind(-1)
+    first, median, third = _quartiles_of_maximum(mean, std).unbind(-1)
     scale = (third - first) / (math.log(math.log(4)) - math.log(math.log(4 / 3)))
     location = median + scale * math.log(math.log(2))
     return location.unsqueeze(-1) - scale.unsqueeze(-1) * (-uniform.log()).log()
+
+
+def _quartiles_of_maximum(mean: Tensor, std: Tensor) -> Tensor:
+    """Where ``prod_x Phi((y - mean) / std)`` is 1/4, 1/2 and 3/4, ``... x 3``."""
+    levels = torch.tensor([0.25, 0.5, 0.75], dtype=mean.dtype, device=mean.device)
+    # No factor exceeds one, and far above all of them their product is one.
+    y = low = (mean.unsqueeze(-2) + torch.special.ndtri(levels).unsqueeze(-1) * std.unsqueeze(-2)).amax(-1)
+    high = (mean + 9 * std).amax(-1, keepdim=True).expand_as(low)
+    mean, reciprocal = mean.unsqueeze(-2), 1 / std.unsqueeze(-2)
+    # Newton's steps square the error, so after one as small as this only rounding is left.
+    small = math.sqrt(torch.finfo(mean.dtype).eps) * std.amax(-1, keepdim=True)
+    for _ in range(60):
+        z = (y.unsqueeze(-1) - mean) * reciprocal
+        cdf = 1 - 0.5 * torch.erfc(z * math.sqrt(0.5))
+        log_cdf = cdf.log().sum(-1)
+        slope = (_density(z) / cdf * reciprocal).sum(-1)
+        low, high = torch.where(log_cdf < levels.log(), y, low), torch.where(log_cdf < levels.log(), high, y)
+        # Newton's step for -log(-log F), a straight line if the maximum has a Gumbel distribution.
+        step = ((-log_cdf).log() - (-levels.log()).log()) * -log_cdf / slope
+        inside = (y + step >= low) & (y + step <= high)
+        y = torch.where(inside, y + step, (low + high) / 2)
+        if bool((inside & (step.abs() <= small)).all()):
+            break
+    return y

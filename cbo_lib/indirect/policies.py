@@ -206,10 +206,13 @@ class CMES(IndirectPolicy):
         noise = self.problem.noise[part] if self.noisy else None
         # Information may be tiny everywhere; of its logarithm ties are judged relative to it.
         gain = conditional_max_value_entropy(mean, std, self._max_samples, noise)
-        gamma = (self._max_samples.unsqueeze(-1) - mean.unsqueeze(-2)) / std.clamp_min(1e-12).unsqueeze(-2)
-        self._kappa = gamma[:, 0].masked_fill(~self._allowed()[..., part], torch.inf).amin(-1)
+        first, nearest = (
+            (best.unsqueeze(-1) - mean) / std.clamp_min(1e-12)
+            for best in (self._max_samples[:, 0], self._max_samples.amin(-1))
+        )
+        self._kappa = first.masked_fill(~self._allowed()[..., part], torch.inf).amin(-1)
         # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
-        log_gain = torch.where(gain > 0, gain.log(), -0.5 * gamma.amin(1).square())
+        log_gain = torch.where(gain > 0, gain.log(), -0.5 * nearest.square())
         scores = torch.full_like(self.mean, -torch.inf)
         scores[:, part] = log_gain - self.problem.costs[part].log()
         return scores

@@ -32,7 +32,7 @@ def library(panel):
     return simulate(problem, HEGPUCB(problem, schedule, INITIAL), STEPS, range(REPLICATES), progress=False)
 
 
-def test_fifty_replicates_of_he_gp_ucb_are_several_times_as_fast_as_fifty_plain_loops(benchmark, capsys, panel):
+def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loops(benchmark, capsys, panel):
     problem, schedule = panel
     first = library(panel)["query"][:, :INITIAL, 0]
     designs = (first * (POINTS - 1)).round().long().tolist()
@@ -56,7 +56,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_several_times_as_fast_as_fifty_plain_
         torch.testing.assert_close(history["observation"][r], observed, rtol=0, atol=1e-12)
     benchmark.pedantic(lambda: library(panel), rounds=3)
     report(capsys, benchmark, (TITLE, "plain NumPy loops"), fast, slow)
-    assert slow / fast >= 8
+    assert slow / fast >= 15  # 21 to 22 on a quiet machine; neighbors disturb short runs more than long ones
 
 
 def test_fifty_replicates_of_he_gp_ucb_are_twenty_times_as_fast_as_a_loop_of_botorch_models(benchmark, capsys, panel):

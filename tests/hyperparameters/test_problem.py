@@ -304,6 +304,12 @@ def test_neighbors_do_not_depend_on_where_the_origin_is():
     assert torch.equal(here.neighbors, there.neighbors)
 
 
+@pytest.mark.parametrize(("count", "epsilon"), [(11, 0.2), (41, 0.1), (101, 0.05)])
+def test_neighbors_on_a_grid_do_not_depend_on_the_precision(count, epsilon):
+    double, single = robust_problem(line(count), epsilon), robust_problem(line(count).float(), epsilon)
+    assert torch.equal(double.neighbors, single.neighbors)
+
+
 def test_without_perturbation_the_worst_value_is_the_value():
     problem = robust_problem(line(40), 0.0)
     values = torch.randn(2, 40, dtype=F64)

@@ -268,6 +268,17 @@ def test_the_default_bound_is_the_largest_value_in_any_replicate():
     torch.testing.assert_close(given.bounds["Inequality 9"], default.bounds["Inequality 9"])
 
 
+def test_the_largest_multiplier_so_far_stands_in_the_bounds_where_multipliers_fall():
+    problem = setting("lengthscale").problem
+    falling = [3.0, 2.0, 2.5, 1.0, 3.5, 0.5]
+    policy = HEGPUCB(problem, lambda t: torch.tensor([1.0, 0.5, 0.9, 0.2], dtype=F64) * falling[t - 1])
+    history = run(problem, policy, 6)
+    claim, steps = ledger(history, problem).claims["realized gain"], torch.arange(1, 7)
+    gains = information_gains(rounds(history, problem), problem).sum(-1)
+    root = (2 / math.log1p(1 / problem.noise_std**2) * steps * gains).sqrt()
+    torch.testing.assert_close(claim.right / root, torch.tensor([3.0, 3.0, 3.0, 3.0, 3.5, 3.5], dtype=F64).expand(3, 6))
+
+
 # ---- the regret itself
 
 

@@ -306,3 +306,9 @@ def test_the_message_names_the_width_that_is_infinite():
 def test_a_threshold_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="xi"):
         eliminates(ONE, ONE, torch.ones(3))
+
+
+@pytest.mark.parametrize(("name", "value"), [("xi", {"xi": torch.ones(2)}), ("count", {"xi": 1.0, "count": ONE})])
+def test_a_threshold_that_does_not_broadcast_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"{name} must broadcast to"):
+        eliminates(torch.zeros(3, 2), torch.zeros(3, 2), **value)
