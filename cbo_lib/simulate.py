@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,10 @@ class Problem(Protocol):
     """What may be queried and what is seen. Problems keep no state."""
 
     def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """Noisy observations ``replicates`` of the queries ``replicates x ...``."""
+        """Noisy observations ``replicates`` of the queries ``replicates x ...``.
+
+        A problem that shows more than one number gives ``replicates x k``.
+        """
         ...
 
     def value(self, query: Tensor) -> Tensor:
@@ -39,7 +42,7 @@ class Policy(Protocol):
         ...
 
     def tell(self, query: Tensor, observation: Tensor) -> None:
-        """Learn from the observations ``replicates`` of the queries."""
+        """Learn from the observations ``replicates``, or ``replicates x k``, of the queries."""
         ...
 
     def recommend(self) -> Tensor:
@@ -71,6 +74,7 @@ def simulate(
     seeds: Sequence[int],
     checkpoint: str | Path | None = None,
     progress: bool | None = None,
+    stop: Callable[[Mapping[str, Tensor]], Tensor] | None = None,
 ) -> History:
     """Run a policy on a problem, one replicate a seed, all replicates as one batch.
 
@@ -85,6 +89,9 @@ def simulate(
             observations are told to the policy again, none is made again, and the result is that of an uninterrupted
             run. A kill loses at most the step under way.
         progress: whether to show a progress bar. Default: only in a terminal.
+        stop: maps what a step recorded to a boolean ``replicates``, true where a replicate needs no further step. The
+            run ends once that was said of every replicate; until then all go on, so that a replicate that was done
+            early holds more steps than it needed. Default: ``steps`` steps are run.
 
     Returns:
         A ``History`` with ``query``, ``observation``, ``value`` (of the query), ``recommendation`` (after the step),
@@ -104,6 +111,7 @@ def simulate(
         log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
     records: list[dict[str, Tensor]] = []
     device = None
+    done = torch.zeros(len(noise.seeds), dtype=torch.bool)
     shown = sys.stderr.isatty() if progress is None else progress
     for step in tqdm(range(steps), desc=type(policy).__name__, disable=not shown):
         choices.at(step + 1)
@@ -117,15 +125,19 @@ def simulate(
                 )
             policy.tell(query, recorded["observation"])
             records.append(recorded)
+            done |= _done(stop, recorded, len(done))
+            if bool(done.all()):
+                break
             continue
         observation = problem.observe(query, noise.at(step + 1))
-        if observation.shape != (len(noise.seeds),):
+        if observation.dim() not in (1, 2) or len(observation) != len(noise.seeds):
             raise ValueError(
-                f"observations must be one value a replicate, shape ({len(noise.seeds)},), "
+                f"observations must be one value a replicate, shape ({len(noise.seeds)},), or one row a replicate, "
                 f"got {tuple(observation.shape)}"
             )
         if not bool(torch.isfinite(observation).all()):
-            bad = [noise.seeds[r] for r in torch.nonzero(~torch.isfinite(observation)).flatten().tolist()]
+            broken = ~torch.isfinite(observation).reshape(len(observation), -1).all(-1)
+            bad = [noise.seeds[r] for r in torch.nonzero(broken).flatten().tolist()]
             raise ObservationError(
                 f"observations must be finite, got a NaN or an infinity at step {step + 1} for seeds {bad}",
                 _history(records, noise.seeds, config, device),
@@ -146,7 +158,20 @@ def simulate(
         records.append(record)
         if log is not None:
             log.append(record)
+        done |= _done(stop, record, len(done))
+        if bool(done.all()):
+            break
     return _history(records, noise.seeds, config, device)
+
+
+def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping[str, Tensor], count: int) -> Tensor:
+    """Which replicates need no further step, ``count`` booleans on the CPU."""
+    if stop is None:
+        return torch.zeros(count, dtype=torch.bool)
+    done = stop(record)
+    if done.dtype != torch.bool or done.shape != (count,):
+        raise ValueError(f"stop must give one boolean a replicate, shape ({count},), got {done.dtype} {done.shape}")
+    return done.cpu()
 
 
 def _history(

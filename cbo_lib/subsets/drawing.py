@@ -1,0 +1,97 @@
+"""Pictures of a run of Algorithm 1, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cbo_lib import figures
+from cbo_lib.history import History
+from cbo_lib.subsets.problem import SubsetProblem
+
+
+def names(problem: SubsetProblem) -> list[str]:
+    """The control sets, variables counted from one."""
+    return ["{" + ",".join(str(j + 1) for j in sorted(subset)) + "}" for subset in problem.control_sets]
+
+
+def algorithm_steps(
+    history: History, problem: SubsetProblem, alpha: float, steps: Sequence[int], replicate: int = 0
+) -> tuple[list[Figure], list[str], list[str]]:
+    """Frames, labels and alternative texts for ``figures.slider``: what is known when each play is chosen.
+
+    Args:
+        history: of ``CheapestGoodSubset``.
+        problem: what was played.
+        alpha: of the policy, for the threshold.
+        steps: which plays to show, from 1.
+        replicate: of which run.
+    """
+    frames, labels, alts = [], [], []
+    for step in steps:
+        t = step - 1
+        figure, axes = figures.subplots(1, 3, figsize=(10, 3.6), width_ratios=(4, 3, 3))
+        _values(axes[0, 0], history, problem, alpha, replicate, t)
+        _costs(axes[0, 1], history, problem, replicate, t)
+        _plays(axes[0, 2], history, problem, replicate, t)
+        played = int(history["subset"][replicate, t])
+        phase = "exploration" if bool(history["exploring"][replicate, t]) else "exploitation"
+        good = [name for name, ok in zip(names(problem), history["good"][replicate, t].tolist(), strict=True) if ok]
+        frames.append(figure)
+        labels.append(f"play {step}, {phase}: {names(problem)[played]}")
+        alts.append(
+            f"Play {step}, {phase}. Subset {names(problem)[played]} is played. "
+            f"{len(good)} of {problem.m} subsets may be good enough: {', '.join(good)}."
+        )
+    return frames, labels, alts
+
+
+def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, replicate: int, t: int) -> None:
+    """Upper bounds of every subset, the threshold and the truth."""
+    upper = np.asarray(history["upper"][replicate, t])
+    lower = float(history["lower"][replicate, t])
+    best = np.asarray(problem.best_values)
+    rows, good = np.arange(problem.m), np.asarray(history["good"][replicate, t])
+    right = 1.35 * max(best.max(), 1e-9)
+    shown = np.minimum(np.where(np.isfinite(upper), upper, right), right)
+    color = [figures.COLORS[0] if ok else "#999999" for ok in good]
+    axes.barh(rows, shown, color=color, alpha=0.35, height=0.6)
+    axes.plot(best, rows, "k|", markersize=14, label="true best value")
+    if np.isfinite(lower):
+        axes.axvline((1 - alpha) * lower, color=figures.COLORS[1], linestyle="--", label="threshold")
+    axes.set(yticks=rows, yticklabels=names(problem), xlim=(0, right), xlabel="upper bound of the value (units of f)")
+    axes.invert_yaxis()
+    axes.legend(fontsize="x-small", loc="lower right")
+
+
+def _costs(axes: Axes, history: History, problem: SubsetProblem, replicate: int, t: int) -> None:
+    """Average costs with their radius, and the means."""
+    own = np.asarray(history["subset"][replicate, :t])
+    paid = np.asarray(history["cost"][replicate, :t])
+    rows = np.arange(problem.m)
+    plays = np.bincount(own, minlength=problem.m)
+    total = np.bincount(own, weights=paid, minlength=problem.m)
+    known = plays > 0
+    average = total[known] / plays[known]
+    low = np.asarray(history["cost_lower"][replicate, t])[known]
+    axes.errorbar(average, rows[known], xerr=[average - low, np.zeros_like(low)], fmt="o", markersize=4, capsize=3)
+    axes.plot(np.asarray(problem.cost_means), rows, "k|", markersize=14)
+    axes.set(yticks=rows, yticklabels=[], xlim=(-0.05, 1.15), xlabel="cost: average, lower bound, mean (|)")
+    axes.invert_yaxis()
+
+
+def _plays(axes: Axes, history: History, problem: SubsetProblem, replicate: int, t: int) -> None:
+    """Which subsets were played so far; the last one has a ring."""
+    own = np.asarray(history["subset"][replicate, : t + 1])
+    axes.plot(np.arange(1, t + 2), own, ".", markersize=4)
+    axes.plot(t + 1, own[-1], "o", markersize=9, markerfacecolor="none", color=figures.COLORS[1])
+    axes.set(
+        yticks=np.arange(problem.m),
+        yticklabels=[],
+        ylim=(problem.m - 0.5, -0.5),
+        xlim=(0, history.steps + 1),
+        xlabel="play",
+    )
