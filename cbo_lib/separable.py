@@ -16,7 +16,6 @@ class SplitKernel:
 
     scale: Tensor  # batch x 1...
     inverse: tuple[Tensor, Tensor]  # of the lengthscales, controlled and free, batch x groups x 1 x d
-    used: tuple[bool, bool]  # whether any of them is not zero
     others: tuple[tuple[Callable[[Tensor, Tensor], Tensor], ...], ...] = field(default=((), ()))
 
     @staticmethod
@@ -40,7 +39,7 @@ class SplitKernel:
         while stack:
             part = stack.pop()
             dims = part.active_dims
-            if isinstance(part, ProductKernel) and dims is None:
+            if isinstance(part, ProductKernel):
                 stack.extend(part.kernels)
             elif isinstance(part, ScaleKernel) and (dims is None) == (part.base_kernel.active_dims is None):
                 scale = scale * part.outputscale.detach()  # it took its active_dims from its base
@@ -60,8 +59,7 @@ class SplitKernel:
         inverse = inverse.reshape(*inverse.shape[:-1], *[1] * len(groups), 1, dim)
         left, right = inverse * controlled.unsqueeze(-2), inverse * ~controlled.unsqueeze(-2)
         scale = scale.reshape([*scale.shape, *[1] * len(groups)])
-        used = bool((left > 0).any()), bool((right > 0).any())
-        return SplitKernel(scale, (left, right), used, (tuple(others[0]), tuple(others[1])))
+        return SplitKernel(scale, (left, right), (tuple(others[0]), tuple(others[1])))
 
     def controlled(self, x: Tensor, y: Tensor) -> Tensor:
         """The factor of the coordinates that are set, ``... n x d`` and ``... m x d`` to ``... n x m``."""
@@ -73,15 +71,12 @@ class SplitKernel:
 
     def _evaluate(self, side: int, x: Tensor, y: Tensor) -> Tensor:
         inverse = self.inverse[side]
-        if not self.used[side]:
-            value = x.new_ones((*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-2]))
-        else:
-            # Where a free coordinate holds no number it must not be looked at, and 0 * nan is nan.
-            a, b = (torch.where(inverse > 0, p * inverse, 0.0) for p in (x, y))
-            center = b[..., :1, :].detach()  # near the origin the expanded square does not cancel
-            a, b = a - center, b - center
-            square = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2) - 2 * (a @ b.mT)
-            value = (-0.5 * square).exp()
+        # Where a free coordinate holds no number it must not be looked at, and 0 * nan is nan.
+        a, b = (torch.where(inverse > 0, p * inverse, 0.0) for p in (x, y))
+        center = b[..., :1, :].detach()  # near the origin the expanded square does not cancel
+        a, b = a - center, b - center
+        square = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2) - 2 * (a @ b.mT)
+        value = (-0.5 * square).exp()
         for other in self.others[side]:
             value = value * other(x, y)
         return value

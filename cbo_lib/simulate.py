@@ -98,7 +98,8 @@ def simulate(
         ``recommended_value`` and the policy's trace.
 
     Raises:
-        ValueError: if an argument is out of range, or ``checkpoint`` belongs to another run.
+        ValueError: if an argument is out of range, ``checkpoint`` belongs to another run, or an observation or what
+            ``stop`` gives has another shape.
         ObservationError: if an observation is NaN or infinite; the history so far is its ``history``.
     """
     if steps < 0:
@@ -169,8 +170,12 @@ def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping
     if stop is None:
         return torch.zeros(count, dtype=torch.bool)
     done = stop(record)
+    if not isinstance(done, Tensor):
+        raise ValueError(f"stop must give a tensor, one boolean a replicate, got {done!r}")
     if done.dtype != torch.bool or done.shape != (count,):
-        raise ValueError(f"stop must give one boolean a replicate, shape ({count},), got {done.dtype} {done.shape}")
+        raise ValueError(
+            f"stop must give one boolean a replicate, shape ({count},), got {done.dtype} of shape {tuple(done.shape)}"
+        )
     return done.cpu()
 
 

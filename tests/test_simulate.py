@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import condition, rbf
-from toys import UCB, Broken, Bumps, Finite, Random, Thompson, Watched
+from toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched
 
 from cbo_lib import history as history_module
 from cbo_lib.simulate import ObservationError, simulate
@@ -354,14 +355,15 @@ def test_a_bad_first_observation_leaves_an_empty_history():
     assert caught.value.history.steps == 0 and caught.value.history.replicates == 3
 
 
-def test_observations_of_another_shape_are_refused():
-    @dataclass(frozen=True)
-    class Column(Bumps):
+@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 3, 1), (1,), (3,), (3, 2), (1, 2), ()])
+def test_observations_of_another_shape_are_refused(tmp_path, shape):
+    class Shaped(Bumps):
         def observe(self, query, generators):
-            return super().observe(query, generators).unsqueeze(-1)
+            return torch.zeros(shape, dtype=F64)
 
-    with pytest.raises(ValueError, match="observations must be one value a replicate"):
-        simulate(Column(), Recording(), 3, [0, 1])
+    message = f"observations must be one value a replicate, shape (2,), or one row a replicate, got {shape}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        simulate(Shaped(), Recording(), 3, [0, 1], checkpoint=tmp_path / "log")
 
 
 class Recording(Finite):
@@ -395,3 +397,187 @@ def test_nonsense_is_refused_before_anything_runs(tmp_path, watched, arguments, 
     with pytest.raises(ValueError, match=message):
         run(problem=watched, checkpoint=tmp_path / "log", **arguments)
     assert evaluations(tmp_path) == 0 and not (tmp_path / "log").exists()
+
+
+# Rows of observations
+
+
+class Last(UCB):
+    """Learns from the last number of each row, and keeps what it was told."""
+
+    def start(self, generators):
+        super().start(generators)
+        self._told = []
+
+    def tell(self, query, observation):
+        self._told.append(observation)
+        super().tell(query, observation[:, -1])
+
+
+def test_rows_of_observations_are_told_and_recorded():
+    policy = Last()
+    h = simulate(Rows(), policy, 6, [3, 4, 5])
+    assert h["observation"].shape == (3, 6, 2) and h["value"].shape == (3, 6)
+    assert torch.equal(torch.stack(policy._told, 1), h["observation"])
+    context, y = h["observation"].unbind(-1)
+    assert bool(((context >= 0) & (context <= 1)).all()) and context.unique().numel() == 18
+    assert 0 < (y - h["value"]).abs().max() < 1
+
+
+def test_a_single_column_is_a_row():
+    class Column(Bumps):
+        def observe(self, query, generators):
+            return super().observe(query, generators).unsqueeze(-1)
+
+    h, flat = simulate(Column(), Last(), 6, [3, 4]), simulate(Bumps(), UCB(), 6, [3, 4])
+    assert torch.equal(h["observation"].squeeze(-1), flat["observation"]) and torch.equal(h["query"], flat["query"])
+
+
+def test_a_replicate_of_rows_is_the_same_alone_or_in_company(tmp_path):
+    together, alone = simulate(Rows(), Last(), 12, range(8)), simulate(Rows(), Last(), 12, [5])
+    assert torch.equal(together["query"][5], alone["query"][0])
+    torch.testing.assert_close(together["observation"][5], alone["observation"][0], rtol=0, atol=1e-12)
+    together.save(tmp_path / "run.npz")
+    equal(history_module.History.load(tmp_path / "run.npz"), together)
+
+
+@pytest.mark.parametrize("done", [1, 5, 8])
+def test_rows_are_resumed_from_a_checkpoint(tmp_path, done):
+    problem = Watched(tmp_path / "side", bumps=Rows())
+    simulate(problem, Last(), done, [3, 4], checkpoint=tmp_path / "log")
+    resumed = simulate(problem, Last(), 8, [3, 4], checkpoint=tmp_path / "log")
+    assert evaluations(tmp_path) == 8
+    equal(resumed, simulate(Watched(tmp_path / "other", bumps=Rows()), Last(), 8, [3, 4]))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("places", "seeds"), [([(1, 0)], [8]), ([(2, 1)], [2]), ([(0, 1), (2, 0), (2, 1)], [5, 2])])
+def test_a_bad_number_in_one_column_stops_the_run(tmp_path, bad, places, seeds):
+    class BrokenRows(Rows):
+        def observe(self, query, generators):
+            rows = super().observe(query, generators)
+            if evaluations(tmp_path) == 3:
+                for place in places:
+                    rows[place] = bad
+            with open(tmp_path / "side", "a") as file:
+                file.write("evaluated\n")
+            return rows
+
+    with pytest.raises(ObservationError, match="got a NaN or an infinity at step 4 for seeds") as caught:
+        simulate(BrokenRows(), Last(), 8, [5, 8, 2], checkpoint=tmp_path / "log")
+    assert str(caught.value).endswith(f"for seeds {seeds}")
+    h = caught.value.history
+    assert h["observation"].shape == (3, 3, 2)
+    good = simulate(Rows(), Last(), 3, [5, 8, 2])
+    assert all(torch.equal(h[name], good[name]) for name in good.tensors)
+
+
+# Stopping
+
+
+class Spending(UCB):
+    """Pays a random price a step, and records the step and what it has spent."""
+
+    def start(self, generators):
+        super().start(generators)
+        self._spent, self._step = torch.zeros(len(generators), dtype=F64), 0
+
+    def tell(self, query, observation):
+        super().tell(query, observation)
+        self._spent = self._spent + torch.stack([torch.rand((), generator=g, dtype=F64) for g in self._generators])
+        self._step += 1
+
+    def trace(self):
+        return {"spent": self._spent, "step": torch.full_like(self._spent, self._step)}
+
+
+def broke(record):
+    return record["spent"] >= 3.0
+
+
+def at(*steps):
+    """Says yes of each replicate in one step and never again."""
+    return lambda record: record["step"] == torch.tensor(steps, dtype=F64)
+
+
+def test_a_run_stops_once_every_replicate_is_done():
+    seeds = [0, 1, 2, 3]
+    h, whole = run(Spending, 40, seeds, stop=broke), run(Spending, 40, seeds)
+    steps = (whole["spent"] < 3.0).sum(-1) + 1  # each replicate's own
+    assert h.steps == int(steps.max()) and len(set(steps.tolist())) > 1 and h.steps < 40
+    for name in h.tensors:  # those that were done early went on as they would have
+        assert torch.equal(h[name], whole[name][:, : h.steps])
+    assert bool((h["spent"][:, -1] >= 3.0).all()) and bool((h["spent"][:, -2] < 3.0).any())
+
+
+@pytest.mark.parametrize("steps", [(3, 6, 2), (1, 1, 1), (1, 8, 8), (6, 1, 3)])
+def test_what_was_said_once_holds(steps):
+    assert run(Spending, 8, stop=at(*steps)).steps == max(steps)
+
+
+@pytest.mark.parametrize("steps", [(1, 1, 9), (9, 9, 9), (0, 3, 4)])
+def test_a_replicate_that_is_never_done_keeps_all_going(steps):
+    equal(run(Spending, 8, stop=at(*steps)), run(Spending, 8))
+
+
+def test_stop_sees_every_step_once_as_it_is_recorded():
+    seen = []
+
+    def stop(record):
+        seen.append(dict(record))
+        return torch.zeros(3, dtype=torch.bool)
+
+    h = run(Spending, 5, stop=stop)
+    assert len(seen) == 5
+    for step, record in enumerate(seen):
+        assert list(record) == list(h.tensors)
+        assert all(torch.equal(record[name], h[name][:, step]) for name in record)
+    assert run(Spending, 0, stop=stop).steps == 0 and len(seen) == 5
+
+
+def test_a_replicate_does_not_depend_on_when_others_are_done():
+    together, alone = run(Spending, 40, [6, 7, 8], stop=broke), run(Spending, 40, [7], stop=broke)
+    assert alone.steps <= together.steps and float(alone["spent"][0, -1]) >= 3.0
+    assert torch.equal(together["query"][1, : alone.steps], alone["query"][0])
+    torch.testing.assert_close(together["spent"][1, : alone.steps], alone["spent"][0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("done", [0, 1, 4, 7, 20])
+@pytest.mark.parametrize("stop", [broke, at(3, 5)], ids=["from then on", "once"])
+def test_a_stopped_run_resumes_as_if_it_had_not_been_interrupted(tmp_path, watched, stop, done):
+    """Also from checkpoints that hold more steps than it needs."""
+    uninterrupted = run(Spending, 20, [0, 1], Watched(tmp_path / "other"), stop=stop)
+    length = uninterrupted.steps
+    assert 4 < length < 20
+    run(Spending, done, [0, 1], watched, checkpoint=tmp_path / "log")  # killed, or run on without a stop
+    for _ in range(2):
+        equal(run(Spending, 20, [0, 1], watched, checkpoint=tmp_path / "log", stop=stop), uninterrupted)
+        assert evaluations(tmp_path) == max(done, length)
+
+
+def test_a_stopped_run_may_go_on_without_its_stop(tmp_path, watched):
+    short = run(Spending, 12, [0, 1], watched, checkpoint=tmp_path / "log", stop=at(3, 5))
+    assert short.steps == evaluations(tmp_path) == 5
+    longer = run(Spending, 12, [0, 1], watched, checkpoint=tmp_path / "log")
+    assert longer.steps == evaluations(tmp_path) == 12
+    equal(longer, run(Spending, 12, [0, 1], Watched(tmp_path / "other")))
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (torch.zeros(3), r"stop must give one boolean a replicate, shape \(3,\), got torch.float32 of shape \(3,\)"),
+        (torch.zeros(3, dtype=torch.long), r"stop must give one boolean .* got torch.int64 of shape \(3,\)"),
+        (torch.zeros(2, dtype=torch.bool), r"stop must give one boolean .* got torch.bool of shape \(2,\)"),
+        (torch.zeros(3, 1, dtype=torch.bool), r"stop must give one boolean .* got torch.bool of shape \(3, 1\)"),
+        (torch.tensor(True), r"stop must give one boolean .* got torch.bool of shape \(\)"),
+        (True, "stop must give a tensor, one boolean a replicate, got True"),
+        ([True, False, True], "stop must give a tensor, one boolean a replicate, got "),
+    ],
+)
+@pytest.mark.parametrize("recorded", [0, 4])
+def test_an_answer_of_another_kind_is_refused(tmp_path, answer, message, recorded):
+    run(steps=recorded, checkpoint=tmp_path / "log")
+    with pytest.raises(ValueError, match=message):
+        run(steps=6, checkpoint=tmp_path / "log", stop=lambda record: answer)
+    equal(run(steps=6, checkpoint=tmp_path / "log"), run(steps=6))  # the checkpoint is still good

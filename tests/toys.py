@@ -40,12 +40,21 @@ class Bumps:
         return self.value(query) + self.noise_std * noise.to(query.device)
 
 
+@dataclass(frozen=True)
+class Rows(Bumps):
+    """Bumps that show a second number, drawn before the noise: ``replicates x 2``, the value last."""
+
+    def observe(self, query, generators):
+        context = torch.stack([torch.rand((), generator=g, dtype=torch.float64) for g in generators])
+        return torch.stack([context.to(query.device), super().observe(query, generators)], -1)
+
+
 class Watched:
     """Bumps, slowly, with one line in a file for every evaluation begun."""
 
-    def __init__(self, side, delay=0.0):
+    def __init__(self, side, delay=0.0, bumps=None):
         self.noise_std = 0.1
-        self._bumps, self._side, self._delay = Bumps(), side, delay
+        self._bumps, self._side, self._delay = bumps or Bumps(), side, delay
 
     def value(self, query):
         return self._bumps.value(query)

@@ -27,23 +27,27 @@ def good_enough(ucb: Tensor, lcb_best: float | Tensor, alpha: float | Tensor) ->
     return ucb > threshold.to(ucb).unsqueeze(-1)
 
 
-def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor) -> Tensor:
-    """``max(c_hat - sqrt(2 log T / T_i), 0)`` ([Hoang2024]_, Algorithm 1, lines 22 to 24).
+def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, spread: float = 1.0) -> Tensor:
+    """``max(c_hat - s sqrt(2 log T / T_i), 0)`` ([Hoang2024]_, Algorithm 1, lines 22 to 24).
 
     Args:
         mean: average cost that was paid for each subset, ``... x m``.
         plays: how often each was played, ``... x m``, at least 1.
         horizon: ``T``, at least 1, a number or ``...``.
+        spread: ``s``, how widely a cost varies, positive. Default 1, for costs anywhere in [0, 1]; normal costs of
+            deviation ``s`` do with that.
 
     Raises:
-        ValueError: if a subset was never played, or ``horizon`` is below 1.
+        ValueError: if a subset was never played, ``horizon`` is below 1 or ``spread`` is not positive.
     """
+    if not spread > 0:
+        raise ValueError(f"spread must be positive, got {spread}")
     if not bool((plays >= 1).all()):
         raise ValueError(f"plays must be at least 1 of every subset, got {plays.tolist()}")
     horizon = torch.as_tensor(horizon, dtype=mean.dtype, device=mean.device)
     if not bool((horizon >= 1).all()):
         raise ValueError(f"horizon must be at least 1, got {horizon.tolist()}")
-    return (mean - (2 * horizon.log().unsqueeze(-1) / plays).sqrt()).clamp_min(0.0)
+    return (mean - spread * (2 * horizon.log().unsqueeze(-1) / plays).sqrt()).clamp_min(0.0)
 
 
 def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float, current: Tensor | None = None) -> int:

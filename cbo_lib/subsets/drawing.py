@@ -29,7 +29,12 @@ def algorithm_steps(
         alpha: of the policy, for the threshold.
         steps: which plays to show, from 1.
         replicate: of which run.
+
+    Raises:
+        ValueError: if a play was not recorded.
     """
+    if not all(1 <= step <= history.steps for step in steps):
+        raise ValueError(f"steps must lie in 1 to {history.steps}, got {list(steps)}")
     frames, labels, alts = [], [], []
     for step in steps:
         t = step - 1
@@ -63,8 +68,8 @@ def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, 
     if np.isfinite(lower):
         axes.axvline((1 - alpha) * lower, color=figures.COLORS[1], linestyle="--", label="threshold")
     axes.set(yticks=rows, yticklabels=names(problem), xlim=(0, right), xlabel="upper bound of the value (units of f)")
-    axes.invert_yaxis()
-    axes.legend(fontsize="x-small", loc="lower right")
+    axes.set_ylim(problem.m - 0.5, -0.5)
+    axes.legend(fontsize="x-small", loc="lower left", bbox_to_anchor=(0, 1), ncol=2, frameon=False)
 
 
 def _costs(axes: Axes, history: History, problem: SubsetProblem, replicate: int, t: int) -> None:
@@ -76,11 +81,11 @@ def _costs(axes: Axes, history: History, problem: SubsetProblem, replicate: int,
     total = np.bincount(own, weights=paid, minlength=problem.m)
     known = plays > 0
     average = total[known] / plays[known]
-    low = np.asarray(history["cost_lower"][replicate, t])[known]
+    low = np.minimum(np.asarray(history["cost_lower"][replicate, t])[known], average)
     axes.errorbar(average, rows[known], xerr=[average - low, np.zeros_like(low)], fmt="o", markersize=4, capsize=3)
     axes.plot(np.asarray(problem.cost_means), rows, "k|", markersize=14)
     axes.set(yticks=rows, yticklabels=[], xlim=(-0.05, 1.15), xlabel="cost: average, lower bound, mean (|)")
-    axes.invert_yaxis()
+    axes.set_ylim(problem.m - 0.5, -0.5)
 
 
 def _plays(axes: Axes, history: History, problem: SubsetProblem, replicate: int, t: int) -> None:

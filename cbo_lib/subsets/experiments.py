@@ -156,7 +156,8 @@ def equally_good(seed: int = 0, noise_std: float = 0.1) -> tuple[SubsetProblem, 
 
     floor = float(maximum(lambda x: -g(x), plane)[1])
     kernel = ScaleKernel(RBFKernel(active_dims=(0, 1))).double()
-    kernel.base_kernel.lengthscale, kernel.outputscale = torch.tensor([[0.4]]).double(), torch.tensor(1.0).double()
+    kernel.base_kernel.lengthscale = torch.tensor([[0.4]], dtype=torch.float64)
+    kernel.outputscale = torch.tensor(1.0, dtype=torch.float64)
     problem = SubsetProblem(
         lambda x: g(x) + floor,
         ((0, 1, 2), (0, 1), (0,), (1,)),
@@ -229,6 +230,7 @@ def sweep_alpha(
     steps: int = 300,
     rounds: int = 10,
     effort: Effort | None = None,
+    cost_spread: float = 1.0,
 ) -> dict[float, History]:
     """The proposed method with fixed alphas, for the curve of quality against cost.
 
@@ -239,12 +241,21 @@ def sweep_alpha(
         steps: ``T``.
         rounds: ``tau``.
         effort: of all runs.
+        cost_spread: see ``CheapestGoodSubset``.
     """
     prior = fit_prior(problem)
     free = replace(problem, budget=1e9)
     result = {}
     for alpha in alphas:
-        policy = CheapestGoodSubset(free, prior, effort=effort, alpha=constant(alpha), rounds=rounds, horizon=steps)
+        policy = CheapestGoodSubset(
+            free,
+            prior,
+            effort=effort,
+            alpha=constant(alpha),
+            rounds=rounds,
+            horizon=steps,
+            cost_spread=cost_spread,
+        )
         result[alpha] = simulate(free, policy, steps, seeds)
     return result
 
@@ -275,9 +286,9 @@ def summary(comparison: Comparison, alpha: float = 0.1) -> dict[str, dict[str, T
     problem, rows = comparison.problem, {}
     for name, history in comparison.histories.items():
         pays = counted(history, problem)
-        last = pays.sum(-1, keepdim=True).clamp_min(1) - 1
+        end = problem.cost_means.new_tensor([problem.budget])
         rows[name] = {
-            "simple regret": simple_regret(history, problem).gather(-1, last).squeeze(-1),
+            "simple regret": against_cost(history, problem, simple_regret(history, problem), end).squeeze(-1),
             "evaluations": pays.sum(-1).double(),
             "share of i_*": share_of_last_tenth(history, problem, problem.cheapest(alpha)),
             "quality regret": (quality_regret(history, problem, alpha) * pays).sum(-1),
@@ -305,9 +316,9 @@ def plot_against_cost(axes: Axes, curves: Mapping[str, History], name: str, labe
 
 def late_share(curve: History, subset: int) -> Tensor:
     """Of what was played after nine tenths of the plays, the share of a subset, from stored curves, ``replicates``."""
-    total = curve["evaluations"]
-    start = (total < 0.9 * total[:, -1:]).sum(-1)[:, None, None].expand(-1, 1, curve["plays"].shape[-1])
-    late = (curve["plays"][:, -1:] - curve["plays"].gather(1, start.clamp_max(total.shape[-1] - 1))).squeeze(1)
+    total, counts = curve["evaluations"], torch.nn.functional.pad(curve["plays"], (0, 0, 1, 0))  # first none
+    start = (total <= 0.9 * total[:, -1:]).sum(-1)
+    late = counts[:, -1] - counts[torch.arange(len(counts)), start]
     return late[:, subset].double() / late.sum(-1).clamp_min(1)
 
 
@@ -335,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run all panels at the paper's scale and store their curves, skipping what is there."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--objectives", nargs="*", default=list(OBJECTIVES))
+    parser.add_argument("--objectives", nargs="*", choices=list(OBJECTIVES), default=list(OBJECTIVES))
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     costs = torch.linspace(0, 100, 201, dtype=torch.float64)

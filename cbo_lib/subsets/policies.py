@@ -285,6 +285,7 @@ class CheapestGoodSubset(SubsetPolicy):
         rounds: ``tau``. Default none: the budget decides.
         horizon: ``T`` of the cost bounds. Default: what was played until exploitation begins, and what remains of the
             budget at the least average cost.
+        cost_spread: how widely a cost varies, see ``cost_lower_bound``. Default 1, as in the paper.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -300,8 +301,11 @@ class CheapestGoodSubset(SubsetPolicy):
         exploration_budget: float | None = None,
         rounds: int | None = None,
         horizon: int | None = None,
+        cost_spread: float = 1.0,
     ) -> None:
         super().__init__(problem, prior, sqrt_beta, effort)
+        if not cost_spread > 0:
+            raise ValueError(f"cost_spread must be positive, got {cost_spread}")
         if exploration_budget is not None and not exploration_budget > 0:
             raise ValueError(f"exploration_budget must be positive, got {exploration_budget}")
         for name, value in (("rounds", rounds), ("horizon", horizon)):
@@ -309,7 +313,7 @@ class CheapestGoodSubset(SubsetPolicy):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.alpha = alpha or (lambda s: 0.1 * 0.5 ** (s // problem.dim))
         self.exploration_budget = 0.6 * problem.budget if exploration_budget is None else exploration_budget
-        self.rounds, self.horizon = rounds, horizon
+        self.rounds, self.horizon, self.cost_spread = rounds, horizon, cost_spread
 
     def start(self, generators: Sequence[torch.Generator]) -> None:
         """Forget everything and prepare one replicate a generator."""
@@ -363,7 +367,7 @@ class CheapestGoodSubset(SubsetPolicy):
             decisions = self._reset(lost, today_lower, decisions)
 
         known = self.plays.clamp_min(1)
-        self._cost_lower = cost_lower_bound(self.paid / known, known, self._horizon)
+        self._cost_lower = cost_lower_bound(self.paid / known, known, self._horizon, self.cost_spread)
         today = decisions.bound(self.sqrt_beta)
         subset = torch.full_like(self.plays[:, 0], turn)
         for r in torch.nonzero(~self._exploring).flatten().tolist():

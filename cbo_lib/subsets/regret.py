@@ -74,10 +74,11 @@ def against_cost(history: History, problem: SubsetProblem, values: Tensor, costs
     Returns:
         ``replicates x n``: the value after the last play that was paid for; NaN before the first.
     """
-    spent = history["spent"].masked_fill(~counted(history, problem), torch.inf).contiguous()
+    spent = history["spent"].contiguous()
     # A cost that was spent to rounding counts as spent.
-    amounts = (costs * (1 + 1e-12) + 1e-12).to(spent).expand(len(spent), -1).contiguous()
-    last = torch.searchsorted(spent, amounts, right=True) - 1
+    amounts = (costs.to(spent) * (1 + 1e-12) + 1e-12).expand(len(spent), -1).contiguous()
+    paid = torch.searchsorted(spent, amounts, right=True)
+    last = torch.minimum(paid, counted(history, problem).sum(-1, keepdim=True)) - 1
     reached = values.to(spent).gather(-1, last.clamp_min(0))
     return reached.masked_fill(last < 0, torch.nan)
 
@@ -125,7 +126,8 @@ def quality_ledger(history: History, problem: SubsetProblem, sqrt_beta: float, a
     exploring = history["exploring"]
     own = history["upper"].gather(-1, history["subset"].unsqueeze(-1)).squeeze(-1)
     share, best = 1 - alpha, problem.optimum
-    mean, width, lower = history["expected_mean"], sqrt_beta * history["expected_std"], history["lower"]
+    mean, width = history["expected_mean"], sqrt_beta * history["expected_std"]
+    lower = history["lower"].where(history["lower"].isfinite(), best)  # after a reset there may be no threshold
     later = {
         "threshold below the best": share * (best - lower),
         "above the threshold": share * lower - own,
@@ -180,13 +182,20 @@ def claims(
             applies=exploiting.unsqueeze(-1).expand_as(acceptable),
         ),
         "average cost within its radius": Claim(
-            off, radius, "line 23", probability=1 - 2 / history.steps**2, applies=(plays > 0) & exploiting.unsqueeze(-1)
+            off,
+            radius,
+            "line 23",
+            probability=1 - _failure_of_costs(history, problem.m),
+            applies=(plays > 0) & exploiting.unsqueeze(-1),
         ),
     }
 
 
 def sum_of_widths(history: History, gain: Tensor) -> Claim:
     """Lemma 6: ``sum_t sigma_{t-1}(x_t) <= sqrt(4 (T + 2) gamma_T)`` at the full points ([Chowdhury2017]_).
+
+    It needs a prior variance of at most 1 and, for a posterior with the variance of the noise in the place of the
+    paper's ``1 + 2 / T``, noise of a variance of at most ``1 / (sqrt(e) - 1) = 1.54``.
 
     Args:
         history: of any policy.
@@ -200,12 +209,14 @@ def sum_of_widths(history: History, gain: Tensor) -> Claim:
 def expected_widths(history: History, problem: SubsetProblem, failure: float = 0.1) -> dict[str, Claim]:
     """Lemma 7, one subset at a time: the sum of ``E sigma`` against twice the sum of ``sigma`` ([Kirschner2018]_).
 
+    The constant is that of a prior variance of at most 1.
+
     Args:
         history: of any policy.
         problem: what was played.
         failure: ``delta``, split over the subsets.
     """
-    extra = 4 * math.log(problem.m / failure) + 8 * math.log(4) + 1
+    extra = _constant(problem.m, failure)
     result = {}
     for i in range(problem.m):
         own = history["subset"] == i
@@ -215,19 +226,21 @@ def expected_widths(history: History, problem: SubsetProblem, failure: float = 0
     return result
 
 
-def cost_bound(history: History, problem: SubsetProblem, alpha: float) -> Claim:
+def cost_bound(history: History, problem: SubsetProblem, alpha: float, failure: float = 0.1) -> Claim:
     """The cost regret of the exploitation against ``2 (T - m tau) sqrt(2 log T / tau)`` ([Hoang2024]_, Theorem 1).
 
     Args:
         history: of ``CheapestGoodSubset``.
         problem: what was played.
         alpha: of the policy.
+        failure: ``delta``, with which the cheapest acceptable subset may have been dropped.
     """
     exploiting = ~history["exploring"]
     left = (cost_regret(history, problem, alpha) * exploiting).cumsum(-1)
     tau = (~exploiting).sum(-1, keepdim=True) / problem.m
     right = 2 * exploiting.cumsum(-1) * (2 * history["horizon"].clamp_min(1.0).log() / tau).sqrt()
-    return Claim(left, right, "Theorem 1, Eq. 4", probability=1 - 2 / history.steps**2)
+    promised = max(0.0, 1 - failure - _failure_of_costs(history, problem.m))
+    return Claim(left, right, "Theorem 1, Eq. 4", probability=promised)
 
 
 def set_of_good(history: History, alpha: float) -> Tensor:
@@ -254,7 +267,7 @@ def spectral_gain(kernel: Kernel, points: Tensor, noise_std: float) -> Callable[
 
 def width_term(t: float, m: int, gain: float, failure: float = 0.1) -> float:
     """``2 sqrt(4 (t + 2) gamma_t) + 4 log(m / delta) + 8 log 4 + 1``, which Theorem 1 and Lemma 2 multiply by beta."""
-    return 2 * math.sqrt(4 * (t + 2) * gain) + 4 * math.log(m / failure) + 8 * math.log(4) + 1
+    return 2 * math.sqrt(4 * (t + 2) * gain) + _constant(m, failure)
 
 
 def smallest_exploration(
@@ -324,10 +337,15 @@ def theorem_1(
 
     Returns:
         By name, one value a ``T``.
+
+    Raises:
+        ValueError: if a ``T`` is below ``m tau``.
     """
     rows = []
     for total in steps.tolist():
-        late = max(total - m * tau, 0)
+        late = total - m * tau
+        if late < 0:
+            raise ValueError(f"steps must be at least m tau = {m * tau}, got {total:g}")
         once = width_term(tau, m, gain(tau), failure)
         rows.append(
             (
@@ -342,7 +360,14 @@ def theorem_1(
 
 
 def _constant(m: int, failure: float) -> float:
+    """The constant of Lemma 7 for one of ``m`` subsets, of a standard deviation of at most 1."""
     return 4 * math.log(m / failure) + 8 * math.log(4) + 1
+
+
+def _failure_of_costs(history: History, m: int) -> float:
+    """How often an average cost may leave its radius: ``2 / T^4`` a subset and play; the paper has ``2 / T^2``."""
+    horizon = float(history["horizon"].amax(-1).amin())
+    return min(1.0, 2 * m * history.steps / horizon**4)
 
 
 def _running(history: History, problem: SubsetProblem) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,170 @@
+"""The frames of a run of Algorithm 1 show, and say, what was known when each play was chosen."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+from cbo_lib import figures
+from cbo_lib.history import History
+from cbo_lib.subsets.bounds import Effort
+from cbo_lib.subsets.drawing import algorithm_steps, names
+from cbo_lib.subsets.policies import CheapestGoodSubset
+
+from .helpers import prior, run, solid
+
+ALPHA, ROUNDS, STEPS = 0.1, 2, 22
+SHOWN = (1, 2, 5, 9, 10, 22)
+GRAY = "#999999"
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Two rounds of four subsets, then plays in which a subset is dropped."""
+    problem = dataclasses.replace(solid(), budget=1e6)
+    effort = Effort(contexts=8, candidates=16, iterations=2)
+    options = {"alpha": lambda s: ALPHA, "rounds": ROUNDS, "horizon": 2, "effort": effort}
+    policy = CheapestGoodSubset(problem, prior(problem, mean=3.0), 1.0, **options)
+    return problem, run(problem, policy, STEPS, [0, 4])
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def drawn(request, played):
+    problem, history = played
+    return request.param, algorithm_steps(history, problem, ALPHA, SHOWN, request.param)
+
+
+def test_subsets_are_named_by_their_variables_from_one_in_order():
+    problem = dataclasses.replace(solid(), control_sets=((0,), (2, 1), (1, 0), (2, 0, 1)))
+    assert names(problem) == ["{1}", "{2,3}", "{1,2}", "{1,2,3}"]
+
+
+def test_frames_labels_and_texts_belong_together_and_name_the_played_subset(played, drawn):
+    problem, history = played
+    replicate, (frames, labels, alts) = drawn
+    assert len(frames) == len(labels) == len(alts) == len(SHOWN)
+    words = names(problem)
+    for step, label, alt in zip(SHOWN, labels, alts, strict=True):
+        subset = words[int(history["query"][replicate, step - 1, 0])]
+        phase = "exploration" if step <= ROUNDS * problem.m else "exploitation"
+        assert label == f"play {step}, {phase}: {subset}"
+        assert alt.startswith(f"Play {step}, {phase}. Subset {subset} is played. ")
+        good = [word for word, ok in zip(words, history["good"][replicate, step - 1], strict=True) if ok]
+        assert alt.endswith(f"{len(good)} of 4 subsets may be good enough: {', '.join(good)}.")
+    assert len({id(frame) for frame in frames}) == len(frames)
+
+
+def test_the_slider_takes_them(drawn):
+    _, (frames, labels, alts) = drawn
+    text = figures.slider(frames[:2], labels[:2], alts[:2], "Play").data
+    assert f"<output>{labels[0]}</output>" in text and alts[0] in text
+
+
+def test_bounds_and_the_threshold_are_those_of_the_play(played, drawn):
+    problem, history = played
+    replicate, (frames, _, _) = drawn
+    grays = 0
+    for step, frame in zip(SHOWN, frames, strict=True):
+        axis = frame.axes[0]
+        assert axis.get_xlabel() == "upper bound of the value (units of f)"
+        assert [tick.get_text() for tick in axis.get_yticklabels()] == names(problem)
+        right = axis.get_xlim()[1]
+        assert right > float(problem.best_values.max())
+        for i, bar in enumerate(axis.patches):
+            upper = float(history["upper"][replicate, step - 1, i])
+            assert bar.get_width() == pytest.approx(min(upper, right))
+            assert bar.get_y() + bar.get_height() / 2 == pytest.approx(i)
+            good = bool(history["good"][replicate, step - 1, i])
+            assert to_hex(bar.get_facecolor()) == (figures.COLORS[0].lower() if good else GRAY)
+            grays += not good
+        lines = {line.get_label(): line for line in axis.lines}
+        np.testing.assert_allclose(lines["true best value"].get_xdata(), problem.best_values)
+        assert list(lines["true best value"].get_ydata()) == [0, 1, 2, 3]
+        lower = float(history["lower"][replicate, step - 1])
+        assert list(lines["threshold"].get_xdata()) == pytest.approx([0.9 * lower] * 2)
+        legend = [text.get_text() for text in axis.get_legend().texts]
+        assert legend == ["true best value", "threshold"]
+    assert grays > 0
+
+
+def test_costs_are_the_averages_before_the_play_with_their_lower_bounds(played, drawn):
+    problem, history = played
+    replicate, (frames, _, _) = drawn
+    below = 0
+    for step, frame in zip(SHOWN, frames, strict=True):
+        axis = frame.axes[1]
+        assert axis.get_xlabel() == "cost: average, lower bound, mean (|)"
+        paid = {}
+        for t in range(step - 1):
+            subset = int(history["subset"][replicate, t])
+            paid.setdefault(subset, []).append(float(history["cost"][replicate, t]))
+        points, _, (bars,) = axis.containers[0]
+        known = sorted(paid)
+        assert list(points.get_ydata()) == known
+        assert list(points.get_xdata()) == pytest.approx([np.mean(paid[i]) for i in known])
+        for i, segment in zip(known, bars.get_segments(), strict=True):
+            low = min(float(history["cost_lower"][replicate, step - 1, i]), np.mean(paid[i]))
+            expected = [[low, i], [np.mean(paid[i]), i]]
+            np.testing.assert_allclose(np.array(segment, dtype=float), expected, rtol=0, atol=1e-12)
+            below += low < np.mean(paid[i]) - 1e-6
+        means = next(line for line in axis.lines if line.get_markersize() == 14)
+        np.testing.assert_allclose(means.get_xdata(), problem.cost_means)
+    assert below > 0
+
+
+def test_plays_up_to_this_one_are_dots_and_this_one_has_a_ring(played, drawn):
+    _, history = played
+    replicate, (frames, _, _) = drawn
+    for step, frame in zip(SHOWN, frames, strict=True):
+        axis = frame.axes[2]
+        dots, ring = axis.lines
+        subsets = history["subset"][replicate, :step].tolist()
+        assert list(dots.get_xdata()) == list(range(1, step + 1)) and list(dots.get_ydata()) == subsets
+        assert list(ring.get_xdata()) == [step] and list(ring.get_ydata()) == [subsets[-1]]
+        assert axis.get_xlabel() == "play" and axis.get_xlim() == (0, STEPS + 1)
+
+
+def test_the_rows_of_the_three_panels_are_level(drawn):
+    _, (frames, _, _) = drawn
+    for frame in frames:
+        assert [axis.get_ylim() for axis in frame.axes] == [(3.5, -0.5)] * 3
+
+
+@pytest.mark.parametrize("steps", [[0], [-1], [STEPS + 1], [3, STEPS + 7]])
+def test_a_play_that_was_not_recorded_is_refused(steps, played):
+    problem, history = played
+    with pytest.raises(ValueError, match=f"steps must lie in 1 to {STEPS}, got"):
+        algorithm_steps(history, problem, ALPHA, steps)
+
+
+def test_no_plays_make_no_frames(played):
+    problem, history = played
+    assert algorithm_steps(history, problem, ALPHA, []) == ([], [], [])
+
+
+def test_bounds_without_end_fill_the_panel_and_no_threshold_is_drawn():
+    """A history by hand in single precision: a first play, before which nothing is known."""
+    problem = solid()
+    tensors = {
+        "subset": torch.tensor([[2, 2, 2]]),
+        "cost": torch.tensor([[0.1, 0.1, 0.1]]),
+        "upper": torch.tensor([[[torch.inf] * 4, [3.0, torch.inf, 9.0, 1.0], [-1.0, 2.0, 2.0, 1.0]]]),
+        "lower": torch.tensor([[-torch.inf, -torch.inf, 1.0]]),
+        "good": torch.tensor([[[True] * 4] * 2 + [[False, True, True, True]]]),
+        "exploring": torch.tensor([[True, True, False]]),
+        "cost_lower": torch.tensor([[[0.0] * 4, [0.0, 0.0, 0.1, 0.0], [0.0, 0.0, 0.1 + 1e-7, 0.0]]]),
+    }
+    history = History(tensors, [0])
+    frames, labels, alts = algorithm_steps(history, problem, 0.5, [1, 2, 3])
+    assert labels == ["play 1, exploration: {1,2}", "play 2, exploration: {1,2}", "play 3, exploitation: {1,2}"]
+    assert alts[2].endswith("3 of 4 subsets may be good enough: {2,3}, {1,2}, {1,2,3}.")
+    for frame, alt in zip(frames, alts, strict=True):
+        figures.show(frame, alt)
+    for frame, known in zip(frames, ([], [0, 3], [0, 1, 2, 3]), strict=True):
+        axis = frame.axes[0]
+        right = axis.get_xlim()[1]
+        assert [i for i, bar in enumerate(axis.patches) if bar.get_width() < right] == known
+    labels = [[line.get_label() for line in frame.axes[0].lines] for frame in frames]
+    assert ["threshold" in lines for lines in labels] == [False, False, True]

@@ -1,0 +1,711 @@
+"""The checks of the exercise notebook accept its solutions and reject the mistakes that learners make."""
+
+import contextlib
+import io
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import truncnorm
+from torch import Tensor
+
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.subsets.policies import UCBCVS, SubsetPolicy
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "book/subsets/5_exercises.ipynb"
+NUMBERS = range(1, 9)
+
+
+def code(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def tags(cell: dict[str, Any]) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+CELLS = [c for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+
+
+@pytest.fixture(scope="module")
+def stripped() -> Iterator[dict[str, Any]]:
+    """The notebook as a teacher hands it out, run from top to bottom; ``printed`` is what it printed."""
+    space: dict[str, Any] = {}
+    dtype = torch.get_default_dtype()  # the notebook sets another
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for cell in CELLS:
+            if "solution" not in tags(cell):
+                exec(code(cell), space)
+    space["printed"] = printed.getvalue()
+    yield space
+    torch.set_default_dtype(dtype)
+
+
+@pytest.fixture(scope="module")
+def solved(stripped: dict[str, Any]) -> dict[str, Any]:
+    """Also its solutions, but for their figures and the runs of Exercise 7."""
+    space = dict(stripped)
+    with contextlib.redirect_stdout(io.StringIO()):
+        for cell in CELLS:
+            needless = any(name in code(cell) for name in ("figures.show", "figures.line", "twin_"))
+            if "solution" in tags(cell) and not needless:
+                exec(code(cell), space)
+    return space
+
+
+def test_runs_without_solutions(stripped: dict[str, Any]) -> None:
+    assert stripped["printed"].splitlines() == [f"Exercise {n}: no answer yet." for n in NUMBERS]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solution_is_accepted(number: int, solved: dict[str, Any]) -> None:
+    assert solved[f"check_{number}"](solved[f"solution_{number}"]) == f"Exercise {number}: correct."
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("answer", ["nonsense", 1, (), (1, 2), (1, 2, 3), (print, print, print)])
+def test_nonsense_is_told_so(number: int, answer: object, solved: dict[str, Any]) -> None:
+    assert "not yet" in solved[f"check_{number}"](answer)
+    assert "no answer yet" in solved[f"check_{number}"]((answer, None))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solution_stands_behind_a_toggle(number: int) -> None:
+    """A solution's code is folded, and only solutions print that something is correct."""
+    cells = [c for c in CELLS if f"solution_{number}" in code(c)]
+    assert cells
+    assert all({"solution", "hide-cell"} <= set(tags(c)) for c in cells)
+
+
+def test_code_fits_the_page() -> None:
+    assert [line for cell in CELLS for line in code(cell).splitlines() if len(line) > 88] == []
+
+
+def test_questions_stand_between_the_exercises() -> None:
+    """The build checks each question; here, that there are five and that the last exercises have some before them."""
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert text.count("```{quiz}") == 5
+    assert text.index("```{quiz}") < text.index("## Exercise 4")
+
+
+# --- right answers by other means
+
+
+def by_scipy(scale: float) -> float:
+    return float(truncnorm(-0.5 / scale, 0.5 / scale, loc=0.5, scale=scale).var())
+
+
+def draw_by_draw(f: Callable[[Tensor], Tensor], controls: tuple[int, ...], x: Tensor, nodes: Tensor) -> float:
+    total = 0.0
+    for row in nodes.tolist():
+        point = [float(x[j]) if j in controls else row[j] for j in range(len(row))]
+        total += float(f(torch.tensor(point, dtype=torch.float64)))
+    return total / len(nodes)
+
+
+def by_search(best_values: Tensor, costs: Tensor, alpha: float) -> int:
+    enough = [i for i in range(len(costs)) if best_values[i] >= (1 - alpha) * max(best_values)]
+    least = min(costs[i] for i in enough)
+    return max((i for i in enough if costs[i] == least), key=lambda i: best_values[i])
+
+
+def with_lists(upper: Tensor, lower: float, average: Tensor, plays: Tensor, horizon: int, alpha: float) -> int:
+    radius = [math.sqrt(2 * math.log(horizon) / n) for n in plays.tolist()]
+    bound = [max(c - r, 0.0) for c, r in zip(average.tolist(), radius, strict=True)]
+    good = [i for i in range(len(upper)) if upper[i] > (1 - alpha) * lower]
+    least = min(bound[i] for i in good)
+    return max((i for i in good if bound[i] == least), key=lambda i: float(upper[i]))
+
+
+def by_weights(cov: Tensor) -> tuple[float, float, float]:
+    w = torch.full((len(cov),), 1 / len(cov), dtype=cov.dtype)
+    std = cov.diagonal().sqrt()
+    return math.sqrt(float(w @ cov @ w)), float(w @ std), math.sqrt(float(w @ std.square()))
+
+
+def by_trial(radius: float, horizon: int, spread: float) -> int:
+    return next(n for n in itertools.count(1) if spread * math.sqrt(8 * math.log(horizon) / n) < radius)
+
+
+def by_loop(subset: Tensor, value: Tensor, costs: Tensor, optimum: float, star: int) -> list[Tensor]:
+    rows, sums = [], [0.0, 0.0, 0.0]
+    for i, v in zip(subset.tolist(), value.tolist(), strict=True):
+        c = float(costs[i])
+        terms = (optimum - v, max(c - float(costs[star]), 0.0), c * (optimum - v))
+        sums = [s + t for s, t in zip(sums, terms, strict=True)]
+        rows.append(list(sums))
+    return list(torch.tensor(rows, dtype=torch.float64).T)
+
+
+@pytest.mark.parametrize(
+    ("number", "other"),
+    [
+        (1, by_scipy),
+        (2, draw_by_draw),
+        (3, by_search),
+        (4, with_lists),
+        (5, by_weights),
+        (6, by_trial),
+        (7, by_loop),
+    ],
+)
+def test_other_means_are_accepted(number: int, other: Callable[..., Any], solved: dict[str, Any]) -> None:
+    answer = (other, *solved[f"solution_{number}"][1:])
+    assert solved[f"check_{number}"](answer) == f"Exercise {number}: correct."
+
+
+def alternating(T: int) -> Tensor:
+    return torch.arange(T) % 2
+
+
+def at_squares(T: int) -> Tensor:
+    """The second subset, but the third in rounds that become rare."""
+    plays = torch.ones(T, dtype=torch.long)
+    plays[[n * n - 1 for n in range(1, math.isqrt(T) + 1)]] = 2
+    return plays
+
+
+@pytest.mark.parametrize("plays", [alternating, at_squares, lambda T: [1] * T], ids=["in turn", "rare", "a list"])
+def test_any_waste_is_accepted(plays: Callable[[int], Any], solved: dict[str, Any]) -> None:
+    sums, _, cost = solved["solution_7"]
+    assert solved["check_7"]((sums, plays, cost)) == "Exercise 7: correct."
+
+
+def test_numbers_of_the_tasks(solved: dict[str, Any]) -> None:
+    """The fixed numbers in the checks of Exercises 2 and 3 are those of the problem."""
+    garden = solved["garden"]
+    query = torch.tensor([0.0, 1.0, 0.5, 0.5], dtype=torch.float64)
+    assert abs(float(garden.value(query)) - 3.22) < 1e-3
+    assert float(solved["hill"](torch.zeros(3, dtype=torch.float64))) == pytest.approx(-3.04)
+    corners = torch.tensor(list(itertools.product(*[[i / 8 for i in range(9)]] * 3)), dtype=torch.float64)
+    assert float(solved["hill"](corners).min()) == pytest.approx(-3.04)
+    exact = torch.tensor([3.58, 3.52, 3.74, 3.84, 4.0], dtype=torch.float64)
+    torch.testing.assert_close(garden.best_values, exact, atol=1e-3, rtol=0)
+    goals = {garden.cheapest(a / 200) for a in range(200)}
+    assert goals == {0, 1, 3, 4}
+
+
+# --- typical mistakes: exercise, what the check must say, the answer; a function of the solution makes it
+
+
+def bell(half: float) -> tuple[float, float]:
+    """Mass between the ends and density at an end, for an end at so many deviations."""
+    return math.erf(half / math.sqrt(2)), math.exp(-(half**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def one_end(s: float) -> float:
+    mass, density = bell(0.5 / s)
+    return s**2 * (1 - 0.5 / s * density / mass)
+
+
+def no_distance(s: float) -> float:
+    mass, density = bell(0.5 / s)
+    return s**2 * (1 - 2 * density / mass)
+
+
+def clipped(s: float) -> float:
+    x = torch.linspace(0.5 - 12 * s, 0.5 + 12 * s, 400_001, dtype=torch.float64)
+    weight = torch.exp(-(((x - 0.5) / s) ** 2) / 2)
+    return float((weight * (x.clamp(0, 1) - 0.5) ** 2).sum() / weight.sum())
+
+
+def mixed(f, controls, x, nodes, swap=False, shift=0):
+    mark = torch.tensor([(j + shift in controls) != swap for j in range(3)])
+    return f(torch.where(mark, x, nodes)).mean()
+
+
+def in_place(f, controls, x, nodes):
+    nodes[:, list(controls)] = x[list(controls)]
+    return f(nodes).mean()
+
+
+def at_mean(f, controls, x, nodes):
+    mark = torch.tensor([j in controls for j in range(3)])
+    return f(torch.where(mark, x, nodes).mean(0))
+
+
+def at_half(f, controls, x, nodes):
+    mark = torch.tensor([j in controls for j in range(3)])
+    return f(torch.where(mark, x, torch.full_like(x, 0.5)))
+
+
+def unaveraged(f, controls, x, nodes):
+    mark = torch.tensor([j in controls for j in range(3)])
+    return f(torch.where(mark, x, nodes))
+
+
+def cheapest(values, costs, enough):
+    """The first of the cheapest among those that are enough."""
+    return int(costs.masked_fill(~enough, math.inf).argmin())
+
+
+def choice(upper, lower, average, plays, horizon, alpha, **mistakes):
+    """One choice of Algorithm 1, with mistakes to choose."""
+    radius = mistakes.get("radius", lambda log, n: (2 * log / n).sqrt())(math.log(horizon), plays)
+    bound = average - radius
+    if mistakes.get("cut", True):
+        bound = bound.clamp_min(0)
+    good = upper > mistakes.get("bar", (1 - alpha) * lower)
+    if mistakes.get("equal", False):
+        good = upper >= (1 - alpha) * lower
+    least = good & (bound == (bound if mistakes.get("of_all", False) else bound[good]).min())
+    if mistakes.get("within", False):
+        kept = good.nonzero().flatten()
+        return int(upper[kept].masked_fill(~least[kept], -math.inf).argmax())
+    if mistakes.get("first", False):
+        return int(least.int().argmax())
+    return int(upper.masked_fill(~least, -math.inf).argmax())
+
+
+def wrong_choice(**mistakes):
+    return lambda *case: choice(*case, **mistakes)
+
+
+def own_root(log, n):
+    """One radius for all, from the mean number of plays."""
+    return torch.full_like(n, float((2 * log / n.mean()).sqrt()))
+
+
+def widths(cov, first=None, second=None, third=None):
+    one, two, three = by_weights(cov)
+    return one if first is None else first(cov), two if second is None else second(cov), third(cov) if third else three
+
+
+def wrong_widths(**mistakes):
+    return lambda cov: widths(cov, **mistakes)
+
+
+def rounds(radius, horizon, spread, factor=8.0, power=2, root=2, log=math.log, extra=1):
+    return math.floor(factor * spread**power * log(horizon) / radius**root) + extra
+
+
+def wrong_rounds(**mistakes):
+    return lambda *case: rounds(*case, **mistakes)
+
+
+def sums(subset, value, costs, optimum, star, cut=True, own=True, sign=1, total=True, weight=None):
+    gap, extra = sign * (optimum - value), costs[subset] - costs[star]
+    extra = extra.clamp_min(0) if cut else extra
+    cost = costs[subset] if own else costs[star].expand_as(gap)
+    cost = extra if weight == "extra" else cost
+    terms = gap, extra, cost * gap
+    return tuple(t.cumsum(0) for t in terms) if total else terms
+
+
+def wrong_sums(**mistakes):
+    return lambda *case: sums(*case, **mistakes)
+
+
+def thirds(T):
+    return torch.arange(T) % 3
+
+
+def only(i):
+    return lambda T: torch.full((T,), i)
+
+
+def rarely_dear(T):
+    plays = torch.zeros(T, dtype=torch.long)
+    plays[[n * n - 1 for n in range(1, math.isqrt(T) + 1)]] = 1
+    return plays
+
+
+LOG = math.log(1000)
+Case = tuple[int, str, Callable[[Any], Any]]
+
+
+def changed(number: int, position: int, *pairs: tuple[object, str]) -> list[Case]:
+    """Wrong answers in one position of the solution, and what is said of them."""
+
+    def replace(answer: object) -> Callable[[Any], Any]:
+        return lambda s: tuple(answer if k == position else part for k, part in enumerate(s))
+
+    return [(number, says, replace(answer)) for answer, says in pairs]
+
+
+MISTAKES: list[Case] = [
+    *changed(
+        1,
+        0,
+        (lambda s: s**2, "the variance of Z"),
+        (lambda s: math.sqrt(by_scipy(s)), "standard deviation"),
+        (lambda s: by_scipy(s) * bell(0.5 / s)[0], "Divide by the probability"),
+        (clipped, "not moved to the ends"),
+        (lambda s: by_scipy(s) + 0.25, "square of the mean"),
+        (one_end, "two ends"),
+        (no_distance, "1 / (2 s)"),
+        (lambda s: 0.05, "it should be"),
+        (print, "still returns None"),
+    ),
+    *changed(
+        1,
+        1,
+        (0.25, "No bell"),
+        (1 / 3, "E X^2"),
+        (math.sqrt(1 / 12), "standard deviation"),
+        (math.inf, "at most 1 / 4"),
+        (0.08, "also after truncation"),
+        (0.5, "very large s"),
+    ),
+    *changed(
+        1,
+        2,
+        (0.2, "before the truncation"),
+        (0.2135**2, "This is s^2"),
+        (0.1419, "variance 0.02"),
+        (by_scipy(0.2), "This is a variance"),
+        (0.3, "Solve"),
+    ),
+    *changed(
+        2,
+        0,
+        (in_place, "into nodes"),
+        (unaveraged, "One number"),
+        (lambda *case: unaveraged(*case).sum(), "sum over the draws"),
+        (at_mean, "not the average of f"),
+        (at_half, "average over nodes"),
+        (lambda *case: mixed(*case, swap=True), "exchanged"),
+        (lambda *case: mixed(*case, shift=1), "from zero"),
+        (lambda f, controls, x, nodes: f(nodes).mean(), "are not set"),
+        (lambda f, controls, x, nodes: f(x), "not from x"),
+        (lambda *case: 0.0, "wrong for controls"),
+        (print, "still returns None"),
+    ),
+    *changed(
+        2,
+        1,
+        (3.46, "variances are missing"),
+        (3.38, "variance of x_2"),
+        (3.30, "variance of x_3"),
+        (2.26, "not the standard deviation"),
+        (3.58, "Here x_1 = 1"),
+        (2.56, "not zero"),
+        (3.06, "it does not vary"),
+        (1.0, "both squares"),
+    ),
+    *changed(
+        2,
+        2,
+        (0.42, "whole gap"),
+        (0.18, "is not 0.8"),
+        (0.16, "Add that of x_3"),
+        (0.08, "Add that of x_2"),
+        (0.48, "twice as much"),
+        (-0.24, "sign is reversed"),
+        (3.82, "Give the difference"),
+        (1.2, "not by the standard deviation"),
+        (9.0, "minus the best value"),
+    ),
+    *changed(
+        3,
+        0,
+        (lambda v, c, a: cheapest(v, c, v > (1 - a) * v.max()), ">=, not >"),
+        (lambda v, c, a: cheapest(v, c, v >= v.max() - a), "not absolute|ascend"),
+        (lambda v, c, a: cheapest(v, c, v > 0), "Only acceptable"),
+        (lambda v, c, a: int((v >= (1 - a) * v.max()).nonzero()[-1]), "ascend"),
+        (lambda v, c, a: int((v >= (1 - a) * v.max()).nonzero()[0]), "Only acceptable|ascend"),
+        (lambda v, c, a: cheapest(v, c, v >= (1 - a) * v.max()), "the better one"),
+        (lambda v, c, a: 0 if a == 0.9 else by_search(v, c, a), "all are acceptable"),
+        (lambda v, c, a: 1 if a == 0 else by_search(v, c, a), "the best only"),
+        (lambda v, c, a: by_search(v, c, a) if len(v) == 3 else 0, "random tables"),
+        (print, "still returns None"),
+    ),
+    *changed(3, 1, (0, "this one is i_*"), (4, "For alpha = 0 this"), (7, "index from zero")),
+    *changed(
+        3,
+        2,
+        (0.105, "before the subtraction"),
+        (0.42, "Divide by the new"),
+        (0.42 / 0.96, "is to add"),
+        (6.62 / 7.04, "1 - alpha"),
+        (0.16 / 7.04, "{x_1, x_3}"),
+        (0.5, "Then divide"),
+    ),
+    *changed(
+        4,
+        0,
+        (lambda u, *case: int(u.argmax()), "cheapest is wanted"),
+        (lambda u, low, c, n, T, a: int((u - c).argmax()), "decides ties alone"),
+        (wrong_choice(bar=-1.0), "do not count"),
+        (wrong_choice(within=True), "not among those of S_1"),
+        (wrong_choice(equal=True), ">, not >="),
+        (lambda u, low, *case: choice(u, low, *case, bar=low), "lowers the bar"),
+        (lambda u, low, *case: choice(u, low, *case, bar=low - case[-1]), "share of L"),
+        (lambda u, low, c, n, T, a: choice(u, low, c, n * 1e9, T, a), "few plays may"),
+        (wrong_choice(cut=False), "tie there"),
+        (wrong_choice(first=True), "tie there|largest U"),
+        (wrong_choice(radius=lambda log, n: (log / n).sqrt()), "too narrow"),
+        (wrong_choice(radius=lambda log, n: (8 * log / n).sqrt()), "too wide"),
+        (wrong_choice(radius=own_root), "few plays may|tie there"),
+        (lambda u, *case: choice(u, *case) if len(u) == 3 else 0, "random tables"),
+        (print, "still returns None"),
+    ),
+    *changed(
+        4,
+        1,
+        (0, "largest U, but"),
+        (1, "Compare U"),
+        (2, "not the least"),
+        (3, "cannot be good enough"),
+        (5, "count from zero"),
+        (9, "Give an index"),
+    ),
+    *changed(
+        4,
+        2,
+        (30, "All subsets of S_3"),
+        (48, "were in S_1 too"),
+        (24, "how many are in S_3"),
+        (0.5, "share of the orders"),
+        (12, "has a place"),
+        (120, "it is played"),
+        (7, "comes first"),
+    ),
+    *changed(
+        5,
+        0,
+        (wrong_widths(first=lambda cov: cov.mean()), "first is a variance"),
+        (wrong_widths(first=lambda cov: cov.sum().sqrt()), "sd of the sum"),
+        (wrong_widths(first=lambda cov: cov.sum().div(len(cov)).sqrt()), "by n^2"),
+        (wrong_widths(first=lambda cov: cov.diagonal().sum().sqrt() / len(cov)), "are correlated"),
+        (wrong_widths(first=lambda cov: cov.diagonal().sqrt().mean()), "This is the second"),
+        (wrong_widths(first=lambda cov: cov.abs().mean().sqrt()), "keep their sign"),
+        (wrong_widths(first=lambda cov: 77.0), "sd(g), is wrong"),
+        (wrong_widths(second=lambda cov: cov.diagonal().mean()), "not variances"),
+        (wrong_widths(second=lambda cov: cov.diagonal().mean().sqrt()), "This is the third"),
+        (wrong_widths(second=lambda cov: cov.diagonal().sqrt().sum()), "Divide by n."),
+        (wrong_widths(second=lambda cov: cov.mean().sqrt()), "This is the first"),
+        (wrong_widths(second=lambda cov: 77.0), "E sigma, is wrong"),
+        (wrong_widths(third=lambda cov: cov.diagonal().mean()), "third is a variance"),
+        (wrong_widths(third=lambda cov: cov.diagonal().sqrt().mean()), "takes the root last"),
+        (wrong_widths(third=lambda cov: cov.diagonal().sum().sqrt()), "under the root"),
+        (wrong_widths(third=lambda cov: cov.mean().sqrt()), "only variances enter"),
+        (wrong_widths(third=lambda cov: 77.0), "third is wrong"),
+        (lambda cov: by_weights(cov)[:2], "Three numbers"),
+        (print, "still returns None"),
+    ),
+    *changed(
+        5,
+        1,
+        (0.5, "Divide by 4"),
+        (0.0, "root of 2"),
+        (-1.0, "cancel"),
+        (-0.75, "is a root"),
+        (1.0, "both are equal"),
+        (0.25, "variance of g"),
+        (0.9, "must be 1 / 4"),
+    ),
+    (5, "its inverse", lambda s: (*s[:2], 1 / s[2])),
+    (5, "its square", lambda s: (*s[:2], s[2] ** 2)),
+    (5, "second by the first", lambda s: (*s[:2], 7.0)),
+    *changed(
+        6,
+        0,
+        (wrong_rounds(extra=0), "Round up"),
+        (wrong_rounds(extra=2), "fewer is enough"),
+        (lambda r, T, s: 8 * s**2 * math.log(T) / r**2, "A whole number"),
+        (lambda r, T, s: rounds(r, T, 0.5), "spread s is missing"),
+        (wrong_rounds(factor=2.0), "factor is 8"),
+        (wrong_rounds(power=1), "spread enters by its square"),
+        (wrong_rounds(root=1), "radius enters by its square"),
+        (wrong_rounds(factor=1.0), "factor 8 is missing"),
+        (wrong_rounds(log=float), "Take the logarithm"),
+        (wrong_rounds(log=math.log10), "natural"),
+        (lambda *case: 3, "It should be"),
+        (print, "still returns None"),
+    ),
+    *changed(
+        6,
+        1,
+        (345, "still cut off"),
+        (rounds(0.2, 1000, 0.5, root=1), "enters by its square"),
+        (1382, "cost of 0.1"),
+        (rounds(0.2, 1000, 0.5, factor=4), "2 log T"),
+        (50, "below the cost"),
+    ),
+    *changed(
+        6,
+        2,
+        (5526, "Round up"),
+        (1382, "two of them must fit"),
+        (2 * 5527, "plays of one"),
+        (346, "answer before"),
+        (rounds(0.15, 1000, 0.5), "does 0.15 enter"),
+        (rounds(0.3, 1000, 0.5), "not their sum"),
+        (rounds(0.05, 1000, 1.0), "For s = 1/2"),
+        (50, "less than 0.2"),
+    ),
+    *changed(
+        7,
+        0,
+        (wrong_sums(total=False), "cumsum"),
+        (wrong_sums(sign=-1), "wrong sign"),
+        (wrong_sums(cut=False), "no money back"),
+        (wrong_sums(weight="extra"), "whole cost"),
+        (wrong_sums(own=False), "cost of each play"),
+        (lambda i, v, c, o, s: (v.cumsum(0), *sums(i, v, c, o, s)[1:]), "Subtract it from f*"),
+        (lambda *case: tuple(t[-1] for t in sums(*case)), "not at the end"),
+        (lambda i, *case: (sums(i, *case)[0], case[1][i].cumsum(0), sums(i, *case)[2]), "money that was spent"),
+        (lambda *case: sums(*case)[:2], "Three tensors"),
+        (lambda *case: tuple(7 * t for t in sums(*case)), "R^f is wrong"),
+        (print, "still returns None"),
+    ),
+    *changed(
+        7,
+        1,
+        (only(0), "no money is wasted"),
+        (rarely_dear, "no money is wasted"),
+        (only(2), "does not vanish"),
+        (thirds, "does not vanish"),
+        (only(3), "are 0, 1 and 2"),
+        (lambda T: torch.ones(T), "indices, got shape"),
+        (lambda T: torch.ones(7, dtype=torch.long), "must give 300 indices"),
+        (print, "still returns None"),
+    ),
+    *changed(7, 2, (0.1, "both are linear"), (0.3, "0.12"), (1.0, "for its plays"), (0.7, "add nothing")),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "says", "answer"), MISTAKES, ids=[f"{n}-{s}-{i}" for i, (n, s, _) in enumerate(MISTAKES)]
+)
+def test_mistake_is_named(number: int, says: str, answer: Callable[..., object], solved: dict[str, Any]) -> None:
+    verdict = solved[f"check_{number}"](answer(solved[f"solution_{number}"]))
+    assert verdict.startswith(f"Exercise {number}: not yet.")
+    assert any(part in verdict for part in says.split("|")), verdict
+
+
+def test_mistakes_about_the_factor(solved: dict[str, Any]) -> None:
+    check, (function, rho, _) = solved["check_5"], solved["solution_5"]
+    sd, mean, root = (float(w) for w in function(solved["covariances"]))
+    assert "third over the first" in check((function, rho, root / sd))
+    assert "second over the third" in check((function, rho, mean / root))
+    assert "difference" in check((function, rho, mean - sd))
+
+
+def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
+    aim, difference, error = solved["solution_8"]
+    check, problem, UCBPSQ = solved["check_8"], solved["problem"], solved["UCBPSQ"]
+
+    def returning(change: Callable[..., Any]) -> type:
+        class Changed(UCBPSQ):  # type: ignore[misc]
+            def _choose(self) -> Any:
+                return change(self, *super()._choose())
+
+        return Changed
+
+    class Stub(SubsetPolicy):
+        def _choose(self) -> Any:
+            return None
+
+    class Greedy(UCBPSQ):  # type: ignore[misc]
+        """Not all subsets are wanted, and one that is not is played."""
+
+        def _choose(self) -> Any:
+            wanted = torch.zeros_like(self.plays, dtype=torch.bool)
+            wanted[:, 1] = True
+            subset = torch.zeros_like(self.plays[:, 0])
+            return subset, *self.bounds.maximize(wanted, self.sqrt_beta).of(subset)
+
+    class Knowing(SubsetPolicy):
+        """The dearest subset by its true cost."""
+
+        def _choose(self) -> Any:
+            every = torch.ones_like(self.plays, dtype=torch.bool)
+            subset = torch.full_like(self.plays[:, 0], int(self.problem.cost_means.argmax()))
+            return subset, *self.bounds.maximize(every, self.sqrt_beta).of(subset)
+
+    class Peeping(SubsetPolicy):
+        """The best subset by its true value."""
+
+        def _choose(self) -> Any:
+            every = torch.ones_like(self.plays, dtype=torch.bool)
+            subset = torch.full_like(self.plays[:, 0], self.problem.best_subset)
+            return subset, *self.bounds.maximize(every, self.sqrt_beta).of(subset)
+
+    class Remembers(UCBPSQ):  # type: ignore[misc]
+        asked = 0
+
+        def _choose(self) -> Any:
+            self.asked += 1
+            subset, points, mean, std = super()._choose()
+            return subset, (points + 0.001 * self.asked).clamp(0, 1), mean, std
+
+    class Mixes(SubsetPolicy):
+        """All replicates play what suits them on average."""
+
+        def _choose(self) -> Any:
+            every = torch.ones_like(self.plays, dtype=torch.bool)
+            decisions = self.bounds.maximize(every, self.sqrt_beta)
+            best = decisions.bound(self.sqrt_beta).mean(0).argmax()
+            points = decisions.points.mean(0)[best].expand(len(self.plays), -1)
+            subset = best.expand(len(self.plays))
+            return subset, points, *decisions.of(subset)[1:]
+
+    class Worst(SubsetPolicy):
+        """The smallest lower bound of any decision, and it says that nothing is better."""
+
+        def _choose(self) -> Any:
+            n = len(self.plays)
+            corner = torch.tensor([1.0, 1.0, 0.0]).expand(n, -1)
+            return torch.zeros_like(self.plays[:, 0]), corner, torch.zeros(n), torch.zeros(n)
+
+    def says(policy: object) -> str:
+        verdict = check((policy, difference, error))
+        assert verdict.startswith("Exercise 8: not yet.")
+        return verdict
+
+    assert "subclass of SubsetPolicy" in says(GaussianProcess)
+    assert "subclass of SubsetPolicy" in says(aim(problem, solved["prior"]))
+    assert "tuple of four" in says(Stub)
+    assert "tuple of four" in says(returning(lambda self, i, x, m, s: (i, x[0], m, s)))
+    assert "tuple of four" in says(returning(lambda self, i, x, m, s: (i, x, m)))
+    assert "whole indices" in says(returning(lambda self, i, x, m, s: (i.double(), x, m, s)))
+    assert "indices from 0 to 3" in says(returning(lambda self, i, x, m, s: (i + 4, x, m, s)))
+    assert "points in [0, 1]" in says(returning(lambda self, i, x, m, s: (i, x + 1, m, s)))
+    assert "not all are wanted" in says(Greedy)
+    assert "looks at the true costs" in says(Knowing)
+    assert "looks at the true costs" in says(UCBCVS)
+    assert "cannot know" in says(Peeping)
+    assert "state in start" in says(Remembers)
+    assert "depends on its company" in says(Mixes)
+    assert "A random decision has" in says(Worst)
+
+
+def test_mistakes_about_the_difference(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy of the library is accepted; it is always the same, so each of the runs of the check is made once."""
+    names, runs, simulate = solved["check_8"].__globals__, {}, solved["simulate"]
+
+    def once(problem: object, policy: Any, steps: int, seeds: Any, **options: Any) -> Any:
+        key = (type(policy).__name__, id(policy.problem), steps, tuple(seeds))
+        if key not in runs:
+            runs[key] = simulate(problem, policy, steps, seeds, **options)
+        return runs[key]
+
+    monkeypatch.setitem(names, "simulate", once)
+    policy, change = solved["UCBPSQ"], solved["change"]["UCB-PSQ"]
+    difference, error = float(change.mean()), float(change.std()) / math.sqrt(20)
+    base, run = solved["base_regret"], solved["runs"]["UCB-PSQ"]
+    check, last = solved["check_8"], base + change
+    unpaired = float((last.var() + base.var()).sqrt()) / math.sqrt(20)
+    late = solved["base_run"]["recommended_value"][:, -1] - run["recommended_value"][:, -1]
+
+    def says(difference: float, error: float) -> str:
+        verdict = check((policy, difference, error))
+        assert verdict.startswith("Exercise 8: not yet.")
+        return verdict
+
+    as_tensors = torch.tensor([difference, error], dtype=torch.float64)
+    assert check((policy, *as_tensors)) == "Exercise 8: correct."
+    assert "sign is reversed" in says(-difference, error)
+    assert "Subtract base_regret" in says(float(last.mean()), error)
+    assert "beyond the budget" in says(float(late.mean()), error)
+    assert "another number" in says(0.5, error)
+    assert "varies less" in says(difference, error * math.sqrt(20))
+    assert "paired" in says(difference, unpaired)
+    assert "standard error is" in says(difference, 9.0)

@@ -1,0 +1,519 @@
+"""Batches of replicates against plain Python, step by step, and what the policies promise and refuse."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.subsets.bounds import Effort
+from cbo_lib.subsets.policies import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
+from cbo_lib.subsets.regret import counted
+
+from . import plain
+from .helpers import (
+    F64,
+    FEW,
+    HARD,
+    SEEDS,
+    choices,
+    drawn_path,
+    exhausted,
+    flat,
+    partial,
+    prior,
+    run,
+    solid,
+    sunk,
+    told,
+    watched,
+    world_of,
+)
+
+FEATURES = 40
+
+
+class Today:
+    """What the plain posterior says of the decisions that the library found in one step."""
+
+    def __init__(self, spy, replicate, step, sqrt_beta=2.0):
+        self.belief, self.candidates = spy.belief(replicate, step), spy.candidates.numpy()
+        self.controlled, self.sqrt_beta, self.points = spy.controlled.numpy(), sqrt_beta, {}
+        for count, side, wanted, decisions in spy.found:
+            if count == step:
+                for i in torch.nonzero(wanted[replicate]).flatten().tolist():
+                    point = decisions.points[replicate, i].numpy()
+                    self.points.setdefault((i, 1 if side > 0 else -1), []).append(point)
+
+    def tracked_lower(self):
+        subsets = range(len(self.controlled))
+        return max(self.belief.expected_bounds(i, self.candidates, -self.sqrt_beta).max() for i in subsets)
+
+    def search(self, i, sign):
+        """Searches are asked for in the order in which the library made them."""
+        self.last = self.points[i, sign].pop(0)
+        mean, std = self.belief.expected(i, self.last)
+        start = self.belief.expected_bounds(i, self.candidates, sign * self.sqrt_beta).max()
+        assert mean + sign * self.sqrt_beta * std >= start - 1e-7  # no worse than the best candidate
+        return mean, std
+
+    def uppers(self):
+        """The bounds of the subsets that were searched, minus infinity for the others."""
+        upper = [-math.inf] * len(self.controlled)
+        for i, _ in list(self.points):
+            mean, std = self.search(i, 1)
+            upper[i] = mean + self.sqrt_beta * std
+        return upper
+
+    def nothing_is_left(self):
+        return not any(self.points.values())
+
+
+# A problem, another belief about it, what the policy is told, and the steps.
+SCENARIOS = {
+    "default": (solid, {}, {"exploration_budget": 2.5}, 18),
+    "rounds": (solid, {}, {"rounds": 2, "horizon": 300, "alpha": lambda s: 0.45}, 14),
+    "costs decide": (
+        lambda: solid((0.1, 0.2, 0.6, 0.5)),
+        {},
+        {"rounds": 3, "horizon": 1, "alpha": lambda s: 0.4 / 3 ** (s // 3)},
+        24,
+    ),
+    "one round": (solid, {}, {"exploration_budget": 0.1}, 9),
+    "noisy costs": (lambda: solid(cost_std=0.3), {}, {"exploration_budget": 3.0}, 20),
+    "costs without noise": (flat, {}, {}, 20),
+    "a subset for nothing": (lambda: solid((0.0, 0.05, 0.6, 0.2), 0.0), {}, {"exploration_budget": 1.5}, 11),
+    "no full set": (partial, {}, {"exploration_budget": 1.3}, 14),
+    "overconfident": (solid, {"mean": 4.0, "variance": 0.01}, {"rounds": 1}, 16),
+    "far too high": (solid, {"mean": 6.0, "variance": 0.01}, {"rounds": 1, "alpha": lambda s: 0.3}, 16),
+    "below zero": (lambda: solid(f=sunk), {"mean": -4.0}, {"rounds": 2, "alpha": lambda s: 0.3}, 12),
+    "no alpha": (solid, {}, {"rounds": 3, "alpha": lambda s: 0.0, "sqrt_beta": 1.0}, 16),
+}
+
+
+@functools.cache
+def played(name):
+    """One run of Algorithm 1, with its spy."""
+    make, belief, options, steps = SCENARIOS[name]
+    problem = make()
+    policy = watched(CheapestGoodSubset(problem, prior(problem, **belief), effort=FEW, **options))
+    return policy, run(problem, policy, steps)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_algorithm_1_is_replayed_step_by_step_from_the_observations(name):
+    """The plain code keeps its own state and costs.
+
+    It takes over where each maximum was found, and its own posterior says what is there.
+    """
+    policy, history = played(name)
+    problem = policy.problem
+    for r in range(len(SEEDS)):
+        world = world_of(problem, policy.prior, FEW)
+        algorithm = plain.AlgorithmOne(world, problem.budget, **SCENARIOS[name][2])
+        for t in range(history["subset"].shape[1]):
+            today = Today(policy.bounds, r, t, algorithm.sqrt_beta)
+            subset = algorithm.choose(today)
+            record = {key: tensor[r, t].tolist() for key, tensor in history.tensors.items()}
+            assert today.nothing_is_left()
+            assert record["subset"] == subset
+            assert record["good"] == algorithm.good
+            assert (record["exploring"], record["resets"]) == (algorithm.exploring, algorithm.resets)
+            assert (record["horizon"], record["alpha"]) == (algorithm.horizon, algorithm.alpha_now)
+            for key in ("upper", "lower", "cost_lower"):
+                np.testing.assert_allclose(record[key], getattr(algorithm, key), rtol=0, atol=1e-7, err_msg=key)
+            assert_learned(history, policy, r, t, today)
+            algorithm.pay(record["observation"][-1])
+            assert record["spent"] == pytest.approx(sum(map(sum, algorithm.paid)), abs=1e-12)
+        assert policy.plays[r].tolist() == [len(paid) for paid in algorithm.paid]
+        np.testing.assert_allclose(policy.paid[r], [sum(paid) for paid in algorithm.paid], rtol=0, atol=1e-12)
+
+
+def test_the_scenarios_reach_every_line():
+    """Resets with a way out and without one, replicates that stop exploring apart, costs that decide."""
+    seen = {name: played(name)[1] for name in SCENARIOS}
+    assert int(seen["default"]["resets"].max()) == 0
+    assert int(seen["overconfident"]["resets"][:, -1].min()) >= 1
+    assert bool(torch.isfinite(seen["overconfident"]["lower"]).all())
+    assert bool((seen["below zero"]["lower"][:, -1] == -math.inf).all() and seen["below zero"]["good"][:, -1].all())
+    assert len(seen["noisy costs"]["exploring"].sum(-1).unique()) > 1
+    tied = {key: seen["rounds"][key][:, 8:] for key in ("subset", "good", "cost_lower")}
+    assert bool((tied["cost_lower"] == 0).all() and tied["good"].all()) and not bool((tied["subset"] == 1).any())
+    decided = {key: seen["costs decide"][key][:, 12:] for key in ("subset", "good", "cost_lower")}
+    assert bool((decided["good"] & (decided["cost_lower"] > 0.55)).any())  # a dear one is left out
+    assert decided["subset"][0].unique_consecutive().tolist()[:2] == [0, 1]  # the cheapest is dropped
+
+
+@pytest.mark.parametrize("name", ["default", "costs decide"])
+def test_what_algorithm_1_finds_is_hardly_worse_than_a_dense_grid(name):
+    """The search climbs one hill, from the best candidate or the last maximizer; another may be a little higher."""
+    make, belief, options, _ = SCENARIOS[name]
+    problem = make()
+    policy = watched(CheapestGoodSubset(problem, prior(problem, **belief), effort=HARD, **options))
+    run(problem, policy, 14, SEEDS[:1])
+    for count, sqrt_beta, wanted, decisions in policy.bounds.found:
+        if count in (1, 6, 12, 13):
+            dense = policy.bounds.belief(0, count)
+            for i in torch.nonzero(wanted[0]).flatten().tolist():
+                grid = dense.world.grid(i, {1: 101, 2: 21, 3: 9}[len(problem.control_sets[i])])
+                best = dense.expected_bounds(i, grid, sqrt_beta).max()
+                assert float(decisions.bound(sqrt_beta)[0, i]) >= best - 0.02
+
+
+def assert_learned(history, policy, replicate, step, today):
+    """What every policy records."""
+    record = {key: tensor[replicate, step].tolist() for key, tensor in history.tensors.items()}
+    query, observation = np.array(record["query"]), np.array(record["observation"])
+    expected = today.belief.expected(record["subset"], query[1:])
+    assert (record["expected_mean"], record["expected_std"]) == pytest.approx(expected, abs=1e-7)
+    there = [float(part[0]) for part in today.belief.moments(observation[None, :-2])]
+    assert (record["mean"], record["std"]) == pytest.approx(there, abs=1e-7)
+    free = [1 + j for j in range(len(query) - 1) if j not in policy.problem.control_sets[record["subset"]]]
+    assert bool((query[free] == 0.5).all()) and record["subset"] == query[0]
+    assert record["spent"] == pytest.approx(float(history["observation"][replicate, : step + 1, -1].sum()), abs=1e-12)
+
+
+def schedule(t):
+    return 1.2 / t**0.5
+
+
+@pytest.mark.parametrize("make", [solid, partial, lambda: solid((1.0, 0.05, 0.3, 0.6), 0.0)])
+@pytest.mark.parametrize("name", ["ucb", "cvs", "etc", "etc without plays"])
+def test_the_baselines_choose_as_plain_code_does(name, make):
+    problem = make()
+    process, sizes = prior(problem), [len(controls) for controls in problem.control_sets]
+    policy, choose = {
+        "ucb": (UCBPSQ(problem, process, effort=FEW), lambda upper, t: plain.first_best(upper)),
+        "cvs": (
+            UCBCVS(problem, process, effort=FEW, epsilon=schedule),
+            lambda upper, t: plain.ucb_cvs(upper, problem.cost_means.tolist(), schedule(t + 1)),
+        ),
+        "etc": (
+            GroupETC(problem, process, effort=FEW, plays_per_group=5),
+            lambda upper, t: plain.etc(upper, sizes, t, 5),
+        ),
+        "etc without plays": (
+            GroupETC(problem, process, effort=FEW, plays_per_group=0),
+            lambda upper, t: plain.etc(upper, sizes, t, 0),
+        ),
+    }[name]
+    history = run(problem, watched(policy), 13)
+    for r in range(len(SEEDS)):
+        for t in range(13):
+            today = Today(policy.bounds, r, t)
+            upper = today.uppers()
+            assert int(history["subset"][r, t]) == choose(upper, t)
+            (found,) = (d for count, _, _, d in policy.bounds.found if count == t)
+            asked = history["query"][r, t]
+            assert torch.equal(asked[1:], found.points[r, int(asked[0])])
+            assert_learned(history, policy, r, t, today)
+            groups = sorted(set(sizes))[:-1] if name == "etc" else []
+            searched = [len(groups) <= t // 5 or size == groups[t // 5] for size in sizes]
+            assert [u > -math.inf for u in upper] == searched
+
+
+@pytest.mark.parametrize("make", [solid, partial])
+def test_thompson_sampling_plays_the_largest_expectation_of_a_plain_path(make):
+    problem = make()
+    process = prior(problem)
+    policy = watched(TSPSQ(problem, process, effort=HARD, features=FEATURES))
+    steps = 6
+    history = run(problem, policy, steps)
+    for r, seed in enumerate(SEEDS):
+        for t in range(steps):
+            today = Today(policy.bounds, r, t)
+            path = drawn_path(today.belief, choices(seed, t + 1), FEATURES)
+            maxima, points = (part[r].numpy() for part in policy.bounds.sampled[t])
+            values = [path.expected(i, points[i]) for i in range(problem.m)]
+            np.testing.assert_allclose(maxima, values, rtol=0, atol=1e-7)
+            subset = plain.first_best(values)
+            assert int(history["subset"][r, t]) == subset
+            assert history["query"][r, t, 1:].tolist() == points[subset].tolist()
+            assert_learned(history, policy, r, t, today)
+            for i, controls in enumerate(problem.control_sets if r == 0 else ()):
+                # With three variables the best candidate may stand at the foot of a lesser hill.
+                grid = today.belief.world.grid(i, 41 if len(controls) == 1 else 13)
+                others = policy.bounds.candidates.numpy() if len(controls) == 3 else grid
+                assert values[i] >= max(path.expected(i, x) for x in others) - 1e-4
+
+
+def test_a_dearer_subset_is_never_played_while_a_cheaper_one_will_do():
+    """The costs descend, so that a search that stops at the first subset that comes near would take the dearest."""
+    problem = solid((0.9, 0.6, 0.3, 0.1), 0.0)
+    process = prior(problem)
+    history = run(problem, UCBCVS(problem, process, effort=FEW, epsilon=lambda t: 100.0), 6)
+    assert bool((history["subset"] == 3).all())
+    policy = CheapestGoodSubset(problem, process, effort=FEW, rounds=1, horizon=1, alpha=lambda s: 0.9)
+    history = run(problem, policy, 12)
+    assert bool(history["good"][:, 4:].all()) and bool((history["subset"][:, 4:] == 3).all())
+
+
+MAKERS = {
+    "proposed": lambda p, prior: CheapestGoodSubset(p, prior, effort=FEW, exploration_budget=1.6),
+    "theory": lambda p, prior: CheapestGoodSubset(p, prior, effort=FEW, rounds=1, alpha=lambda s: 0.2, horizon=99),
+    "thompson": lambda p, prior: TSPSQ(p, prior, effort=FEW, features=FEATURES),
+    "ucb": lambda p, prior: UCBPSQ(p, prior, effort=FEW),
+    "cvs": lambda p, prior: UCBCVS(p, prior, effort=FEW),
+    "etc": lambda p, prior: GroupETC(p, prior, effort=FEW, plays_per_group=4),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_replicate_alone_is_the_same_as_among_others(name):
+    problem = solid(cost_std=0.3)
+    together = run(problem, MAKERS[name](problem, prior(problem)), 11)
+    for r, seed in enumerate(SEEDS):
+        alone = run(problem, MAKERS[name](problem, prior(problem)), 11, [seed])
+        for key in together.tensors:
+            one, other = together[key][r], alone[key][0]
+            if one.is_floating_point():
+                torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
+            else:
+                assert torch.equal(one, other), key
+
+
+def test_a_replicate_that_is_reset_does_not_disturb_the_others():
+    policy, together = played("far too high")
+    assert bool((together["resets"] != together["resets"][:1]).any())  # not all at once
+    options = SCENARIOS["far too high"][2]
+    for r, seed in enumerate(SEEDS):
+        own = CheapestGoodSubset(policy.problem, policy.prior, effort=FEW, **options)
+        alone = run(policy.problem, own, 16, [seed])
+        for key in ("query", "upper", "lower", "resets"):
+            torch.testing.assert_close(together[key][r], alone[key][0], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_run_resumes_from_its_checkpoint(name, tmp_path):
+    problem, path = solid(cost_std=0.3, budget=3.0), tmp_path / "log"
+    options = {"stop": exhausted(problem)}
+    whole = run(problem, MAKERS[name](problem, prior(problem)), 12, **options)
+    run(problem, MAKERS[name](problem, prior(problem)), 6, checkpoint=path, **options)
+    resumed = run(problem, MAKERS[name](problem, prior(problem)), 12, checkpoint=path, **options)
+    for key in whole.tensors:
+        torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_new_start_forgets_everything(name):
+    problem = solid()
+    policy = MAKERS[name](problem, prior(problem))
+    first, second = run(problem, policy, 8), run(problem, policy, 8)
+    for key in first.tensors:
+        assert torch.equal(first[key], second[key]), key
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_recommendation_is_the_asked_decision_of_the_largest_lower_bound(name):
+    problem = solid()
+    history = run(problem, MAKERS[name](problem, prior(problem)), 9)
+    lower = history["expected_mean"] - 2 * history["expected_std"]
+    for r in range(len(SEEDS)):
+        for t in range(9):
+            best = int(lower[r, : t + 1].argmax())
+            assert torch.equal(history["recommendation"][r, t], history["query"][r, best])
+    torch.testing.assert_close(history["recommended_value"], problem.value(history["recommendation"]))
+
+
+@settings(max_examples=10)
+@given(
+    name=st.sampled_from(sorted(MAKERS)),
+    costs=st.lists(st.sampled_from([0.02, 0.1, 0.2, 0.5, 1.0]), min_size=3, max_size=3),
+    cost_std=st.sampled_from([0.0, 0.05, 0.4]),
+    budget=st.sampled_from([0.5, 1.0, 2.5]),
+    seed=st.integers(0, 1000),
+)
+def test_the_budget_is_never_overspent(name, costs, cost_std, budget, seed):
+    """The plays that count are paid for, and the first that does not count could not be."""
+    problem = dataclasses.replace(
+        flat(), cost_means=torch.tensor(costs, dtype=F64), cost_std=cost_std, budget=max(budget, min(costs))
+    )
+    policy = MAKERS[name](problem, prior(problem))
+    policy.effort, policy.features, steps = Effort(4, 4, 1), 8, 20
+    history = run(problem, policy, steps, [seed, seed + 1], stop=exhausted(problem))
+    paid = counted(history, problem)
+    for r in range(2):
+        spent, plays = 0.0, 0
+        for cost in history["observation"][r, :, -1].tolist():
+            if problem.budget - spent < cost:
+                break
+            spent, plays = spent + cost, plays + 1
+        assert paid[r].tolist() == [t < plays for t in range(paid.shape[1])]
+        assert float(history["cost"][r][paid[r]].sum()) <= problem.budget + 1e-9
+    if paid.shape[1] < steps:  # the run ended when, and only when, nobody could go on
+        assert not paid[:, -1].any()
+    assert paid.shape[1] == 1 or paid[:, -2].any()
+
+
+@settings(max_examples=10)
+@given(
+    costs=st.lists(st.sampled_from([0.05, 0.1, 0.2, 0.5]), min_size=3, max_size=3),
+    cost_std=st.sampled_from([0.0, 0.0, 0.05, 0.4]),
+    allowed=st.sampled_from([0.01, 0.5, 1.0, 2.0]),
+    seed=st.integers(0, 1000),
+)
+def test_exploration_keeps_to_its_budget(costs, cost_std, allowed, seed):
+    """Whole rounds, at least one; each but the first was within the budget at the averages before it.
+
+    So exploration exceeds its budget by no more than what one round costs above those averages, unless the first round
+    does alone; without noise it never does. And it goes on while another round fits.
+    """
+    problem = dataclasses.replace(flat(), cost_means=torch.tensor(costs, dtype=F64), cost_std=cost_std, budget=9.0)
+    policy = CheapestGoodSubset(problem, prior(problem), effort=Effort(4, 4, 1), exploration_budget=allowed)
+    history = run(problem, policy, 15, [seed, seed + 1])
+    for r in range(2):
+        explored, cost = int(history["exploring"][r].sum()), history["cost"][r]
+        rounds, rest = divmod(explored, 3)
+        assert bool(history["exploring"][r, :explored].all())
+        assert history["subset"][r, :explored].tolist() == [0, 1, 2] * rounds + list(range(rest))
+        table = cost[: 3 * rounds].reshape(rounds, 3)
+        for k in range(1, rounds):
+            assert float(table[:k].sum() + table[:k].mean(0).sum()) <= allowed + 1e-9
+        if explored < 15:
+            assert rest == 0 and rounds >= 1
+            assert float(table.sum() + table.mean(0).sum()) > allowed - 1e-9
+            if rounds > 1:
+                above = float((table[-1] - table[:-1].mean(0)).sum())
+                assert float(table.sum()) <= allowed + max(above, 0.0) + 1e-9
+                assert cost_std > 0 or float(table.sum()) <= allowed + 1e-9
+
+
+def test_by_default_exploration_takes_sixty_percent():
+    problem = flat()
+    policy = CheapestGoodSubset(problem, prior(problem), effort=FEW)
+    assert policy.exploration_budget == pytest.approx(0.6 * problem.budget)
+    explored = run(problem, policy, 20)["exploring"].sum(-1)
+    assert explored.tolist() == [12] * 3  # rounds of 0.8 within 3.6
+
+
+def test_alpha_is_halved_after_every_d_evaluations_of_the_exploitation():
+    problem = solid()
+    policy = CheapestGoodSubset(problem, prior(problem), effort=FEW, rounds=2)
+    history = run(problem, policy, 8 + 7)
+    assert history["alpha"][0].tolist() == [0.0] * 8 + [0.1] * 3 + [0.05] * 3 + [0.025]
+    asked = []
+
+    def alpha(s):
+        asked.append(s)
+        return 0.1
+
+    run(problem, CheapestGoodSubset(problem, prior(problem), effort=FEW, rounds=1, alpha=alpha), 6, [0])
+    assert asked == [0, 1] and all(isinstance(s, int) for s in asked)
+
+
+def test_the_horizon_is_what_was_played_and_what_the_rest_pays_for():
+    problem = flat()
+    history = run(problem, CheapestGoodSubset(problem, prior(problem), effort=FEW, rounds=2), 9)
+    assert history["horizon"][0].tolist() == [1.0] * 6 + [6 + math.floor((6 - 1.6) / 0.1 + 1e-9)] * 3
+    poor = dataclasses.replace(problem, budget=1.0)  # spent before exploration ends
+    history = run(poor, CheapestGoodSubset(poor, prior(poor), effort=FEW, rounds=2), 7)
+    assert history["horizon"][0, -1] == 6
+
+
+def test_the_policies_find_the_best_decision_of_an_easy_problem():
+    """Simple regret after twenty-five plays, and the proposed method spends less than those that look for the best."""
+    problem = solid((0.05, 0.1, 0.2, 1.0), 0.0)
+    ends, spent = {}, {}
+    for name in ("proposed", "ucb", "thompson"):
+        history = run(problem, MAKERS[name](problem, prior(problem)), 25)
+        ends[name] = problem.optimum - history["value"].amax(-1)
+        spent[name] = float(history["spent"][:, -1].mean())
+    assert all(bool((end < 0.05).all()) for end in ends.values())
+    assert spent["proposed"] < min(spent["ucb"], spent["thompson"])
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (UCBPSQ, {"sqrt_beta": -1.0}, "sqrt_beta must be nonnegative, got -1.0"),
+        (UCBPSQ, {"sqrt_beta": math.nan}, "sqrt_beta must be nonnegative, got nan"),
+        (CheapestGoodSubset, {"exploration_budget": 0.0}, "exploration_budget must be positive, got 0.0"),
+        (CheapestGoodSubset, {"exploration_budget": math.nan}, "exploration_budget must be positive, got nan"),
+        (CheapestGoodSubset, {"rounds": 0}, "rounds must be at least 1, got 0"),
+        (CheapestGoodSubset, {"horizon": 0}, "horizon must be at least 1, got 0"),
+        (TSPSQ, {"features": 0}, "features must be at least 1, got 0"),
+        (GroupETC, {"plays_per_group": -1}, "plays_per_group must be nonnegative, got -1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make, options, message):
+    problem = flat()
+    with pytest.raises(ValueError, match=message):
+        make(problem, prior(problem), **options)
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, math.nan])
+def test_a_negative_epsilon_is_refused_when_it_is_asked_for(epsilon):
+    problem = flat()
+    policy = UCBCVS(problem, prior(problem), effort=FEW, epsilon=lambda t: 0.0 if t < 3 else epsilon)
+    with pytest.raises(ValueError, match=f"epsilon must be nonnegative, got {epsilon} at step 3"):
+        run(problem, policy, 4)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.0, math.nan])
+def test_an_alpha_out_of_range_is_refused_when_it_is_asked_for(alpha):
+    problem = flat()
+    policy = CheapestGoodSubset(problem, prior(problem), effort=FEW, rounds=1, alpha=lambda s: alpha)
+    with pytest.raises(ValueError, match=r"alpha must lie in \[0, 1\), got"):
+        run(problem, policy, 4)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_nothing_can_be_asked_before_the_start(name):
+    problem = flat()
+    policy, zero = MAKERS[name](problem, prior(problem)), torch.zeros(3, 3, dtype=F64)
+    for call in (policy.ask, policy.recommend, policy.trace, lambda: policy.tell(zero, zero)):
+        with pytest.raises(ValueError, match="start must be called first"):
+            call()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_ask_and_tell_take_turns(name):
+    problem = flat()
+    policy = MAKERS[name](problem, prior(problem))
+    policy.start(ReplicateGenerators(SEEDS).generators)
+    zero = torch.zeros(3, 4, dtype=F64)
+    with pytest.raises(ValueError, match="tell must follow ask, nothing was asked"):
+        policy.tell(zero[:, :3], zero)
+    with pytest.raises(ValueError, match="recommend must follow an observation"):
+        policy.recommend()
+    with pytest.raises(ValueError, match="trace must follow ask and tell"):
+        policy.trace()
+    query = policy.ask()
+    assert query.shape == (3, 3)
+    with pytest.raises(ValueError, match="trace must follow ask and tell"):
+        policy.trace()
+    for other in (query + 0.1, query[:2]):
+        with pytest.raises(ValueError, match="query must be what was asked last, got other decisions"):
+            policy.tell(other, zero[: len(other)])
+    for observation in (zero[:, :3], zero[:2], zero[0]):
+        with pytest.raises(ValueError, match=r"observation must have shape \(3, 4\), got"):
+            policy.tell(query, observation)
+    for bad in (math.nan, math.inf):
+        broken = zero.clone()
+        broken[1, 2] = bad
+        with pytest.raises(ValueError, match="observation must be finite"):
+            policy.tell(query, broken)
+    assert policy.step == 0 and policy.bounds.posterior.count == 0 and not policy.plays.any()
+    policy.tell(query, zero + 0.5)
+    assert policy.trace()["spent"].tolist() == [0.5] * 3
+    assert policy.plays.sum(-1).tolist() == [1] * 3
+    with pytest.raises(ValueError, match="tell must follow ask, nothing was asked"):
+        policy.tell(query, zero)
+
+
+def test_the_same_effort_serves_all_policies():
+    """Every policy looks among the same candidates and averages over the same draws."""
+    problem, bounds = solid(), []
+    for make in MAKERS.values():
+        policy = make(problem, prior(problem))
+        policy.start(ReplicateGenerators(SEEDS).generators)
+        bounds.append(policy.bounds)
+    for other in bounds[1:]:
+        assert torch.equal(other.candidates, bounds[0].candidates)
+        assert torch.equal(other.contexts, bounds[0].contexts)
+    assert told(problem, prior(problem), 1, 0).candidates.shape == (FEW.candidates, 3)

@@ -1,0 +1,91 @@
+"""The fitted prior against the likelihood as scipy computes it."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.subsets.prior import fit_prior
+
+from . import plain
+from .helpers import F64, flat, hill, solid
+
+
+def parameters(process):
+    """Mean, log variance, log lengthscales."""
+    kernel = process.kernel
+    lengthscales = kernel.base_kernel.lengthscale.flatten().tolist()
+    return np.array([process.mean, math.log(float(kernel.outputscale)), *map(math.log, lengthscales)])
+
+
+def evidence(theta, x, y, noise_std):
+    gram = plain.rbf(x, x, np.exp(theta[2:]), math.exp(theta[1])) + noise_std**2 * np.eye(len(y))
+    return multivariate_normal(np.full(len(y), theta[0]), gram).logpdf(y)
+
+
+def pilot(problem, count, seed):
+    """The data of the pilot study."""
+    x = torch.quasirandom.SobolEngine(problem.dim, scramble=True, seed=seed).draw(count, dtype=F64)
+    (generator,) = ReplicateGenerators([seed], stream=5).at(0)
+    y = problem.f(x) + problem.noise_std * torch.randn(count, generator=generator, dtype=F64)
+    return x.numpy(), y.numpy()
+
+
+@pytest.mark.parametrize("make", [solid, flat])
+def test_no_other_hyperparameters_are_more_likely(make):
+    problem, count = make(), 60
+    process = fit_prior(problem, count, seed=3)
+    x, y = pilot(problem, count, 3)
+    found = parameters(process)
+    best = evidence(found, x, y, problem.noise_std)
+    other = minimize(lambda theta: -evidence(theta, x, y, problem.noise_std), found, method="Nelder-Mead")
+    assert -other.fun <= best + 0.02
+    for k in range(len(found)):
+        for step in (-0.5, 0.5):
+            moved = found.copy()
+            moved[k] += step
+            assert evidence(moved, x, y, problem.noise_std) < best
+
+
+def test_a_variable_that_does_not_matter_gets_a_long_lengthscale():
+    problem = dataclasses.replace(solid(), f=lambda x: torch.sin(4 * x[..., 0]) + x[..., 2] ** 2)
+    lengthscales = np.exp(parameters(fit_prior(problem, 80))[2:])
+    assert lengthscales[1] > 5 and lengthscales[0] < 2 and lengthscales[2] < 5
+
+
+def test_the_prior_follows_the_scale_of_f():
+    """f and its noise in other units, with another origin."""
+    problem = solid()
+    other = dataclasses.replace(problem, f=lambda x: 50 * hill(x) - 300, noise_std=50 * problem.noise_std)
+    a, b = (parameters(fit_prior(p, 40)) for p in (problem, other))
+    assert b[0] == pytest.approx(50 * a[0] - 300, abs=0.5)
+    assert b[1] == pytest.approx(a[1] + 2 * math.log(50), abs=0.02)
+    np.testing.assert_allclose(b[2:], a[2:], rtol=0, atol=0.02)
+
+
+def test_hyperparameters_are_fixed_and_the_same_every_time():
+    problem = solid()
+    one, two = fit_prior(problem, 30), fit_prior(problem, 30)
+    np.testing.assert_array_equal(parameters(one), parameters(two))
+    assert np.abs(parameters(one) - parameters(fit_prior(problem, 30, seed=1))).max() > 1e-3
+    assert one.noise_std == 0.1 and isinstance(one.mean, float)
+    assert not any(p.requires_grad for p in one.kernel.parameters())
+    assert all(p.dtype == F64 for p in one.kernel.parameters())
+
+
+def test_values_without_noise_are_given_a_little():
+    process = fit_prior(dataclasses.replace(solid(), noise_std=0.0), 20)
+    assert process.noise_std == 1e-3
+
+
+def test_what_cannot_be_fitted_is_refused():
+    with pytest.raises(ValueError, match="count must be at least 2, got 1"):
+        fit_prior(solid(), 1)
+    constant = dataclasses.replace(solid(), f=lambda x: torch.full_like(x[..., 0], 2.0), noise_std=0.0)
+    with pytest.raises(ValueError, match="f must not be constant, got 2 at all of 20 points"):
+        fit_prior(constant, 20)
