@@ -1,0 +1,230 @@
+"""The density estimate against scipy, against mixtures written out, and where there is no density at all."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from cbo_lib.contexts import GaussianKDE
+from cbo_lib.contexts.density import silverman_bandwidth
+
+F64 = torch.float64
+
+
+def generators(*seeds):
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def normal(mean, std):
+    return lambda c: torch.as_tensor(stats.norm.pdf(c.squeeze(-1).numpy(), mean, std))
+
+
+@given(st.integers(0, 10_000), st.integers(2, 60))
+def test_one_dimension_is_scipys_estimate(seed, n):
+    rng = np.random.default_rng(seed)
+    samples, where = rng.normal(0.3, 0.2, n), np.linspace(-1, 2, 40)
+    theirs = stats.gaussian_kde(samples, "silverman")
+    ours = GaussianKDE(torch.as_tensor(samples)[:, None])
+    np.testing.assert_allclose(ours.bandwidth.numpy(), np.sqrt(theirs.covariance[0]), rtol=1e-12)
+    np.testing.assert_allclose(
+        ours.density(torch.as_tensor(where)[:, None]).numpy(), theirs(where), rtol=1e-9, atol=1e-250
+    )
+
+
+@given(st.integers(0, 10_000), st.integers(2, 25), st.integers(1, 4))
+def test_several_dimensions_are_a_mixture_of_normal_distributions(seed, n, d):
+    rng = np.random.default_rng(seed)
+    samples, where = rng.random((n, d)) * 10.0 ** rng.integers(-3, 3, d), rng.random((9, d))
+    ours = GaussianKDE(torch.as_tensor(samples))
+    h = np.std(samples, axis=0, ddof=1) * (n * (d + 2) / 4) ** (-1 / (d + 4))
+    np.testing.assert_allclose(ours.bandwidth.numpy(), h, rtol=1e-9)
+    parts = [stats.norm.pdf(where, c, h).prod(-1) for c in samples]
+    np.testing.assert_allclose(ours.density(torch.as_tensor(where)).numpy(), np.mean(parts, 0), rtol=1e-7, atol=1e-250)
+
+
+def test_the_bandwidth_is_that_of_section_4_1_written_out(rng):
+    contexts = torch.rand(7, 2, generator=rng, dtype=F64)
+    expected = (4 / (2 + 2)) ** (1 / 6) * contexts.std(0) * 7 ** (-1 / 6)
+    torch.testing.assert_close(silverman_bandwidth(contexts), expected)
+
+
+def test_the_estimate_is_a_density_and_the_printed_kernel_is_none(rng):
+    """The paper's kernel (2 pi)^(-d/2) exp(-|x|^2) has the integral 2^(-d/2)."""
+    ours = GaussianKDE(torch.rand(8, 2, generator=rng, dtype=F64))
+
+    def at(x, y):
+        return float(ours.density(torch.tensor([[x, y]], dtype=F64)))
+
+    total, _ = integrate.dblquad(at, -1, 2, -1, 2, epsabs=1e-3)
+    assert total == pytest.approx(1.0, abs=5e-3)
+    printed, _ = integrate.quad(lambda x: math.exp(-(x**2)) / math.sqrt(2 * math.pi), -np.inf, np.inf)
+    assert printed == pytest.approx(2**-0.5)
+
+
+def test_draws_follow_the_estimate(rng):
+    samples = torch.rand(6, 1, generator=rng, dtype=F64)
+    kde = GaussianKDE(samples)
+    draws = kde.sample(20_000, *generators(3)).squeeze(-1).numpy()
+    h = float(kde.bandwidth)
+
+    def cdf(x):
+        return np.mean([stats.norm.cdf(x, c, h) for c in samples[:, 0].tolist()], 0)
+
+    assert stats.kstest(draws, cdf).pvalue > 1e-3
+    assert draws.var() == pytest.approx(float(samples.var(correction=0)) + h**2, rel=0.03)
+
+
+def test_draws_of_several_dimensions_keep_the_pairs_together(rng):
+    """Samples on a diagonal: draws stay near it, in every dimension with its own bandwidth."""
+    line = torch.linspace(0, 1, 50, dtype=F64)
+    kde = GaussianKDE(torch.stack([line, 10 * line], -1))
+    draws = kde.sample(5000, *generators(1))
+    torch.testing.assert_close(kde.bandwidth[1], 10 * kde.bandwidth[0])
+    gap = 10 * draws[:, 0] - draws[:, 1]
+    assert float(gap.std()) == pytest.approx(math.sqrt(2) * float(kde.bandwidth[1]), rel=0.05)
+
+
+def test_a_replicate_draws_the_same_alone_and_in_company(rng):
+    samples = torch.rand(3, 9, 2, generator=rng, dtype=F64)
+    together = GaussianKDE(samples).sample(40, generators(5, 6, 7))
+    assert together.shape == (3, 40, 2)
+    for r, seed in enumerate((5, 6, 7)):
+        assert torch.equal(together[r], GaussianKDE(samples[r]).sample(40, *generators(seed)))
+    assert not torch.equal(together[0], together[1])
+
+
+def test_batches(rng):
+    samples, where = torch.rand(3, 2, 9, 2, generator=rng, dtype=F64), torch.rand(5, 2, generator=rng, dtype=F64)
+    kde = GaussianKDE(samples)
+    density = kde.density(where)
+    assert kde.bandwidth.shape == (3, 2, 2) and density.shape == (3, 2, 5)
+    for i in range(3):
+        for j in range(2):
+            torch.testing.assert_close(density[i, j], GaussianKDE(samples[i, j]).density(where))
+    own = torch.rand(3, 2, 5, 2, generator=rng, dtype=F64)
+    torch.testing.assert_close(kde.density(own)[2, 1], GaussianKDE(samples[2, 1]).density(own[2, 1]))
+    assert kde.sample(4, *generators(0)).shape == (3, 2, 4, 2)
+    assert kde.sample(4, generators(0, 1, 2)).shape == (3, 2, 4, 2)
+
+
+def test_draws_can_be_clipped_onto_the_box(rng):
+    samples = torch.tensor([[0.0, 0.5], [1.0, 0.6]], dtype=F64)
+    box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
+    free, clipped = (GaussianKDE(samples).sample(200, *generators(2), bounds=b) for b in (None, box))
+    assert bool((free < 0).any()) and bool((free > 1).any())
+    assert torch.equal(clipped, free.clamp(0, 1))
+
+
+def test_a_given_bandwidth(rng):
+    samples = torch.rand(4, 1, generator=rng, dtype=F64)
+    kde = GaussianKDE(samples, torch.tensor([0.3], dtype=F64))
+    expected = np.mean([stats.norm.pdf(0.2, c, 0.3) for c in samples[:, 0].tolist()])
+    assert float(kde.density(torch.tensor([[0.2]], dtype=F64))) == pytest.approx(expected)
+
+
+# ---- no density
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 0.0, 1e8])
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_constant_contexts_are_a_point_mass(value, n):
+    kde = GaussianKDE(torch.full((n, 1), value, dtype=F64))
+    assert float(kde.bandwidth) == 0.0  # exactly, whatever the rounding of the mean
+    assert kde.sample(20, *generators(0)).unique().tolist() == [value]
+    with pytest.raises(ValueError, match=r"samples must differ for a density, got the same value in dimension \[0\]"):
+        kde.density(torch.tensor([[value]], dtype=F64))
+    with pytest.raises(ValueError, match="samples must differ"):
+        kde.total_variation(normal(0, 1), 0.0, 1.0)
+
+
+def test_one_constant_dimension_is_repeated_and_the_other_drawn(rng):
+    samples = torch.cat([torch.full((5, 1), 0.4), torch.rand(5, 1, generator=rng)], -1).double()
+    draws = GaussianKDE(samples).sample(30, *generators(0))
+    assert draws[:, 0].unique().numel() == 1 and draws[:, 1].unique().numel() == 30
+    with pytest.raises(ValueError, match=r"dimension \[0\]"):
+        GaussianKDE(samples).density(samples)
+
+
+def test_one_replicate_without_a_density_spoils_the_batch_by_name(rng):
+    samples = torch.rand(2, 5, 1, generator=rng, dtype=F64)
+    samples[1] = 0.5
+    with pytest.raises(ValueError, match="samples must differ"):
+        GaussianKDE(samples).density(samples[0])
+
+
+# ---- distances
+
+
+def test_the_distance_is_the_integral_of_the_difference(rng):
+    samples = torch.rand(7, 1, generator=rng, dtype=F64)
+    kde = GaussianKDE(samples)
+
+    def gap(c):
+        return abs(float(kde.density(torch.tensor([[c]], dtype=F64))) - stats.norm.pdf(c, 0.5, 0.2))
+
+    expected, _ = integrate.quad(gap, -0.5, 1.5, limit=200)
+    assert float(kde.total_variation(normal(0.5, 0.2), -0.5, 1.5)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_distance_is_that_of_densities_and_not_half_of_it():
+    far = GaussianKDE(torch.tensor([[0.0], [0.1]], dtype=F64))
+    assert float(far.total_variation(normal(5, 0.1), -3.0, 8.0, 20_001)) == pytest.approx(2.0, abs=1e-6)
+    assert float(far.total_variation(lambda c: far.density(c), -3.0, 3.0)) == 0.0
+
+
+def test_distances_of_replicates(rng):
+    samples = torch.rand(4, 11, 1, generator=rng, dtype=F64)
+    found = GaussianKDE(samples).total_variation(normal(0.5, 0.3), 0.0, 1.0)
+    assert found.shape == (4,)
+    for r in range(4):
+        torch.testing.assert_close(found[r], GaussianKDE(samples[r]).total_variation(normal(0.5, 0.3), 0.0, 1.0))
+
+
+def test_more_samples_come_nearer_at_about_the_rate_of_the_theory():
+    """E |p_hat - p|_1 falls like n^(-2/5): here from 25 to 1600 samples, averaged over 40 replicates."""
+    contexts = torch.randn(40, 1600, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
+    sizes = [25, 100, 400, 1600]
+    mean = [float(GaussianKDE(contexts[:, :n]).total_variation(normal(0, 1), -5.0, 5.0, 201).mean()) for n in sizes]
+    slope = np.polyfit(np.log(sizes), np.log(mean), 1)[0]
+    assert slope == pytest.approx(-0.4, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: GaussianKDE(torch.zeros(3)), r"samples must have shape \(..., n, d\) with n, d >= 1, got \(3,\)"),
+        (lambda: GaussianKDE(torch.zeros(0, 1)), r"samples must have shape .* got \(0, 1\)"),
+        (lambda: GaussianKDE(torch.zeros(3, 0)), r"samples must have shape .* got \(3, 0\)"),
+        (lambda: GaussianKDE(torch.tensor([[0.0], [math.nan]])), "samples must be finite"),
+        (lambda: GaussianKDE(torch.tensor([[0.0], [math.inf]])), "samples must be finite"),
+        (lambda: GaussianKDE(torch.zeros(3, 1), torch.tensor([-1.0])), r"bandwidth must be nonnegative, got \[-1.0\]"),
+        (lambda: GaussianKDE(torch.zeros(3, 1), torch.tensor([math.nan])), "bandwidth must be nonnegative"),
+        (lambda: GaussianKDE(torch.zeros(3, 2), torch.ones(3)), r"bandwidth must broadcast to \(2,\), got \(3,\)"),
+        (lambda: GaussianKDE(torch.rand(3, 1)).sample(0, *generators(0)), "n must be at least 1, got 0"),
+        (lambda: GaussianKDE(torch.rand(2, 3, 1)).sample(5, generators(0)), "generator must be one a replicate, 2,"),
+        (lambda: GaussianKDE(torch.rand(3, 1)).sample(5, generators(0, 1)), "generator must be one a replicate"),
+        (lambda: GaussianKDE(torch.rand(3, 1)).density(torch.rand(4, 2)), r"c must have shape \(..., m, 1\)"),
+        (lambda: GaussianKDE(torch.rand(3, 1)).density(torch.rand(1)), r"c must have shape \(..., m, 1\), got \(1,\)"),
+        (lambda: GaussianKDE(torch.rand(3, 2)).total_variation(normal(0, 1), 0.0, 1.0), "one dimension, got 2"),
+        (lambda: GaussianKDE(torch.rand(3, 1)).total_variation(normal(0, 1), 1.0, 1.0), "low must be below high"),
+        (lambda: GaussianKDE(torch.rand(3, 1)).total_variation(normal(0, 1), 0.0, 1.0, 1), "points must be at least 2"),
+    ],
+)
+def test_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none")
+def test_on_a_gpu_the_estimate_is_as_on_the_cpu(rng):
+    samples = torch.rand(2, 9, 1, generator=rng, dtype=F64)
+    cpu, gpu = GaussianKDE(samples), GaussianKDE(samples.cuda())
+    pairs = [(kde.sample(7, generators(1, 2)), kde.density(kde.samples)) for kde in (cpu, gpu)]
+    for expected, found in zip(*pairs, strict=True):
+        assert found.device.type == "cuda"
+        torch.testing.assert_close(found.cpu(), expected)
