@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from cbo_lib import figures
 from cbo_lib.history import History
+from cbo_lib.subsets.choice import good_enough
 from cbo_lib.subsets.problem import SubsetProblem
 
 
@@ -44,7 +46,9 @@ def algorithm_steps(
         _plays(axes[0, 2], history, problem, replicate, t)
         played = int(history["subset"][replicate, t])
         phase = "exploration" if bool(history["exploring"][replicate, t]) else "exploitation"
-        good = [name for name, ok in zip(names(problem), history["good"][replicate, t].tolist(), strict=True) if ok]
+        good = [
+            name for name, ok in zip(names(problem), _good(history, alpha)[replicate, t].tolist(), strict=True) if ok
+        ]
         frames.append(figure)
         labels.append(f"play {step}, {phase}: {names(problem)[played]}")
         alts.append(
@@ -54,12 +58,17 @@ def algorithm_steps(
     return frames, labels, alts
 
 
+def _good(history: History, alpha: float) -> Tensor:
+    """Which subsets pass the threshold that is drawn, ``replicates x T x m``; the exploration has none of its own."""
+    return good_enough(history["upper"], history["lower"], alpha)
+
+
 def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, replicate: int, t: int) -> None:
     """Upper bounds of every subset, the threshold and the truth."""
     upper = np.asarray(history["upper"][replicate, t])
     lower = float(history["lower"][replicate, t])
     best = np.asarray(problem.best_values)
-    rows, good = np.arange(problem.m), np.asarray(history["good"][replicate, t])
+    rows, good = np.arange(problem.m), np.asarray(_good(history, alpha)[replicate, t])
     right = 1.35 * max(best.max(), 1e-9)
     shown = np.minimum(np.where(np.isfinite(upper), upper, right), right)
     color = [figures.COLORS[0] if ok else "#999999" for ok in good]

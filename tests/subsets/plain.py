@@ -125,9 +125,9 @@ def choice(ucb, cost_lcb, lcb_best, alpha, current):
     return best
 
 
-def cost_bound(paid, horizon):
-    """Lines 22 to 24 for the costs that were paid for one subset."""
-    return max(sum(paid) / len(paid) - math.sqrt(2 * math.log(horizon) / len(paid)), 0.0)
+def cost_bound(paid, horizon, spread=1.0):
+    """Lines 22 to 24 for the costs that were paid for one subset; the paper's costs lie in [0, 1], the spread is 1."""
+    return max(sum(paid) / len(paid) - spread * math.sqrt(2 * math.log(horizon) / len(paid)), 0.0)
 
 
 class AlgorithmOne:
@@ -138,9 +138,20 @@ class AlgorithmOne:
     for the upper (1) or the lower bound (-1).
     """
 
-    def __init__(self, world, budget, alpha=None, exploration_budget=None, rounds=None, horizon=None, sqrt_beta=2.0):
+    def __init__(
+        self,
+        world,
+        budget,
+        alpha=None,
+        exploration_budget=None,
+        rounds=None,
+        horizon=None,
+        sqrt_beta=2.0,
+        cost_spread=1.0,
+    ):
         self.m, self.sqrt_beta, self.budget, self.rounds, self.fixed = world.m, sqrt_beta, budget, rounds, horizon
         self.alpha = alpha or (lambda s: 0.1 / 2 ** (s // world.dim))
+        self.spread = cost_spread
         self.exploration_budget = 0.6 * budget if exploration_budget is None else exploration_budget
         self.upper, self.lower = [math.inf] * self.m, -math.inf
         self.paid = [[] for _ in range(self.m)]
@@ -177,7 +188,7 @@ class AlgorithmOne:
                 self.lower = -math.inf
             self.good = [self.passes(i) for i in range(self.m)]
 
-        self.cost_lower = [cost_bound(paid, self.horizon) if paid else 0.0 for paid in self.paid]
+        self.cost_lower = [cost_bound(paid, self.horizon, self.spread) if paid else 0.0 for paid in self.paid]
         if self.exploring:
             self.played = turn
         else:

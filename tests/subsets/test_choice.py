@@ -140,21 +140,25 @@ def test_good_subsets_of_a_batch_are_those_of_each_row(rows):
 @given(
     st.lists(st.lists(st.floats(0, 2), min_size=1, max_size=30), min_size=1, max_size=5),
     st.floats(1, 1e6),
+    st.sampled_from([1.0, 0.04, 3.0]),
 )
-def test_cost_bounds_are_those_of_plain_averages(paid, horizon):
+def test_cost_bounds_are_those_of_plain_averages(paid, horizon, spread):
     mean = torch.tensor([sum(costs) / len(costs) for costs in paid], dtype=F64)
     plays = torch.tensor([len(costs) for costs in paid])
-    got = cost_lower_bound(mean, plays, horizon)
-    assert got.tolist() == pytest.approx([plain.cost_bound(costs, horizon) for costs in paid], abs=1e-12)
+    got = cost_lower_bound(mean, plays, horizon, spread)
+    assert got.tolist() == pytest.approx([plain.cost_bound(costs, horizon, spread) for costs in paid], abs=1e-12)
     assert bool((got >= 0).all())
-    rows = cost_lower_bound(mean.expand(2, -1), plays, torch.tensor([horizon, 1.0], dtype=F64))
+    rows = cost_lower_bound(mean.expand(2, -1), plays, torch.tensor([horizon, 1.0], dtype=F64), spread)
     assert torch.equal(rows[0], got) and torch.equal(rows[1], mean)  # log 1 is zero
 
 
-def test_cost_bounds_refuse_what_was_never_played_and_no_horizon():
+def test_cost_bounds_refuse_what_was_never_played_no_horizon_and_no_spread():
     mean = torch.tensor([0.1, 0.2], dtype=F64)
     with pytest.raises(ValueError, match=r"plays must be at least 1 of every subset, got \[3, 0\]"):
         cost_lower_bound(mean, torch.tensor([3, 0]), 10.0)
+    for spread in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match=f"spread must be positive, got {spread}"):
+            cost_lower_bound(mean, torch.tensor([3, 1]), 10.0, spread)
     for horizon in (0.5, math.nan, -3.0):
         with pytest.raises(ValueError, match="horizon must be at least 1, got"):
             cost_lower_bound(mean, torch.tensor([3, 1]), horizon)

@@ -84,6 +84,12 @@ SCENARIOS = {
         {"rounds": 3, "horizon": 1, "alpha": lambda s: 0.4 / 3 ** (s // 3)},
         24,
     ),
+    "costs that vary little": (
+        lambda: solid((0.3, 0.34, 0.8, 0.32), 0.05),
+        {},
+        {"rounds": 2, "cost_spread": 0.05, "alpha": lambda s: 0.3},
+        18,
+    ),
     "one round": (solid, {}, {"exploration_budget": 0.1}, 9),
     "noisy costs": (lambda: solid(cost_std=0.3), {}, {"exploration_budget": 3.0}, 20),
     "costs without noise": (flat, {}, {}, 20),
@@ -144,6 +150,8 @@ def test_the_scenarios_reach_every_line():
     assert len(seen["noisy costs"]["exploring"].sum(-1).unique()) > 1
     tied = {key: seen["rounds"][key][:, 8:] for key in ("subset", "good", "cost_lower")}
     assert bool((tied["cost_lower"] == 0).all() and tied["good"].all()) and not bool((tied["subset"] == 1).any())
+    narrow = {key: seen["costs that vary little"][key][:, 8:] for key in ("subset", "good", "cost_lower")}
+    assert bool(((narrow["cost_lower"] > 0).sum(-1) >= 2).all()) and len(narrow["subset"].unique()) > 1
     decided = {key: seen["costs decide"][key][:, 12:] for key in ("subset", "good", "cost_lower")}
     assert bool((decided["good"] & (decided["cost_lower"] > 0.55)).any())  # a dear one is left out
     assert decided["subset"][0].unique_consecutive().tolist()[:2] == [0, 1]  # the cheapest is dropped
@@ -266,9 +274,9 @@ MAKERS = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_replicate_alone_is_the_same_as_among_others(name):
     problem = solid(cost_std=0.3)
-    together = run(problem, MAKERS[name](problem, prior(problem)), 11)
+    together = run(problem, MAKERS[name](problem, prior(problem)), 8)
     for r, seed in enumerate(SEEDS):
-        alone = run(problem, MAKERS[name](problem, prior(problem)), 11, [seed])
+        alone = run(problem, MAKERS[name](problem, prior(problem)), 8, [seed])
         for key in together.tensors:
             one, other = together[key][r], alone[key][0]
             if one.is_floating_point():
@@ -290,11 +298,11 @@ def test_a_replicate_that_is_reset_does_not_disturb_the_others():
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_run_resumes_from_its_checkpoint(name, tmp_path):
-    problem, path = solid(cost_std=0.3, budget=3.0), tmp_path / "log"
+    problem, path = solid(cost_std=0.3, budget=2.0), tmp_path / "log"
     options = {"stop": exhausted(problem)}
-    whole = run(problem, MAKERS[name](problem, prior(problem)), 12, **options)
-    run(problem, MAKERS[name](problem, prior(problem)), 6, checkpoint=path, **options)
-    resumed = run(problem, MAKERS[name](problem, prior(problem)), 12, checkpoint=path, **options)
+    whole = run(problem, MAKERS[name](problem, prior(problem)), 8, **options)
+    run(problem, MAKERS[name](problem, prior(problem)), 5, checkpoint=path, **options)
+    resumed = run(problem, MAKERS[name](problem, prior(problem)), 8, checkpoint=path, **options)
     for key in whole.tensors:
         torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0, equal_nan=True)
 
@@ -434,6 +442,7 @@ def test_the_policies_find_the_best_decision_of_an_easy_problem():
         (UCBPSQ, {"sqrt_beta": math.nan}, "sqrt_beta must be nonnegative, got nan"),
         (CheapestGoodSubset, {"exploration_budget": 0.0}, "exploration_budget must be positive, got 0.0"),
         (CheapestGoodSubset, {"exploration_budget": math.nan}, "exploration_budget must be positive, got nan"),
+        (CheapestGoodSubset, {"cost_spread": 0.0}, "cost_spread must be positive, got 0.0"),
         (CheapestGoodSubset, {"rounds": 0}, "rounds must be at least 1, got 0"),
         (CheapestGoodSubset, {"horizon": 0}, "horizon must be at least 1, got 0"),
         (TSPSQ, {"features": 0}, "features must be at least 1, got 0"),
