@@ -1,0 +1,275 @@
+"""Regret under unknown contexts: the paper's notions, its proofs' terms and its bounds.
+
+.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
+   Distribution via Kernel Density Estimation. AAAI 2024.
+.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
+   Regret and Experimental Design. ICML 2010.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cbo_lib.contexts.bounds import Constants
+from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
+from cbo_lib.contexts.policies import Settings
+from cbo_lib.contexts.problem import ContextProblem
+from cbo_lib.contexts.surrogate import Surrogate
+from cbo_lib.contexts.worst_case import tv_worst_case
+from cbo_lib.expectation import PartialPosterior
+from cbo_lib.history import History
+from cbo_lib.ledger import Claim, RegretLedger
+
+
+def instantaneous_regret(history: History, problem: ContextProblem) -> Tensor:
+    """``E_p f(x*, c) - E_p f(x_t, c)``, ``replicates x T``, with the initial design ([Huang2024]_, Definition 1)."""
+    return problem.optimum.unsqueeze(-1) - history["value"]
+
+
+def cumulative_regret(history: History, problem: ContextProblem) -> Tensor:
+    """``R_t`` ([Huang2024]_, Eq. 1), ``replicates x T``; the initial design counts, as in the paper's figures."""
+    return instantaneous_regret(history, problem).cumsum(-1)
+
+
+def cumulative_reward(history: History) -> Tensor:
+    """The sum of the values seen, ``replicates x T``: what [Huang2024]_ reports for Complicated Hartmann."""
+    return history["observation"][..., -1].cumsum(-1)
+
+
+def contexts_seen(history: History) -> Tensor:
+    """``replicates x T x Dc``."""
+    return history["observation"][..., :-1]
+
+
+def density_error(contexts: Tensor, problem: ContextProblem, counts: Sequence[int], margin: float = 1.0) -> Tensor:
+    """``|p - p_hat|_1`` of the density estimate from the first ``n`` contexts, in one dimension.
+
+    Both densities are those before clipping, on the context box and ``margin`` of its side beyond each end. Clipping
+    brings two distributions no further apart, so this bounds the distance of the clipped ones but for the tails.
+
+    Args:
+        contexts: ``replicates x T x 1``.
+        problem: which knows the true density.
+        counts: the ``n``, from 2 to ``T``.
+        margin: see above.
+
+    Returns:
+        ``replicates x len(counts)``.
+    """
+    low, high = problem.context_bounds[:, 0].tolist()
+    reach = margin * (high - low)
+    density = problem.distribution.density
+    errors = [GaussianKDE(contexts[:, :n]).total_variation(density, low - reach, high + reach, 8193) for n in counts]
+    return torch.stack(errors, -1)
+
+
+def density_nodes(contexts: Tensor, bounds: Tensor, each: int = 32) -> Tensor:
+    """Equally weighted nodes for expectations under the clipped density estimate.
+
+    Each observed context gets ``each`` nodes: equally probable quantiles of its kernel in one dimension, Sobol points
+    taken to it in more.
+
+    Args:
+        contexts: ``replicates x n x Dc``.
+        bounds: the context box.
+        each: nodes a context, at least 1.
+
+    Returns:
+        ``replicates x (n each) x Dc``.
+    """
+    dim = contexts.shape[-1]
+    if dim == 1:
+        uniform = (torch.arange(each, dtype=contexts.dtype, device=contexts.device)[:, None] + 0.5) / each
+    else:
+        sobol = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(each, dtype=contexts.dtype)
+        uniform = sobol.to(contexts).clamp(1e-9, 1 - 1e-9)
+    offsets = silverman_bandwidth(contexts)[..., None, None, :] * torch.special.ndtri(uniform)
+    return (contexts.unsqueeze(-2) + offsets).flatten(-3, -2).clamp(bounds[0], bounds[1])
+
+
+def ledger(
+    history: History,
+    problem: ContextProblem,
+    settings: Settings,
+    constants: Constants,
+    gain: Tensor,
+    radius: Callable[[int], float] | None = None,
+    each: int = 32,
+) -> RegretLedger:
+    """The accounts of a run with a known prior ([Huang2024]_, Eqs. 7 and 10; with a radius Eqs. 18 and 20).
+
+    The terms add up to the cumulative regret exactly. ``p_hat`` is the clipped density estimate; its expectations are
+    averages over ``density_nodes``. With ``W[g]`` for the expectation under ``p_hat``, or with a radius the worst one
+    within it, and ``[x*]_t`` for the nearest point of the grid of the proof:
+
+    - ``estimate at x*`` is ``E_p f(x*) - E_p_hat f(x*)``, ``estimate at x_t`` is ``E_p_hat f(x_t) - E_p f(x_t)``;
+    - ``radius at x*`` and ``radius at x_t`` are what the ball costs; the second is never positive;
+    - ``grid`` is ``W[f(x*)] - W[f([x*]_t)]``;
+    - ``optimism`` is ``W[f([x*]_t)] - W[ucb_t([x*]_t)]``, which Lemmas 7 and 9 bound;
+    - ``maximization`` is ``W[ucb_t([x*]_t)] - W[ucb_t(x_t)]``, at most zero for an exact maximizer;
+    - ``width`` is ``W[ucb_t(x_t)] - W[f(x_t)]``, which Lemmas 8 and 10 bound.
+
+    Args:
+        history: of ``SBOKDE`` or ``DRBOKDE``.
+        problem: with one context, whose f is a draw of the prior.
+        settings: those of the policy, with a ``prior`` of batch shape ``()``.
+        constants: for the grid and the bounds.
+        gain: an upper bound of the maximum information gain of 1, 2, ... observations, at least as many as rounds.
+        radius: ``delta_t`` of ``DRBOKDE``; None for ``SBOKDE``.
+        each: see ``density_nodes``.
+
+    Returns:
+        A ledger of the rounds after the initial design. Claims on expectations compare means over the replicates.
+
+    Raises:
+        ValueError: if nothing follows the initial design, or the settings have no prior.
+    """
+    start = int(history["initial"][0].sum())
+    if history.steps <= start:
+        raise ValueError("history must hold at least one round after its initial design, got none")
+    if settings.prior is None:
+        raise ValueError("settings must have the prior of f, got None")
+    surrogate = Surrogate(problem.full_bounds, history.replicates, settings.prior)
+    contexts, y = contexts_seen(history), history["observation"][..., -1]
+    rounds = []
+    for step in range(history.steps):
+        query, context = history["query"][:, step], contexts[:, step]
+        if step >= start:
+            t = step + 1
+            setting = _Round(surrogate, problem, contexts[:, :step], query, context, settings.multiplier(t))
+            rounds.append(setting.account(constants.parts(t), 0.0 if radius is None else radius(t), each))
+        surrogate.observe(problem.join(query, context), y[:, step])
+    record = {name: torch.stack([part[name] for part in rounds], -1) for name in rounds[0]}
+    terms = {name: record[name].cumsum(-1) for name in _TERMS if radius is not None or "radius" not in name}
+    promised = {name: term[start : history.steps] for name, term in constants.theorem(gain, radius).items()}
+    return RegretLedger(
+        cumulative_regret(history, problem)[:, start:] - cumulative_regret(history, problem)[:, start - 1 : start],
+        terms,
+        bounds={f"Theorem {1 if radius is None else 2}": torch.stack(list(promised.values())).sum(0).to(y)},
+        claims=_claims(record, terms, constants, gain[start : history.steps].to(y), start),
+        identity=True,
+    )
+
+
+_TERMS = (
+    "estimate at x*",
+    "radius at x*",
+    "grid",
+    "optimism",
+    "maximization",
+    "width",
+    "radius at x_t",
+    "estimate at x_t",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """One round, before its observation; tensors have the replicates in front."""
+
+    surrogate: Surrogate
+    problem: ContextProblem
+    seen: Tensor
+    query: Tensor
+    context: Tensor
+    sqrt_beta: float
+
+    def account(self, parts: float, radius: float, each: int) -> dict[str, Tensor]:
+        """Every term and what the claims need, ``replicates`` each."""
+        problem, count = self.problem, len(self.query)
+        side = problem.bounds[1] - problem.bounds[0]
+        best = problem.maximizer.expand_as(self.query)
+        step = side / math.ceil(max(1.0, parts))
+        near = problem.bounds[0] + ((best - problem.bounds[0]) / step).round() * step
+        x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
+        nodes = density_nodes(self.seen, problem.context_bounds, each)
+        low, high = problem.context_bounds
+        cover = torch.lerp(low, high, torch.linspace(0, 1, 257).to(low)[:, None])
+        rule, weights = problem.expectation_nodes
+        shared = torch.cat([cover, rule]).expand(count, -1, -1)
+        contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)
+        ends = [nodes.shape[-2], nodes.shape[-2] + len(cover)]
+        f = problem.f(problem.join(x.unsqueeze(-2), contexts.unsqueeze(-3)))  # replicates 3 N
+        mean, std = self._moments(x, contexts)
+        ucb = mean + self.sqrt_beta * std
+
+        def worst(values: Tensor) -> Tensor:
+            return tv_worst_case(values[..., : ends[0]], values[..., : ends[1]].amin(-1), radius)
+
+        robust, bound, estimated = worst(f), worst(ucb), f[..., : ends[0]].mean(-1)
+        true = problem.value(x)
+        spread = std[:, 2]
+        return {
+            "estimate at x*": true[:, 0] - estimated[:, 0],
+            "radius at x*": estimated[:, 0] - robust[:, 0],
+            "grid": robust[:, 0] - robust[:, 1],
+            "optimism": robust[:, 1] - bound[:, 1],
+            "maximization": bound[:, 1] - bound[:, 2],
+            "width": bound[:, 2] - robust[:, 2],
+            "radius at x_t": robust[:, 2] - estimated[:, 2],
+            "estimate at x_t": estimated[:, 2] - true[:, 2],
+            "excess": (f - ucb)[:, 1, : ends[0]].clamp_min(0.0).mean(-1),
+            "mean width": self.sqrt_beta * (spread[:, ends[1] : -1] @ weights),
+            "variance seen": spread[:, -1].square(),
+            "largest variance": spread[:, ends[0] : ends[1]].amax(-1).square(),
+            "distance": density_error(self.seen, problem, [self.seen.shape[-2]])[:, 0],
+            "largest at x*": f[:, 0].abs().amax(-1),
+            "largest at x_t": f[:, 2].abs().amax(-1),
+            "range at x*": f[:, 0].amax(-1) - f[:, 0].amin(-1),
+            "delta": torch.full_like(spread[:, 0], radius),
+        }
+
+    def _moments(self, x: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean and standard deviation, ``replicates x 3 x N``."""
+        problem = self.problem
+        controlled = torch.arange(problem.dim, device=x.device) < problem.decision_dim
+        padded = problem.join(x.new_zeros(problem.decision_dim), contexts)
+        partial = PartialPosterior(self.surrogate.posterior(), padded, controlled)
+        mean, variance = partial.mean_and_variance(problem.join(x, x.new_zeros(problem.context_dim)))
+        return mean, variance.sqrt()
+
+
+def _claims(
+    record: dict[str, Tensor], terms: dict[str, Tensor], constants: Constants, gain: Tensor, start: int
+) -> dict[str, Claim]:
+    """What the proofs assert on the way; see ``ledger``."""
+
+    def average(values: Tensor) -> Tensor:
+        return values.mean(0, keepdim=True)
+
+    zero = torch.zeros_like(record["width"])
+    limit = average(zero) + math.pi**2 / 6
+    t = torch.arange(start + 1, start + 1 + zero.shape[-1]).to(zero)
+    rate = constants.density * t ** (-2 / (4 + constants.context_dim))
+    factor = 2 / math.log1p(constants.noise_std**-2)
+    seen, largest = record["variance seen"].cumsum(-1), record["largest variance"].cumsum(-1)
+    realized = 0.5 * torch.log1p(record["variance seen"] / constants.noise_std**2).cumsum(-1)
+    claims = {
+        f"estimate at {at}": Claim(
+            record[f"estimate at {at}"].abs(),
+            record["distance"] * record[f"largest at {at}"],
+            "Lemma 5, proof",
+            slack=1e-3,  # the rule for the estimate
+        )
+        for at in ("x*", "x_t")
+    }
+    claims |= {
+        "distance, mean": Claim(average(record["distance"]), average(zero) + rate, "Lemma 1"),
+        "maximizer": Claim(record["maximization"], zero, "Eq. 10"),
+        "optimism, mean": Claim(average(record["excess"]).cumsum(-1), limit, "Lemma 7"),
+        "grid, mean": Claim(average(terms["grid"]), limit, "Eq. 11"),
+        "variances seen": Claim(seen, factor * realized, "Srinivas et al., Lemma 5.4"),
+        "largest variances": Claim(largest, factor * gain.expand_as(largest), "Lemma 8, proof"),
+    }
+    if "radius at x*" in terms:
+        delta = record["delta"]
+        claims["radius"] = Claim(record["radius at x*"], delta * record["largest at x*"], "Theorem 2, proof")
+        claims["radius, half the range"] = Claim(
+            record["radius at x*"], delta / 2 * record["range at x*"], "closed form"
+        )
+    return claims

@@ -1,0 +1,250 @@
+"""The assumptions and steps of the proofs, simulated: draws of the prior, sample averages, distributions in a ball.
+
+.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
+   Distribution via Kernel Density Estimation. AAAI 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from cbo_lib.contexts.acquisition import ExpectedUCB
+from cbo_lib.contexts.density import GaussianKDE
+from cbo_lib.contexts.distribution import ContextDistribution, Marginal, Normal
+from cbo_lib.contexts.problem import ContextProblem
+from cbo_lib.contexts.regret import density_nodes
+from cbo_lib.contexts.worst_case import tv_worst_case
+from cbo_lib.functions import Function, maximum
+from cbo_lib.generators import ReplicateGenerators, standard_normal
+from cbo_lib.gp import Posterior
+from cbo_lib.measure import Measure
+
+
+class PriorDraws:
+    """Draws of a Gaussian process with an RBF kernel of variance one on the unit square, one a seed.
+
+    Exact at a square grid, and the process's own interpolation between its points; with at least five points a
+    lengthscale the error is far below the standard deviation.
+
+    Args:
+        lengthscale: of both coordinates, in the units of the inputs.
+        seeds: one a replicate.
+        grid: points a coordinate, at least 2.
+
+    Raises:
+        ValueError: if ``lengthscale`` is not positive or ``grid`` below 2.
+    """
+
+    def __init__(self, lengthscale: float, seeds: Sequence[int], grid: int = 41) -> None:
+        if not lengthscale > 0:
+            raise ValueError(f"lengthscale must be positive, got {lengthscale}")
+        if grid < 2:
+            raise ValueError(f"grid must be at least 2, got {grid}")
+        self.lengthscale = lengthscale
+        self.grid = torch.linspace(0, 1, grid, dtype=torch.float64)
+        # The jitter is a thousandth of the standard deviation; it keeps the smooth kernel's matrix invertible.
+        gram = self._kernel(self.grid) + 1e-6 * torch.eye(grid, dtype=torch.float64)
+        factor = torch.linalg.cholesky(gram)
+        z = standard_normal(ReplicateGenerators(seeds, stream=2).generators, (grid, grid), gram)
+        left = torch.linalg.solve_triangular(factor.mT, z, upper=True)
+        self.weights = torch.linalg.solve_triangular(factor, left, upper=False, left=False)  # replicates grid grid
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Points ``replicates x ... x 2`` to values ``replicates x ...``."""
+        flat = points.reshape(len(self.weights), -1, 2)
+        first, second = self._kernel(flat[..., 0]), self._kernel(flat[..., 1])
+        return ((first @ self.weights.to(flat)) * second).sum(-1).reshape(points.shape[:-1])
+
+    def average(self, contexts: Tensor, weights: Tensor) -> Function:
+        """The weighted average over contexts ``N x 1``, from decisions ``replicates x ... x 1`` to values."""
+        rows = self.weights @ (weights @ self._kernel(contexts[:, 0])).to(self.weights)  # replicates grid
+
+        def mean(x: Tensor) -> Tensor:
+            flat = x.reshape(len(rows), -1)
+            return (self._kernel(flat) @ rows.to(x).unsqueeze(-1)).reshape(x.shape[:-1])
+
+        return mean
+
+    def slopes(self, points: int = 101) -> Tensor:
+        """The largest absolute partial derivatives over a square grid, ``replicates x 2``."""
+        u = torch.linspace(0, 1, points, dtype=torch.float64)
+        kernel = self._kernel(u)
+        derivative = (self.grid - u.unsqueeze(-1)) / self.lengthscale**2 * kernel
+        pairs = ((derivative, kernel), (kernel, derivative))
+        return torch.stack([(a @ self.weights @ b.mT).abs().flatten(1).amax(-1) for a, b in pairs], -1)
+
+    def _kernel(self, u: Tensor) -> Tensor:
+        return (-0.5 * ((u.unsqueeze(-1) - self.grid.to(u)) / self.lengthscale).square()).exp()
+
+
+@dataclass(frozen=True)
+class DrawnProblem(ContextProblem):
+    """A problem with one function a replicate.
+
+    ``f`` maps points ``replicates x ... x (Dx + Dc)`` to ``replicates x ...``, and ``expectation``, which must be
+    given, decisions ``replicates x ... x Dx``; ``maximizer`` and ``optimum`` have the replicates in front.
+
+    Args:
+        replicates: how many functions.
+    """
+
+    replicates: int = 1
+
+    def value(self, query: Tensor) -> Tensor:
+        """``E_p f(x, c)`` of decisions ``replicates x ... x Dx``, ``replicates x ...``."""
+        if self.expectation is None:
+            raise ValueError("expectation must be given, got None")
+        return self.expectation(query)
+
+    @cached_property
+    def _best(self) -> tuple[Tensor, Tensor]:
+        return maximum(self.value, self.bounds, self.replicates)
+
+    @property
+    def maximizer(self) -> Tensor:
+        """The best decision of each replicate, ``replicates x Dx``."""
+        return self._best[0]
+
+    @property
+    def optimum(self) -> Tensor:
+        """Its value, ``replicates``."""
+        return self._best[1]
+
+
+def drawn_problem(
+    seeds: Sequence[int], lengthscale: float = 0.2, noise_std: float = 0.1, marginal: Marginal | None = None
+) -> DrawnProblem:
+    """Draws of a known prior with one decision and one context: what the theorems are about.
+
+    Args:
+        seeds: one a replicate.
+        lengthscale: of the prior, whose variance is one.
+        noise_std: of the observations.
+        marginal: of the context, clipped onto [0, 1]. Default ``N(0.5, 0.15^2)``.
+    """
+    box = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    breaks = (tuple(j / 16 for j in range(1, 16)),)
+    contexts = ContextDistribution((marginal or Normal(0.5, 0.15),), box, breaks, order=8)
+    f = PriorDraws(lengthscale, seeds)
+    return DrawnProblem(
+        f,
+        box,
+        contexts,
+        noise_std,
+        f.average(*contexts.nodes),
+        value_error=1e-8,
+        name="draws of the prior",
+        replicates=len(seeds),
+    )
+
+
+def slope_tail(slopes: Tensor, b: float) -> float:
+    """The least ``a`` for which ``P(sup |df / dz_i| > L) <= a exp(-(L / b)^2)`` holds in a sample, at least 1.
+
+    Args:
+        slopes: the suprema, ``draws x D``; the worst coordinate counts.
+        b: positive, the scale of the tail.
+    """
+    ordered = slopes.sort(0, descending=True).values
+    rank = torch.arange(1, len(ordered) + 1, dtype=slopes.dtype).unsqueeze(-1) / len(ordered)
+    return max(1.0, float((rank * (ordered / b).square().exp()).max()))
+
+
+def sample_average_distances(
+    posterior: Posterior,
+    contexts: Tensor,
+    problem: ContextProblem,
+    counts: Sequence[int],
+    repetitions: int,
+    seed: int = 0,
+    sqrt_beta: float = 1.5,
+    points: int = 501,
+) -> Tensor:
+    """How far the maximizer of a sample average lies from that of the expectation ([Huang2024]_, Proposition 1).
+
+    Args:
+        posterior: without batch dimensions, of f on one decision and one context.
+        contexts: that were seen, ``n x 1``.
+        problem: for its boxes.
+        counts: the numbers of samples ``M``.
+        repetitions: how many times each is drawn.
+        seed: of the draws.
+        sqrt_beta: the multiplier of the standard deviation.
+        points: decisions of the grid that both maximizers are taken from.
+
+    Returns:
+        Distances ``len(counts) x repetitions``, in the units of the decision.
+    """
+    low, high = problem.context_bounds
+    fine = torch.lerp(low, high, torch.linspace(0, 1, 1025).to(low)[:, None])
+    grid = torch.lerp(problem.bounds[0], problem.bounds[1], torch.linspace(0, 1, points).to(low)[:, None])
+    table = _Table(posterior, fine, sqrt_beta)
+    ucb = table.bounds(grid)  # points x 1025, between which bounds are interpolated linearly
+    truth = grid[(ucb @ table.histogram(density_nodes(contexts[None], problem.context_bounds))[0]).argmax()]
+    estimate, generator = GaussianKDE(contexts), torch.Generator().manual_seed(seed)
+    distances = []
+    for count in counts:
+        draws = estimate.sample(count * repetitions, generator, problem.context_bounds)
+        average = ucb @ table.histogram(draws.reshape(repetitions, count, 1)).mT  # points repetitions
+        distances.append((grid[average.argmax(0)] - truth).abs().squeeze(-1))
+    return torch.stack(distances)
+
+
+class _Table:
+    """Bounds at equally spaced contexts, and any distribution of contexts as weights of these."""
+
+    def __init__(self, posterior: Posterior, fine: Tensor, sqrt_beta: float) -> None:
+        self.fine, self.acquisition = fine, ExpectedUCB(posterior, fine, sqrt_beta, tolerance=None)
+
+    def bounds(self, x: Tensor) -> Tensor:
+        return self.acquisition.bounds(x)
+
+    def histogram(self, contexts: Tensor) -> Tensor:
+        """Weights ``b x m`` of equally weighted contexts ``b x n x 1``, shared by their two neighbors."""
+        low, high = self.fine[0], self.fine[-1]
+        place = ((contexts - low) / (high - low)).squeeze(-1) * (len(self.fine) - 1)
+        left = place.floor().clamp(0, len(self.fine) - 2)
+        share = (place - left) / contexts.shape[-2]
+        weights = contexts.new_zeros(len(contexts), len(self.fine))
+        weights.scatter_add_(-1, left.long(), 1 / contexts.shape[-2] - share)
+        return weights.scatter_add_(-1, left.long() + 1, share)
+
+
+def worst_weights(values: Tensor, radius: float) -> Tensor:
+    """The distribution in the ball that ``tv_worst_case`` finds for values ``... x m``, of the same shape."""
+    with torch.enable_grad():
+        leaf = values.detach().requires_grad_()
+        total = tv_worst_case(leaf, leaf.amin(-1), radius).sum()
+    return torch.autograd.grad(total, leaf)[0]
+
+
+def ball_gap(
+    posterior: Posterior, x: Tensor, contexts: Tensor, radius: float, sqrt_beta: float, draws: int, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Both sides of the third equality in the proof of Lemma 10, for draws of f given the data.
+
+    ``E_q[ucb - f]`` and ``E_q[sqrt_beta std]`` with ``q`` the worst distribution for f itself. The proof takes ``q``
+    for independent of f given the data; but ``q`` weighs most where f is least.
+
+    Args:
+        posterior: without batch dimensions.
+        x: the decision, ``Dx``.
+        contexts: equally weighted samples ``M x Dc``.
+        radius: L1.
+        sqrt_beta: the multiplier of the standard deviation.
+        draws: how many functions.
+        seed: of the draws.
+
+    Returns:
+        Two ``draws`` tensors, whose means the proof claims to be equal.
+    """
+    points = Measure.dirac(torch.cat([x.expand(len(contexts), -1), contexts], -1))
+    f = posterior.sample(points, draws, torch.Generator().manual_seed(seed))  # draws M
+    width = sqrt_beta * posterior.variance(points).sqrt()
+    q = worst_weights(f, radius)
+    return (q * (posterior.mean(points) + width - f)).sum(-1), (q * width).sum(-1)

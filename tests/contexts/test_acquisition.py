@@ -1,0 +1,173 @@
+"""Acquisition functions against plain NumPy, and in BoTorch's own optimizer."""
+
+import numpy as np
+import pytest
+import torch
+from botorch.optim import optimize_acqf
+
+from cbo_lib.contexts import acquisition
+from cbo_lib.contexts.acquisition import (
+    MMDUCB,
+    DecisionUCB,
+    ExpectedUCB,
+    MinimaxUCB,
+    RobustUCB,
+    TotalVariationUCB,
+)
+from cbo_lib.contexts.surrogate import Hyperparameters
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.measure import Measure
+from contexts import plain
+from contexts.helpers import F64, box
+
+LENGTHSCALE, SCALE, MEAN, NOISE = [0.3, 0.5, 0.4], 1.3, 0.2, 0.1
+MODEL = plain.Model(np.array(LENGTHSCALE), SCALE, MEAN, NOISE)
+RADIUS = 0.4
+
+
+def hyperparameters(replicates):
+    ones = torch.ones(replicates, dtype=F64)
+    lengthscale = torch.tensor(LENGTHSCALE, dtype=F64).expand(replicates, -1)
+    return Hyperparameters(lengthscale, SCALE * ones, MEAN * ones, NOISE * ones)
+
+
+@pytest.fixture
+def data(rng):
+    x = torch.rand(2, 9, 3, generator=rng, dtype=F64)
+    return x, torch.randn(2, 9, generator=rng, dtype=F64)
+
+
+@pytest.fixture
+def batch(data):
+    """Two replicates of two decisions and one context."""
+    return hyperparameters(2).process().condition(Measure.dirac(data[0]), data[1])
+
+
+@pytest.fixture
+def single(data):
+    """The first of them, without a batch dimension."""
+    kernel = hyperparameters(1).process().kernel
+    kernel = kernel[0]
+    return GaussianProcess(kernel, NOISE, MEAN).condition(Measure.dirac(data[0][0]), data[1][0])
+
+
+def functions(posterior, batched):
+    """Every acquisition, and the plain function of the bounds that it should be."""
+    points = torch.linspace(-0.2, 1.1, 12, dtype=F64)[:, None]
+    extra = torch.linspace(-0.5, 1.5, 7, dtype=F64)[:, None]
+    weights = torch.arange(1, 13, dtype=F64) / 78
+    gram = torch.as_tensor(plain.discrepancy_kernel(MODEL, points.numpy()))
+    w, k = weights.numpy(), gram.numpy()
+    if batched:
+        points, extra, weights, gram = (part.expand(2, *part.shape) for part in (points, extra, weights, gram))
+    everything = np.concatenate([np.linspace(-0.2, 1.1, 12), np.linspace(-0.5, 1.5, 7)])[:, None]
+    few = everything[:12]
+    return {
+        "average": (ExpectedUCB(posterior, points), few, np.mean),
+        "weighted": (ExpectedUCB(posterior, points, weights=weights), few, lambda v: w @ v),
+        "total variation": (
+            TotalVariationUCB(posterior, points, extra, RADIUS),
+            everything,
+            lambda v: plain.tv_program(v[:12], v[12:].min(), RADIUS),
+        ),
+        "robust": (RobustUCB(posterior, points), few, np.min),
+        "mmd": (MMDUCB(posterior, points, weights, gram, RADIUS), few, lambda v: plain.mmd_program(v, w, k, RADIUS)),
+        "minimax": (
+            MinimaxUCB(posterior, points, weights, gram, RADIUS),
+            few,
+            lambda v: plain.minimax(v, w, k, RADIUS),
+        ),
+    }
+
+
+NAMES = ["average", "weighted", "total variation", "robust", "mmd", "minimax"]
+LOOSE = {"mmd": 1e-4}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_of_replicates_equal_plain_loops(name, rng, data, batch):
+    ours, contexts, reduce = functions(batch, True)[name]
+    x = torch.rand(2, 5, 2, generator=rng, dtype=F64)
+    values = ours.values(x)
+    assert values.shape == (2, 5)
+    for r in range(2):
+        for i in range(5):
+            bounds = MODEL.ucb(data[0][r].numpy(), data[1][r].numpy(), x[r, i].tolist(), contexts, 1.5)
+            assert float(values[r, i]) == pytest.approx(reduce(bounds), abs=LOOSE.get(name, 1e-8))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_posterior_makes_a_botorch_acquisition_function(name, rng, batch, single):
+    x = torch.rand(6, 1, 2, generator=rng, dtype=F64)
+    forward = functions(single, False)[name][0]
+    values = forward(x)
+    assert values.shape == (6,)
+    expected = functions(batch, True)[name][0].values(x[:, 0].expand(2, -1, -1))[0]
+    torch.testing.assert_close(values, expected, rtol=0, atol=LOOSE.get(name, 1e-8))
+    torch.testing.assert_close(forward(x.reshape(2, 3, 1, 2)), values.reshape(2, 3), rtol=0, atol=1e-10)
+    point, value = optimize_acqf(forward, box(0.0, 1.0, 2), q=1, num_restarts=2, raw_samples=16)
+    assert float(value) >= float(values.detach().max()) - 1e-2
+    torch.testing.assert_close(forward(point[None])[0], value, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slopes_agree_with_finite_differences(name, rng, batch):
+    ours = functions(batch, True)[name][0]
+    x = torch.rand(2, 3, 2, generator=rng, dtype=F64).requires_grad_()
+    (slope,) = torch.autograd.grad(ours.values(x).sum(), x)
+    step = 1e-4 if name == "mmd" else 1e-6
+    for k in range(2):
+        move = torch.zeros(2, dtype=F64)
+        move[k] = step
+        with torch.no_grad():
+            rise = (ours.values(x + move) - ours.values(x - move)) / (2 * step)
+        torch.testing.assert_close(slope[..., k], rise, rtol=0, atol=5e-2 if name == "mmd" else 1e-4)
+
+
+def test_without_exploration_the_mean_counts(rng, batch):
+    points = torch.rand(2, 11, 1, generator=rng, dtype=F64)
+    x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
+    torch.testing.assert_close(
+        ExpectedUCB(batch, points, 0.0).values(x), ExpectedUCB(batch, points).mean(x), rtol=0, atol=1e-10
+    )
+
+
+def test_slices_change_nothing(rng, batch, monkeypatch):
+    points, x = torch.rand(300, 1, generator=rng, dtype=F64), torch.rand(2, 7, 2, generator=rng, dtype=F64)
+    ours = ExpectedUCB(batch, points)
+    whole = ours.values(x)
+    monkeypatch.setattr(acquisition, "_SLICE_PAIRS", 1200)  # two decisions a slice
+    torch.testing.assert_close(ours.values(x), whole, rtol=0, atol=1e-12)
+
+
+def test_the_radius_spans_from_the_average_to_the_minimum(rng, batch):
+    samples, cover = torch.rand(2, 40, 1, generator=rng, dtype=F64), torch.rand(2, 30, 1, generator=rng, dtype=F64)
+    x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
+    curves = torch.stack(
+        [TotalVariationUCB(batch, samples, cover, radius).values(x) for radius in (0.0, 0.5, 1.0, 2.0, 5.0)]
+    )
+    torch.testing.assert_close(curves[0], ExpectedUCB(batch, samples).values(x), rtol=0, atol=1e-5)
+    lowest = RobustUCB(batch, torch.cat([samples, cover], -2)).values(x)
+    torch.testing.assert_close(curves[3], lowest, rtol=0, atol=1e-5)
+    torch.testing.assert_close(curves[4], curves[3], rtol=0, atol=0)
+    assert bool((curves.diff(dim=0) <= 1e-12).all())
+
+
+def test_a_model_of_decisions_alone(rng, data):
+    x, y = data[0][..., :2], data[1]
+    posterior = hyperparameters(2)
+    posterior = Hyperparameters(posterior.lengthscale[:, :2], posterior.scale, posterior.mean, posterior.noise_std)
+    ours = DecisionUCB(posterior.process().condition(Measure.dirac(x), y), 0.8)
+    z = torch.rand(2, 5, 2, generator=rng, dtype=F64)
+    model = plain.Model(np.array(LENGTHSCALE[:2]), SCALE, MEAN, NOISE)
+    for r in range(2):
+        mean, std = model.posterior(x[r].numpy(), y[r].numpy(), z[r].numpy())
+        np.testing.assert_allclose(ours.values(z)[r], mean + 0.8 * std, rtol=0, atol=1e-9)
+
+
+def test_batches_in_botorchs_place_and_priors_are_refused(batch):
+    points = torch.zeros(3, 1, dtype=F64)
+    with pytest.raises(ValueError, match="posterior must have no batch dimensions, got \\(2,\\)"):
+        ExpectedUCB(batch, points)(torch.zeros(4, 1, 2, dtype=F64))
+    with pytest.raises(ValueError, match="posterior must hold an observation"):
+        ExpectedUCB(GaussianProcess(rbf_kernel(0.3), 0.1).posterior(), points)

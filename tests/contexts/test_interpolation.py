@@ -1,0 +1,99 @@
+"""Variances at many contexts from those at few."""
+
+import pytest
+import torch
+
+from cbo_lib.contexts.interpolation import InterpolatedPosterior, interpolation
+from cbo_lib.contexts.surrogate import Hyperparameters
+from cbo_lib.expectation import PartialPosterior
+from cbo_lib.measure import Measure
+from contexts.helpers import F64
+
+
+def posterior(rng, lengthscales, t=30, noise_std=0.05, scale=1.5):
+    """One replicate a row of lengthscales."""
+    lengthscale = torch.tensor(lengthscales, dtype=F64)
+    count, dim = lengthscale.shape
+    ones = torch.ones(count, dtype=F64)
+    prior = Hyperparameters(lengthscale, scale * ones, 0.3 * ones, noise_std * ones).process()
+    x = torch.rand(count, t, dim, generator=rng, dtype=F64)
+    return prior.condition(Measure.dirac(x), torch.randn(count, t, generator=rng, dtype=F64))
+
+
+def contexts(rng, count, m, dim):
+    return (0.5 + 0.2 * torch.randn(count, m, dim, generator=rng, dtype=F64)).clamp(0.0, 1.0)
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-10, 1e-13])
+@pytest.mark.parametrize("context_dim", [1, 2])
+def test_the_variance_is_as_exact_as_promised(rng, context_dim, tolerance):
+    dim = 2 + context_dim
+    given = posterior(rng, [[0.5] * dim, [0.9] * dim, [0.4] * dim])
+    controlled = torch.arange(dim) < 2
+    c, x = contexts(rng, 3, 700, dim), torch.rand(3, 9, dim, generator=rng, dtype=F64)
+    fast = InterpolatedPosterior(given, c, controlled, tolerance)
+    exact = PartialPosterior(given, c, controlled, tolerance=None)
+    assert fast.chosen < 175
+    mean, variance = fast.mean_and_variance(x)
+    expected_mean, expected = exact.mean_and_variance(x)
+    torch.testing.assert_close(mean, expected_mean, rtol=0, atol=1e-11)
+    assert float((variance - expected).abs().max()) <= 1.5**2 * tolerance**0.5
+    upper = expected_mean - 0.7 * expected.sqrt()
+    torch.testing.assert_close(fast.ucb(x, -0.7), upper, rtol=0, atol=50 * 1.5 * tolerance**0.5)
+
+
+def test_without_a_tolerance_or_with_too_many_contexts_needed_nothing_is_interpolated(rng):
+    given, controlled = posterior(rng, [[0.3, 0.3]]), torch.tensor([True, False])
+    c, x = contexts(rng, 1, 60, 2), torch.rand(1, 4, 2, generator=rng, dtype=F64)
+    exact = PartialPosterior(given, c, controlled).mean_and_variance(x)
+    for fast in (
+        InterpolatedPosterior(given, c, controlled, None),
+        InterpolatedPosterior(given, c, controlled, 1e-10, most=5),
+    ):
+        assert fast.chosen == 60
+        for ours, theirs in zip(fast.mean_and_variance(x), exact, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    assert interpolation(given, c, controlled, 1e-10, 5) is None
+
+
+def test_a_replicate_is_the_same_alone_and_beside_rougher_ones(rng):
+    rows = [[0.4, 0.9], [0.4, 0.15], [0.4, 0.4]]  # of different ranks
+    given = posterior(rng, rows)
+    controlled = torch.tensor([True, False])
+    c, x = contexts(rng, 3, 500, 2), torch.rand(3, 5, 2, generator=rng, dtype=F64)
+    together = InterpolatedPosterior(given, c, controlled)
+    for r in range(3):
+        lengthscale = torch.tensor(rows[r : r + 1], dtype=F64)
+        ones = torch.ones(1, dtype=F64)
+        assert given.data is not None
+        data = given.data.measure.points[r : r + 1, :, 0]
+        y = given.prior.mean[r] + (given.data.factor[r] @ given.data.whitened[r])
+        prior = Hyperparameters(lengthscale, 1.5 * ones, 0.3 * ones, 0.05 * ones).process()
+        own = prior.condition(Measure.dirac(data), y[None])
+        alone = InterpolatedPosterior(own, c[r : r + 1], controlled)
+        if r != 1:
+            assert alone.chosen < together.chosen
+        for ours, theirs in zip(alone.mean_and_variance(x[r : r + 1]), together.mean_and_variance(x), strict=True):
+            torch.testing.assert_close(ours[0], theirs[r], rtol=0, atol=1e-9)
+
+
+def test_contexts_shared_by_all_replicates_and_repeated_ones(rng):
+    given, controlled = posterior(rng, [[0.3, 0.3], [0.5, 0.5]]), torch.tensor([True, False])
+    shared = contexts(rng, 1, 200, 2)[0]
+    repeated = torch.cat([shared, shared])
+    x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
+    one, other = (InterpolatedPosterior(given, c, controlled).ucb(x, 1.0) for c in (shared, repeated))
+    torch.testing.assert_close(other[..., :200], other[..., 200:], rtol=0, atol=1e-9)
+    torch.testing.assert_close(one, other[..., :200], rtol=0, atol=1e-4)
+
+
+def test_gradients_are_those_of_the_exact_average(rng):
+    given, controlled = posterior(rng, [[0.3, 0.3]]), torch.tensor([True, False])
+    c = contexts(rng, 1, 300, 2)
+    x = torch.rand(1, 5, 2, generator=rng, dtype=F64)
+    slopes = []
+    for tolerance in (None, 1e-12):
+        leaf = x.clone().requires_grad_()
+        InterpolatedPosterior(given, c, controlled, tolerance).ucb(leaf, 1.5).mean(-1).sum().backward()
+        slopes.append(leaf.grad[..., 0])
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=0, atol=1e-4)
