@@ -91,7 +91,7 @@ class Constants:
         """
         dc = self.context_dim
         t = torch.arange(1, len(gain) + 1, dtype=torch.float64)
-        beta = torch.tensor([max(0.0, self.beta(int(i))) for i in t]).to(t)
+        beta = torch.tensor([max(0.0, self.beta(int(i))) for i in t], dtype=t.dtype)
         c = 8 / math.log1p(self.noise_std**-2)
         c2 = c * max(1.0, self.density**2 * (4 + dc) / dc)
         root = (beta * gain.to(t) * c2).sqrt()
@@ -101,7 +101,7 @@ class Constants:
             "estimate": 2 * self.largest * self.density * (4 + dc) / (2 + dc) * t ** ((2 + dc) / (4 + dc)),
         }
         if radius is not None:
-            delta = torch.tensor([radius(int(i)) for i in t]).to(t)
+            delta = torch.tensor([radius(int(i)) for i in t], dtype=t.dtype)
             terms["widths in the ball"] = root * (c / c2 * delta.square().cumsum(0)).sqrt()
             terms["radius"] = self.largest * delta.cumsum(0)
         return terms

@@ -189,7 +189,7 @@ class _Round:
         x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
         nodes = density_nodes(self.seen, problem.context_bounds, each)
         low, high = problem.context_bounds
-        cover = torch.lerp(low, high, torch.linspace(0, 1, 257).to(low)[:, None])
+        cover = torch.lerp(low, high, torch.linspace(0, 1, 257, dtype=low.dtype, device=low.device)[:, None])
         rule, weights = problem.expectation_nodes
         shared = torch.cat([cover, rule]).expand(count, -1, -1)
         contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)

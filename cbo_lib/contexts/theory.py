@@ -180,9 +180,7 @@ def sample_average_distances(
     Returns:
         Distances ``len(counts) x repetitions``, in the units of the decision.
     """
-    low, high = problem.context_bounds
-    fine = torch.lerp(low, high, torch.linspace(0, 1, 1025).to(low)[:, None])
-    grid = torch.lerp(problem.bounds[0], problem.bounds[1], torch.linspace(0, 1, points).to(low)[:, None])
+    fine, grid = interval(problem.context_bounds, 1025), interval(problem.bounds, points)
     table = _Table(posterior, fine, sqrt_beta)
     ucb = table.bounds(grid)  # points x 1025, between which bounds are interpolated linearly
     truth = grid[(ucb @ table.histogram(density_nodes(contexts[None], problem.context_bounds))[0]).argmax()]
@@ -193,6 +191,11 @@ def sample_average_distances(
         average = ucb @ table.histogram(draws.reshape(repetitions, count, 1)).mT  # points repetitions
         distances.append((grid[average.argmax(0)] - truth).abs().squeeze(-1))
     return torch.stack(distances)
+
+
+def interval(box: Tensor, points: int = 301) -> Tensor:
+    """Equally spaced points of an interval ``2 x 1``, ``points x 1``."""
+    return torch.lerp(box[0], box[1], torch.linspace(0, 1, points, dtype=box.dtype, device=box.device)[:, None])
 
 
 class _Table:

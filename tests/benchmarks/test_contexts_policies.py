@@ -1,0 +1,93 @@
+"""One step of SBO-KDE against the same step with a posterior at every pair of a decision and a context, and Table 1."""
+
+import numpy as np
+import pytest
+import torch
+from test_gpoo_speed import in_turn, report
+
+from cbo_lib.contexts import GaussianKDE
+from cbo_lib.contexts.acquisition import ExpectedUCB
+from cbo_lib.contexts.experiments import table_1
+from cbo_lib.contexts.problems import ackley
+from cbo_lib.contexts.surrogate import fit_hyperparameters
+from cbo_lib.expectation import pointwise_ucb
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.maximize import maximize_box
+from cbo_lib.measure import Measure
+
+T, CONTEXTS, RAW, RESTARTS, ITERATIONS = 100, 1024, 1024, 50, 3
+
+
+@pytest.fixture(scope="module")
+def step():
+    """Ackley after 100 random evaluations: the posterior, 1,024 samples of the estimate, 1,024 raw decisions."""
+    problem, generator = ackley(), torch.Generator().manual_seed(0)
+    x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
+    seen = problem.distribution.sample([generator], (T,))
+    full = problem.join(x, seen)
+    fit = fit_hyperparameters(full, problem.f(full), problem.full_bounds)
+    batched = fit.process()
+    prior = GaussianProcess(batched.kernel[0], float(fit.noise_std), float(fit.mean))
+    posterior = prior.posterior(1).extend(Measure.dirac(full), problem.f(full))
+    samples = GaussianKDE(seen).sample(CONTEXTS, [generator], problem.context_bounds)
+    raw = torch.quasirandom.SobolEngine(2, scramble=True, seed=1).draw(RAW, dtype=torch.float64)[None]
+    return problem, posterior, samples, raw
+
+
+def exact(posterior, samples):
+    return ExpectedUCB(posterior, samples, tolerance=None).values
+
+
+def interpolated(posterior, samples):
+    return ExpectedUCB(posterior, samples).values
+
+
+def pointwise(posterior, samples):
+    """The plain posterior, a few decisions at a time so that memory is no matter."""
+    controlled = torch.tensor([True, True, False])
+    contexts = torch.cat([samples.new_zeros(*samples.shape[:-1], 2), samples], -1)
+
+    def values(x):
+        full = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
+        parts = [pointwise_ucb(posterior, part, contexts, controlled, 1.5).mean(-1) for part in full.split(8, -2)]
+        return torch.cat(parts, -1)
+
+    return values
+
+
+@pytest.mark.parametrize(("make", "agreement"), [(exact, 1e-8), (interpolated, 1e-5)])
+def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_a_posterior_a_pair(benchmark, capsys, step, make, agreement):
+    """The kernel's factor, the raw points and as many iterations of all restarts, on both sides.
+
+    Three iterations stand for all of them: an evaluation costs the same in each.
+    """
+    problem, posterior, samples, raw = step
+
+    def search(values):
+        return maximize_box(values, problem.bounds, raw, RESTARTS, ITERATIONS)
+
+    def library():
+        return search(make(posterior, samples))
+
+    def plain():
+        return search(pointwise(posterior, samples))
+
+    fast, slow, (x, value), (_, expected) = in_turn(library, plain, 3)
+    torch.testing.assert_close(value, expected, rtol=0, atol=agreement)
+    with torch.no_grad():
+        there = pointwise(posterior, samples)(x.unsqueeze(1)).squeeze(-1)
+    torch.testing.assert_close(value, there, rtol=0, atol=agreement)
+    benchmark.pedantic(library, rounds=3)
+    title = f"SBO-KDE step, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, {make.__name__}"
+    report(capsys, benchmark, (title, "a posterior a pair"), fast, slow)
+    assert slow / fast >= 50
+
+
+def test_table_1_is_regenerated(benchmark, capsys):
+    """Seconds of 100 evaluations on Ackley, two runs, beside the paper's ten."""
+    frame = benchmark.pedantic(lambda: table_1(runs=2), rounds=1)
+    with capsys.disabled():
+        print(f"\n{frame.round(2).to_string()}\n{frame.attrs}")
+    ours, paper = frame["alone"], frame["paper"]
+    assert bool((ours[paper.notna()] < paper[paper.notna()]).all())
+    assert bool(np.isfinite(frame["in a batch"]).all())
