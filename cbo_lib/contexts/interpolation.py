@@ -26,7 +26,8 @@ class InterpolatedPosterior:
         tolerance: the largest entry of the squared kernel of the contexts that the chosen ones may leave over. The
             variance is wrong by the order of its square root over ten, relative to the prior variance. None: nothing is
             interpolated.
-        most: how many contexts may be chosen; where more were needed nothing is interpolated. Default a quarter.
+        most: how many contexts may be chosen; where more were needed nothing is interpolated. Default a quarter. With
+            more than three coordinates that the learner does not set it is not tried.
 
     Attributes:
         chosen: how many contexts the variance is computed at.
@@ -43,11 +44,14 @@ class InterpolatedPosterior:
         count = contexts.shape[-2]
         self._spread: Tensor | None = None
         found = None
-        if tolerance is not None:
+        if tolerance is not None and int((~controlled).sum()) <= 3:
             found = interpolation(posterior, contexts, controlled, tolerance, count // 4 if most is None else most)
         if found is None:
-            self._exact = self._few = PartialPosterior(posterior, contexts, controlled)
-            self.chosen = count
+            if tolerance is None:
+                self._exact = PartialPosterior(posterior, contexts, controlled)
+            else:  # a factor of the kernel itself would have too high a rank too
+                self._exact = PartialPosterior(posterior, contexts, controlled, tolerance=None)
+            self._few, self.chosen = self._exact, count
             return
         index, self._spread = found
         nodes = contexts.expand(*index.shape[:-1], *contexts.shape[-2:])

@@ -32,6 +32,7 @@ from cbo_lib.contexts.acquisition import (
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.surrogate import Surrogate
+from cbo_lib.expectation import PartialPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
 
@@ -201,7 +202,12 @@ class ContextPolicy(ABC):
 
     def _merit(self, posterior: Posterior) -> Tensor:
         """How good the decisions asked so far look, ``replicates x t``."""
-        return ExpectedUCB(posterior, self.contexts, 0.0).mean(self.decisions)
+        problem = self.problem
+        controlled = torch.arange(problem.dim, device=self.contexts.device) < problem.decision_dim
+        nothing = self.contexts.new_zeros(problem.dim)
+        contexts = problem.join(nothing[: problem.decision_dim], self.contexts)
+        partial = PartialPosterior(posterior, contexts, controlled, tolerance=None)
+        return partial.mean(problem.join(self.decisions, nothing[problem.decision_dim :])).mean(-1)
 
     def multiplier(self) -> float:
         """``sqrt_beta`` of this round."""

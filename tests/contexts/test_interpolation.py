@@ -97,3 +97,13 @@ def test_gradients_are_those_of_the_exact_average(rng):
         InterpolatedPosterior(given, c, controlled, tolerance).ucb(leaf, 1.5).mean(-1).sum().backward()
         slopes.append(leaf.grad[..., 0])
     torch.testing.assert_close(slopes[0], slopes[1], rtol=0, atol=1e-4)
+
+
+def test_with_four_contexts_nothing_is_interpolated(rng):
+    given, controlled = posterior(rng, [[0.9] * 5]), torch.arange(5) < 1
+    c, x = contexts(rng, 1, 40, 5), torch.rand(1, 3, 5, generator=rng, dtype=F64)
+    fast = InterpolatedPosterior(given, c, controlled)
+    assert fast.chosen == 40
+    exact = PartialPosterior(given, c, controlled, tolerance=None).mean_and_variance(x)
+    for ours, theirs in zip(fast.mean_and_variance(x), exact, strict=True):
+        assert torch.equal(ours, theirs)
