@@ -29,7 +29,7 @@ from cbo_lib.contexts.panels import PANELS, POLICIES, Kind, Scale, budget, make_
 from cbo_lib.contexts.policies import SBOKDE
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.regret import cumulative_regret, cumulative_reward
-from cbo_lib.contexts.slips import slips
+from cbo_lib.contexts.slips import SLIPS
 from cbo_lib.contexts.tables import density_rate, table_1, table_2, theorem_constants, theorem_ledgers
 from cbo_lib.contexts.theory import interval
 from cbo_lib.generators import ReplicateGenerators
@@ -39,6 +39,7 @@ from cbo_lib.simulate import simulate
 __all__ = [
     "PANELS",
     "POLICIES",
+    "SLIPS",
     "Comparison",
     "compact",
     "density_rate",
@@ -119,24 +120,33 @@ def figure_2(scale: Scale = "paper", only: Iterable[str] | None = None) -> Compa
     return figure_1("ackley_4", scale, only)
 
 
-def small_slip(name: str, scale: Scale = "paper") -> Comparison:
-    """A policy ``as written`` and with a ``slip``; see ``cbo_lib.contexts.slips.slips`` for the names.
+def small_slip(name: str, scale: Scale = "paper", folder: str | Path | None = None) -> Comparison:
+    """A policy ``as written`` and with a ``slip``, one of ``SLIPS``.
+
+    Args:
+        name: of the slip.
+        scale: see the module.
+        folder: take the curves that the command stored there, and run nothing.
 
     Raises:
-        ValueError: for another name or scale.
+        ValueError: for another name or scale, or if the folder lacks the curves.
     """
-    chosen = budget(scale)
-    known = slips(chosen.samples or 1024)
-    if name not in known:
-        raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
-    slip = known[name]
-    runs = {}
-    for label, make, problem in (
-        ("as written", slip.right, slip.problem),
-        ("slip", slip.wrong, slip.wrong_problem or slip.problem),
-    ):
-        runs[label] = simulate(problem, make(problem, chosen.settings), chosen.steps, chosen.seeds)
-    return Comparison(slip.problem, runs)
+    if name not in SLIPS:
+        raise ValueError(f"name must be one of {', '.join(SLIPS)}, got {name!r}")
+    slip = SLIPS[name]
+    if folder is not None:
+        pair = [History.load(_stored(folder, slip.panel, slip.policy)), History.load(_stored(folder, "slip", name))]
+        return Comparison(PANELS[slip.panel].make(), dict(zip(("as written", "slip"), pair, strict=True)))
+    right = figure_1(slip.panel, scale, [slip.policy])
+    wrong = _run_slip(name, right.problem, scale)
+    return Comparison(right.problem, {"as written": right.histories[slip.policy], "slip": wrong})
+
+
+def _run_slip(name: str, problem: ContextProblem, scale: Scale) -> History:
+    slip, chosen = SLIPS[name], budget(scale)
+    world = slip.world(problem)
+    policy = slip.make(world, chosen.settings, chosen.samples or PANELS[slip.panel].samples)
+    return simulate(world, policy, chosen.steps, chosen.seeds)
 
 
 def compact(history: History) -> History:
@@ -223,24 +233,39 @@ def _path(folder: str | Path, panel: str, name: str) -> Path:
     return Path(folder) / f"{panel}-{re.sub('[^a-z0-9]+', '_', name.lower())}.npz"
 
 
+def _stored(folder: str | Path, panel: str, name: str) -> Path:
+    path = _path(folder, panel, name)
+    if not path.exists():
+        raise ValueError(f"folder must hold {path.name}, got {folder}")
+    return path
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run panels and store their curves, one file a panel and policy; what exists is skipped."""
+    """Run panels or slips and store their curves, one file a run; what exists is skipped."""
     parser = argparse.ArgumentParser(prog="python -m cbo_lib.contexts.experiments", description=main.__doc__)
-    parser.add_argument("--panel", action="append", choices=list(PANELS), help="default: all")
-    parser.add_argument("--policy", action="append", choices=POLICIES, help="default: all")
+    parser.add_argument("--panel", action="append", choices=list(PANELS), help="default: all, and all slips")
+    parser.add_argument("--policy", action="append", choices=POLICIES, help="of the panels; default: all")
+    parser.add_argument("--slip", action="append", choices=list(SLIPS), help="default: none where a panel is given")
     parser.add_argument("--out", type=Path, required=True, help="the folder, created if it does not exist")
     parser.add_argument("--scale", choices=("reader", "paper"), default="paper")
     chosen = parser.parse_args(arguments)
+    panels, slips = chosen.panel or [], chosen.slip or []
+    if not panels and not slips:
+        panels, slips = list(PANELS), list(SLIPS)
+    runs: list[tuple[str, str]] = [(panel, name) for panel in panels for name in chosen.policy or POLICIES]
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for panel in chosen.panel or PANELS:
-        for name in chosen.policy or POLICIES:
-            path = _path(chosen.out, panel, name)
-            if path.exists():
-                print(f"{path}: exists")
-                continue
-            start = time.perf_counter()
-            compact(figure_1(panel, chosen.scale, [name]).histories[name]).save(path)
-            print(f"{path}: {time.perf_counter() - start:.0f} s", flush=True)
+    for panel, name in [*runs, *(("slip", name) for name in slips)]:
+        path = _path(chosen.out, panel, name)
+        if path.exists():
+            print(f"{path}: exists")
+            continue
+        start = time.perf_counter()
+        if panel == "slip":
+            history = _run_slip(name, PANELS[SLIPS[name].panel].make(), chosen.scale)
+        else:
+            history = figure_1(panel, chosen.scale, [name]).histories[name]
+        compact(history).save(path)
+        print(f"{path}: {time.perf_counter() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

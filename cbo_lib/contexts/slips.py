@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from cbo_lib.contexts import problems
 from cbo_lib.contexts.policies import DRBOKDE, GPUCB, SBOKDE, ContextPolicy, Settings
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.robust import DRBOMMD, DRBOMMDMinimax, StableOpt
@@ -36,63 +35,48 @@ class RawContexts(ContextProblem):
         return torch.cat([raw, (value + self.noise_std * standard_normal(generators, (), value)).unsqueeze(-1)], -1)
 
 
+def _same(problem: ContextProblem) -> ContextProblem:
+    return problem
+
+
 @dataclass(frozen=True)
 class Slip:
-    """A policy as the text has it, and with one slip.
+    """One slip in a policy of a panel.
 
     Args:
-        problem: to be solved, and the same for the slip unless ``wrong_problem`` is given.
-        right: the policy for a problem and settings.
-        wrong: the policy with the slip.
-        wrong_problem: the problem with the slip.
+        panel: a name in ``PANELS``.
+        policy: a name in ``POLICIES``: as the text has it.
+        make: the policy with the slip, for a problem, settings and a number of samples; see ``make_policy``.
+        world: the problem with the slip. Default the panel's own.
     """
 
-    problem: ContextProblem
-    right: Callable[[ContextProblem, Settings], ContextPolicy]
-    wrong: Callable[[ContextProblem, Settings], ContextPolicy]
-    wrong_problem: ContextProblem | None = None
+    panel: str
+    policy: str
+    make: Callable[[ContextProblem, Settings, int], ContextPolicy]
+    world: Callable[[ContextProblem], ContextProblem] = _same
 
 
-def slips(samples: int = 1024) -> Mapping[str, Slip]:
-    """The slips by name.
+def _root_of_beta(problem: ContextProblem, settings: Settings, samples: int) -> GPUCB:
+    assert not callable(settings.sqrt_beta)
+    return GPUCB(problem, replace(settings, sqrt_beta=math.sqrt(settings.sqrt_beta)))
 
-    - ``root of beta``: GP-UCB alone explores with ``sqrt(1.5)`` in the place of 1.5, as it does where 1.5 is passed for
-      BoTorch's ``beta``.
-    - ``points outside, StableOpt`` and ``points outside, DRBO-KDE``: the Sobol points that search for the worst
-      context are mirrored at the lower corner of their box.
-    - ``diagonal``: the grid of DRBO-MMD in two dimensions holds its diagonal alone.
-    - ``raw contexts``: the model and the density estimate get contexts before clipping, f the clipped ones.
-    - ``identity``: the slope of the minimax approximation has the identity in the place of the kernel matrix.
 
-    Args:
-        samples: see ``SBOKDE``, and of the covers.
-    """
-    ackley, hartmann = problems.ackley(), problems.complicated_hartmann()
-
-    def half_root(problem: ContextProblem, settings: Settings) -> ContextPolicy:
-        assert not callable(settings.sqrt_beta)
-        return GPUCB(problem, replace(settings, sqrt_beta=math.sqrt(settings.sqrt_beta)))
-
-    def sbo(problem: ContextProblem, settings: Settings) -> ContextPolicy:
-        return SBOKDE(problem, settings, samples)
-
-    return {
-        "root of beta": Slip(ackley, GPUCB, half_root),
-        "points outside, StableOpt": Slip(
-            ackley,
-            lambda p, s: StableOpt(p, s, samples),
-            lambda p, s: StableOpt(p, s, samples, reflected=True),
-        ),
-        "points outside, DRBO-KDE": Slip(
-            ackley,
-            lambda p, s: DRBOKDE(p, s, samples, cover=samples),
-            lambda p, s: DRBOKDE(p, s, samples, cover=samples, reflected=True),
-        ),
-        "diagonal": Slip(problems.modified_branin(), DRBOMMD, lambda p, s: DRBOMMD(p, s, grid="diagonal")),
-        "raw contexts": Slip(hartmann, sbo, sbo, RawContexts.of(hartmann)),
-        "identity": Slip(
-            ackley,
-            lambda p, s: DRBOMMDMinimax(p, s, size=samples),
-            lambda p, s: DRBOMMDMinimax(p, s, size=samples, sensitivity="identity"),
-        ),
-    }
+#: The slips by name.
+#:
+#: - ``root of beta``: GP-UCB alone explores with ``sqrt(1.5)`` in the place of 1.5, as it does where 1.5 is passed for
+#:   BoTorch's ``beta``.
+#: - ``points outside, StableOpt`` and ``points outside, DRBO-KDE``: the Sobol points that search for the worst context
+#:   are mirrored at the lower corner of their box.
+#: - ``diagonal``: the grid of DRBO-MMD in two dimensions holds its diagonal alone.
+#: - ``raw contexts``: the model and the density estimate get contexts before clipping, f the clipped ones.
+#: - ``identity``: the slope of the minimax approximation has the identity in the place of the kernel matrix.
+SLIPS: Mapping[str, Slip] = {
+    "root of beta": Slip("ackley", "GP-UCB", _root_of_beta),
+    "points outside, StableOpt": Slip("ackley", "StableOpt", lambda p, s, n: StableOpt(p, s, n, reflected=True)),
+    "points outside, DRBO-KDE": Slip("ackley", "DRBO-KDE", lambda p, s, n: DRBOKDE(p, s, n, cover=n, reflected=True)),
+    "diagonal": Slip("branin", "DRBO-MMD", lambda p, s, n: DRBOMMD(p, s, grid="diagonal")),
+    "raw contexts": Slip("complicated_hartmann", "SBO-KDE", SBOKDE, RawContexts.of),
+    "identity": Slip(
+        "ackley", "DRBO-MMD-MinimaxApprox", lambda p, s, n: DRBOMMDMinimax(p, s, size=n, sensitivity="identity")
+    ),
+}

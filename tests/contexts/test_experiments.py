@@ -10,7 +10,7 @@ from cbo_lib.contexts import experiments, panels, problems, tables
 from cbo_lib.contexts.panels import PANELS, POLICIES, Budget, budget, make_policy
 from cbo_lib.contexts.policies import SBOKDE, Settings
 from cbo_lib.contexts.regret import contexts_seen
-from cbo_lib.contexts.slips import RawContexts, slips
+from cbo_lib.contexts.slips import SLIPS, RawContexts
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
 from contexts.helpers import F64, hill
@@ -182,7 +182,7 @@ def test_the_ledgers_of_both_theorems_add_up():
         experiments.theorem_ledgers("mid")
 
 
-@pytest.mark.parametrize("name", list(slips(16)))
+@pytest.mark.parametrize("name", list(SLIPS))
 def test_a_slip_changes_a_run_and_nothing_else(tiny, name):
     comparison = experiments.small_slip(name)
     right, wrong = comparison.histories["as written"], comparison.histories["slip"]
@@ -194,6 +194,27 @@ def test_a_slip_changes_a_run_and_nothing_else(tiny, name):
         assert [h.config["policy"]["sensitivity"] for h in (right, wrong)] == ["kernel", "identity"]
     else:
         assert not torch.equal(right["acquisition"], wrong["acquisition"])
+
+
+def test_the_command_stores_slips_beside_the_panels_they_change(tiny, tmp_path, capsys):
+    command = ["--panel", "ackley", "--policy", "GP-UCB", "--out", str(tmp_path), "--slip", "root of beta"]
+    experiments.main(command)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ackley-gp_ucb.npz", "slip-root_of_beta.npz"]
+    live, kept = (experiments.small_slip("root of beta", folder=folder) for folder in (None, tmp_path))
+    for name, curve in kept.curves().items():
+        torch.testing.assert_close(curve.double(), live.curves()[name], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=r"folder must hold ackley-stableopt\.npz"):
+        experiments.small_slip("points outside, StableOpt", folder=tmp_path)
+
+
+def test_without_names_the_command_runs_everything(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(experiments, "_path", lambda folder, panel, name: asked.append((panel, name)) or tmp_path)
+    experiments.main(["--out", str(tmp_path)])
+    assert asked == [(panel, name) for panel in PANELS for name in POLICIES] + [("slip", name) for name in SLIPS]
+    asked.clear()
+    experiments.main(["--out", str(tmp_path), "--slip", "diagonal"])
+    assert asked == [("slip", "diagonal")]
 
 
 def test_slips_have_names():
