@@ -169,7 +169,7 @@ def theorem_ledgers(
     """SBO-KDE and DRBO-KDE on draws of a known prior, term by term beside the bounds of Theorems 1 and 2.
 
     Args:
-        scale: 30 draws and 100 evaluations, or 8 draws and 25 evaluations.
+        scale: 30 draws and 100 evaluations, or 10 draws and 40 evaluations.
         sqrt_beta: the multiplier of the standard deviation. Default: that of Theorem 1.
         lengthscale: of the prior, in one decision and one context.
         noise_std: of the observations.
@@ -181,7 +181,7 @@ def theorem_ledgers(
         ValueError: for another scale.
     """
     budget(scale)  # refuses another
-    seeds, steps, samples = (range(30), 100, 1024) if scale == "paper" else (range(8), 25, 256)
+    seeds, steps, samples = (range(30), 100, 1024) if scale == "paper" else (range(10), 40, 256)
     constants, prior = theorem_constants(lengthscale, noise_std), GaussianProcess(rbf_kernel(lengthscale), noise_std)
     settings = Settings(initial=3, sqrt_beta=constants.sqrt_beta if sqrt_beta is None else sqrt_beta, prior=prior)
     problem, radius = drawn_problem(seeds, lengthscale, noise_std), TotalVariationRadius(1)
