@@ -12,6 +12,7 @@ of the seeds, few evaluations and little effort. The command runs panels at the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -30,7 +32,15 @@ from cbo_lib.contexts.policies import SBOKDE
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.regret import cumulative_regret, cumulative_reward
 from cbo_lib.contexts.slips import SLIPS
-from cbo_lib.contexts.tables import density_rate, table_1, table_2, theorem_constants, theorem_ledgers
+from cbo_lib.contexts.tables import (
+    density_rate,
+    load_table,
+    save_table,
+    table_1,
+    table_2,
+    theorem_constants,
+    theorem_ledgers,
+)
 from cbo_lib.contexts.theory import interval
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.history import History
@@ -46,9 +56,11 @@ __all__ = [
     "density_steps",
     "figure_1",
     "figure_2",
+    "load_table",
     "main",
     "make_policy",
     "plot_comparison",
+    "save_table",
     "small_slip",
     "stored",
     "table_1",
@@ -168,15 +180,17 @@ def stored(panel: str, folder: str | Path) -> Comparison:
     return Comparison(PANELS[panel].make(), runs)
 
 
-def plot_comparison(comparison: Comparison, measure: Kind = "regret") -> Figure:
-    """Cumulative regret or reward of each policy, mean and standard error over replicates."""
-    figure, axes = figures.subplots(figsize=(7.2, 4.2))
-    dashes = ["-", "--", "-.", ":", "-", "--", "-.", ":"]
-    for (name, curve), dash in zip(comparison.curves(measure).items(), dashes, strict=False):
-        figures.plot_replicates(axes[0, 0], curve, name, spread="standard error", linestyle=dash)
-    axes[0, 0].set(xlabel="evaluations", ylabel=f"cumulative {measure} (units of f)", title=comparison.problem.name)
-    axes[0, 0].legend(fontsize="x-small")
-    return figure
+def plot_comparison(axes: Axes, comparison: Comparison, measure: Kind = "regret") -> None:
+    """Cumulative regret or reward of each policy, mean and standard error over replicates.
+
+    A policy has the same color and line in every panel.
+    """
+    names = [*POLICIES, "as written", "slip"]
+    looks = dict(zip(names, itertools.product(("-", "--"), figures.COLORS), strict=False))
+    for name, curve in comparison.curves(measure).items():
+        style, color = looks[name]
+        figures.plot_replicates(axes, curve, name, spread="standard error", linestyle=style, color=color)
+    axes.set(xlabel="evaluations", ylabel=f"cumulative {measure} (units of f)", title=comparison.problem.name)
 
 
 def density_steps(
@@ -246,14 +260,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--panel", action="append", choices=list(PANELS), help="default: all, and all slips")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="of the panels; default: all")
     parser.add_argument("--slip", action="append", choices=list(SLIPS), help="default: none where a panel is given")
+    parser.add_argument("--times", type=int, metavar="RUNS", help="instead: time so many runs for Table 1")
     parser.add_argument("--out", type=Path, required=True, help="the folder, created if it does not exist")
     parser.add_argument("--scale", choices=("reader", "paper"), default="paper")
     chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if chosen.times:
+        save_table(table_1(runs=chosen.times), chosen.out / "table_1.json")
+        return
     panels, slips = chosen.panel or [], chosen.slip or []
     if not panels and not slips:
         panels, slips = list(PANELS), list(SLIPS)
     runs: list[tuple[str, str]] = [(panel, name) for panel in panels for name in chosen.policy or POLICIES]
-    chosen.out.mkdir(parents=True, exist_ok=True)
     for panel, name in [*runs, *(("slip", name) for name in slips)]:
         path = _path(chosen.out, panel, name)
         if path.exists():

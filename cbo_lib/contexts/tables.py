@@ -6,9 +6,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -76,7 +80,27 @@ def table_1(evaluations: int = 100, runs: int = 10, only: Iterable[str] | None =
         rows[name] = (float(np.mean(alone)), spread, together, paper, paper_error)
     columns = ["alone", "standard error", "in a batch", "paper", "paper's standard error"]
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    frame.attrs = {"device": "cpu", "threads": torch.get_num_threads(), "evaluations": evaluations, "runs": runs}
+    threads, cores = torch.get_num_threads(), os.cpu_count()
+    frame.attrs = {
+        "device": f"CPU ({platform.machine()}), {threads} thread{'s' * (threads > 1)} of {cores} cores",
+        "evaluations": evaluations,
+        "runs": runs,
+        "torch": torch.__version__,
+    }
+    return frame
+
+
+def save_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Store a table and what ``frame.attrs`` says of it, as JSON."""
+    content = {"about": frame.attrs, "table": json.loads(frame.to_json(orient="split"))}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load_table(path: str | Path) -> pd.DataFrame:
+    """What ``save_table`` stored."""
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    frame = pd.DataFrame(**content["table"])
+    frame.attrs = content["about"]
     return frame
 
 

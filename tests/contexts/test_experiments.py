@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from matplotlib.figure import Figure
 
+from cbo_lib import figures
 from cbo_lib.contexts import experiments, panels, problems, tables
 from cbo_lib.contexts.panels import PANELS, POLICIES, Budget, budget, make_policy
 from cbo_lib.contexts.policies import SBOKDE, Settings
@@ -139,7 +139,17 @@ def test_table_1_times_runs_alone_and_in_a_batch():
     assert bool((frame[["alone", "in a batch"]] > 0).all(axis=None))
     assert frame.loc["GP-UCB", "paper"] == 11.35
     assert np.isnan(frame.loc["random", "paper"])
-    assert frame.attrs["runs"] == 2 and frame.attrs["threads"] == torch.get_num_threads()
+    assert frame.attrs["runs"] == 2 and frame.attrs["device"].startswith("CPU (")
+
+
+def test_table_1_is_stored_with_what_it_was_timed_on(tmp_path, monkeypatch):
+    made = pd.DataFrame({"alone": [1.5, 2.0], "paper": [np.nan, 11.35]}, index=["random", "GP-UCB"])
+    made.attrs = {"device": "CPU", "runs": 4}
+    monkeypatch.setattr(experiments, "table_1", lambda runs: made if runs == 4 else None)
+    experiments.main(["--times", "4", "--out", str(tmp_path)])
+    kept = experiments.load_table(tmp_path / "table_1.json")
+    pd.testing.assert_frame_equal(kept, made)
+    assert kept.attrs == made.attrs
 
 
 def test_table_2_agrees_with_the_papers():
@@ -177,7 +187,7 @@ def test_the_ledgers_of_both_theorems_add_up():
     assert list(ledgers) == ["SBO-KDE", "DRBO-KDE"]
     for book in ledgers.values():
         book.check_identity(1e-8)
-        assert book.regret.shape == (8, 22)
+        assert book.regret.shape == (10, 37)
     with pytest.raises(ValueError, match="scale must be"):
         experiments.theorem_ledgers("mid")
 
@@ -237,11 +247,15 @@ def test_raw_contexts_are_shown_while_f_sees_clipped_ones():
 
 @pytest.mark.parametrize("measure", ["regret", "reward"])
 def test_a_comparison_is_drawn_with_units(tiny, measure):
-    figure = experiments.plot_comparison(experiments.figure_1("newsvendor", only=["GP-UCB", "random"]), measure)
-    assert isinstance(figure, Figure)
-    axis = figure.axes[0]
-    assert axis.get_ylabel() == f"cumulative {measure} (units of f)"
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["GP-UCB", "random"]
+    _, axes = figures.subplots()
+    experiments.plot_comparison(axes[0, 0], experiments.figure_1("newsvendor", only=["GP-UCB", "random"]), measure)
+    assert axes[0, 0].get_ylabel() == f"cumulative {measure} (units of f)"
+    lines = axes[0, 0].get_lines()
+    assert [line.get_label() for line in lines] == ["GP-UCB", "random"]
+    other = figures.subplots()[1][0, 0]
+    experiments.plot_comparison(other, experiments.figure_1("newsvendor", only=["random"]), measure)
+    same, again = lines[1], other.get_lines()[0]
+    assert (same.get_color(), same.get_linestyle()) == (again.get_color(), again.get_linestyle())
 
 
 def test_frames_step_through_the_estimate_and_the_acquisition():
