@@ -123,17 +123,21 @@ def pivoted_factor(
     """
     tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
     left = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1]).clone()
-    factor = points.new_zeros(*points.shape[:-1], 0)
+    count, found = points.shape[-2], 0
+    rows = points.new_empty(*points.shape[:-2], min(rank, 16), count)  # of the transpose; grows by doubling
     while True:
         top, place = left.max(-1, keepdim=True)
         if float(top.max()) <= tolerance:
-            return factor
-        if factor.shape[-1] >= rank:
+            return rows[..., :found, :].mT.contiguous()
+        if found >= rank:
             return None
+        if found == rows.shape[-2]:
+            rows = torch.cat([rows, torch.empty_like(rows)], -2)
         pivot = points.gather(-2, place.unsqueeze(-1).expand(*place.shape, points.shape[-1]))
-        own = factor.gather(-2, place.unsqueeze(-1).expand(*place.shape, factor.shape[-1]))
-        column = (side(points, pivot) - factor @ own.mT).squeeze(-1)
-        # An element of the batch that is finished gets columns of zeros.
-        column = torch.where(top > tolerance, column / top.clamp_min(tolerance).sqrt(), 0.0)
-        factor = torch.cat([factor, column.unsqueeze(-1)], -1)
-        left = (left - column.square()).clamp_min(0.0)
+        known = rows[..., :found, :]
+        own = known.gather(-1, place.unsqueeze(-2).expand(*known.shape[:-1], 1))
+        row = (side(pivot, points) - own.mT @ known).squeeze(-2)
+        # An element of the batch that is finished gets rows of zeros.
+        rows[..., found, :] = torch.where(top > tolerance, row / top.clamp_min(tolerance).sqrt(), 0.0)
+        left = (left - rows[..., found, :].square()).clamp_min(0.0)
+        found += 1
