@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -73,7 +74,8 @@ class MMDBall:
         m = gram.shape[-1]
         if gram.dim() < 2 or gram.shape[-2] != m or m == 0:
             raise ValueError(f"gram must have shape (..., m, m) with m >= 1, got {tuple(gram.shape)}")
-        if not bool(torch.isfinite(gram).all()) or not torch.allclose(gram, gram.mT, atol=1e-8):
+        # A NaN or an infinity fails this too; allclose would take several times as long.
+        if not bool((gram - gram.mT).abs().amax() <= 1e-8 + 1e-5 * gram.abs().amax()):
             raise ValueError("gram must be finite and symmetric")
         if reference.dim() < 1 or reference.shape[-1] != m:
             raise ValueError(f"reference must have shape (..., {m}), as gram has, got {tuple(reference.shape)}")
@@ -85,7 +87,7 @@ class MMDBall:
         self._reference = reference.expand(*batch, m).reshape(-1, m)  # g m
         self._gram = gram.expand(*batch, m, m).reshape(-1, m, m)  # g m m
         self._ball: SimplexBall | None = None
-        self._inverse: dict[float, Tensor] = {}
+        self._inverse: dict[float, tuple[Tensor, Tensor]] = {}
 
     def worst_case(self, values: Tensor, tolerance: float = 2e-5) -> Tensor:
         """The smallest ``q'v`` over the ball.
@@ -154,9 +156,8 @@ class MMDBall:
         elif sensitivity == "kernel":
             if not jitter > 0:
                 raise ValueError(f"jitter must be positive, got {jitter}")
-            inverse = self._inverted(jitter)
+            inverse, total = self._inverted(jitter)
             weighted = rows @ inverse
-            total = inverse.sum((-2, -1))[:, None, None]
             square = (rows * weighted).sum(-1, keepdim=True) - weighted.sum(-1, keepdim=True).square() / total
         else:
             raise ValueError(f"sensitivity must be 'kernel' or 'identity', got {sensitivity!r}")
@@ -178,10 +179,15 @@ class MMDBall:
 
     def _reach(self, place: Tensor) -> Tensor:
         """The discrepancy of the reference and all mass at a context, for indices ``g x n x 1``."""
+        return self._reaches.unsqueeze(-2).expand(*place.shape[:-1], -1).gather(-1, place)
+
+    @cached_property
+    def _reaches(self) -> Tensor:
+        """That of every context, ``g x m``."""
         embedded = (self._gram @ self._reference.unsqueeze(-1)).squeeze(-1)  # g m
         own = (embedded * self._reference).sum(-1, keepdim=True)
         square = self._gram.diagonal(dim1=-2, dim2=-1) - 2 * embedded + own
-        return square.clamp_min(0.0).sqrt().unsqueeze(-2).expand(*place.shape[:-1], -1).gather(-1, place)
+        return square.clamp_min(0.0).sqrt()
 
     def _solver(self) -> SimplexBall:
         if self._ball is None:
@@ -192,10 +198,12 @@ class MMDBall:
             self._ball = SimplexBall(factor, self._reference, radius)
         return self._ball
 
-    def _inverted(self, jitter: float) -> Tensor:
+    def _inverted(self, jitter: float) -> tuple[Tensor, Tensor]:
+        """``(K + jitter)^-1``, and the sum of its entries ``g x 1 x 1``."""
         if jitter not in self._inverse:
             ridge = jitter * torch.eye(self._gram.shape[-1]).to(self._gram)
-            self._inverse[jitter] = torch.cholesky_inverse(torch.linalg.cholesky(self._gram + ridge))
+            inverse = torch.cholesky_inverse(torch.linalg.cholesky(self._gram + ridge))
+            self._inverse[jitter] = inverse, inverse.sum((-2, -1))[:, None, None]
         return self._inverse[jitter]
 
 
