@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor
 
 # Of each step to the boundary of the cones; 0.99 leaves the central path and takes up to half as many steps more.
 _FRACTION = 0.9
+# With fewer right sides than this, reading all products of rows costs more than making those that are needed.
+_FEW = 8
 
 
 def pivoted_cholesky(gram: Tensor, tolerance: Tensor) -> Tensor:
@@ -62,8 +65,7 @@ class SimplexBall:
         self.columns = factor.mT.contiguous()
         self.radius = radius[:, None, None]  # g 1 1
         m, k = factor.shape[-1], factor.shape[-2]
-        # F diag(x) F' for many x is then one matrix product.
-        self.squares = (factor.unsqueeze(-2) * factor.unsqueeze(-3)).reshape(-1, k * k, m).mT.contiguous()
+        self.lower = torch.tril_indices(k, k, device=factor.device)
         self.identity = torch.eye(k, dtype=factor.dtype, device=factor.device)
         # From the reference towards the uniform distribution: positive everywhere, strictly inside of the ball.
         away = (1 / m - reference).unsqueeze(-2) @ self.columns
@@ -71,6 +73,21 @@ class SimplexBall:
         share = (0.7 * self.radius / length).clamp_max(0.9)
         self._start = (1 - share) * reference.unsqueeze(-2) + share / m
         self._moved = share * away
+
+    @cached_property
+    def _squares(self) -> Tensor:
+        """With them the lower triangles of ``F diag(x) F'`` for many ``x`` are one matrix product."""
+        row, column = self.lower
+        return (self.factor[:, row] * self.factor[:, column]).mT.contiguous()
+
+    def add_products(self, matrices: Tensor, x: Tensor) -> Tensor:
+        """``F diag(x) F'`` for ``x``, ``g x n x m``, added to ``g x n x k x k``; the lower triangles alone count."""
+        if x.shape[-2] < _FEW:
+            factor = self.factor.unsqueeze(1)
+            return matrices + (factor * x.unsqueeze(-2)) @ factor.mT
+        row, column = self.lower
+        matrices[..., row, column] += x @ self._squares
+        return matrices
 
     def minimizers(self, values: Tensor, wanted: Tensor, tolerance: float, max_iterations: int = 60) -> Tensor:
         """The worst distributions ``q``, ``g x n x m``.
@@ -137,8 +154,8 @@ class _Newton:
         self.ball, self.point = ball, point
         self.scaling = _Scaling(ball.radius, point.u, point.top, point.e)
         self.ratio = point.q / point.z
-        normal = (self.ratio @ ball.squares).unflatten(-1, ball.identity.shape) / self.scaling.size.unsqueeze(-1)
-        self.chol = torch.linalg.cholesky_ex(ball.identity - self.scaling.dip + normal).L
+        normal = ball.add_products(ball.identity - self.scaling.dip, self.ratio / self.scaling.size)
+        self.chol = torch.linalg.cholesky_ex(normal).L  # which reads the lower triangle alone
         self.ones = self._reduce(torch.ones_like(point.q))
         self.head, self.tail = self.scaling.apply(point.top, point.e)
 
