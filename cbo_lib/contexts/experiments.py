@@ -95,12 +95,26 @@ class Comparison:
             for name, h in self.histories.items()
         }
 
-    def final(self, measure: Kind = "regret") -> pd.DataFrame:
-        """The last values: one row a policy, mean and standard error over replicates, the best policy first."""
+    def final(self, measure: Kind = "regret", at: int | None = None) -> pd.DataFrame:
+        """One row a policy, mean and standard error over replicates, the best policy first.
+
+        Args:
+            measure: see ``curves``.
+            at: after how many evaluations. Default: as many as all policies made. Policies that made fewer are left
+                out.
+
+        Raises:
+            ValueError: for another measure, or if no policy made so many.
+        """
+        curves = self.curves(measure)
+        at = min(curve.shape[-1] for curve in curves.values()) if at is None else at
         rows = {
-            name: (float(curve[:, -1].mean()), float(curve[:, -1].std() / len(curve) ** 0.5))
-            for name, curve in self.curves(measure).items()
+            name: (float(curve[:, at - 1].mean()), float(curve[:, at - 1].std() / len(curve) ** 0.5))
+            for name, curve in curves.items()
+            if 1 <= at <= curve.shape[-1]
         }
+        if not rows:
+            raise ValueError(f"at must lie in [1, {max(c.shape[-1] for c in curves.values())}], got {at}")
         frame = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "standard error"])
         return frame.sort_values("mean", ascending=measure == "regret")
 
@@ -123,7 +137,8 @@ def figure_1(panel: str, scale: Scale = "paper", only: Iterable[str] | None = No
     runs = {}
     for name in POLICIES if only is None else only:
         policy = make_policy(name, problem, chosen.settings, samples)
-        runs[name] = simulate(problem, policy, chosen.steps, chosen.seeds)
+        steps = min(chosen.steps, PANELS[panel].limits.get(name, chosen.steps))
+        runs[name] = simulate(problem, policy, steps, chosen.seeds)
     return Comparison(problem, runs)
 
 

@@ -122,8 +122,8 @@ class MMDBall:
         result = torch.where(everything & (radius > 0), corner, reference)
         if bool(wanted.any()):
             scaled = (rows - low) / torch.where(spread > 0, spread, 1.0)
-            solved = self._solver().minimizers(scaled, wanted, tolerance)
-            result = torch.where(wanted, solved, result)
+            solved = self._solver().minimizers(scaled.double(), wanted, tolerance)
+            result = torch.where(wanted, solved.to(result), result)
         return result.reshape(values.shape)
 
     def minimax_approx(
@@ -191,11 +191,11 @@ class MMDBall:
 
     def _solver(self) -> SimplexBall:
         if self._ball is None:
-            eps = torch.finfo(self._gram.dtype).eps
-            largest = self._gram.diagonal(dim1=-2, dim2=-1).amax(-1)
-            radius = self._radius.clamp_min(eps)  # rows of radius zero are not solved
-            factor = pivoted_cholesky(self._gram, torch.maximum(2.5e-6 * radius.square(), 16 * eps * largest))
-            self._ball = SimplexBall(factor, self._reference, radius)
+            gram, eps = self._gram.double(), torch.finfo(torch.float64).eps  # single precision stalls far from the end
+            largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)
+            radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
+            factor = pivoted_cholesky(gram, torch.maximum(2.5e-6 * radius.square(), 16 * eps * largest))
+            self._ball = SimplexBall(factor, self._reference.double(), radius)
         return self._ball
 
     def _inverted(self, jitter: float) -> tuple[Tensor, Tensor]:
