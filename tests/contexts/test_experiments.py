@@ -89,6 +89,21 @@ def test_final_values_are_ordered_by_merit(tiny):
         comparison.curves("loss")
 
 
+def test_a_policy_may_stop_earlier_and_final_values_are_compared_where_all_are(tiny, monkeypatch):
+    panel = panels.Panel(hill, limits={"GP-UCB": 4})
+    monkeypatch.setattr(experiments, "PANELS", {"hill": panel})
+    comparison = experiments.figure_1("hill", only=["GP-UCB", "random"])
+    assert {name: history.steps for name, history in comparison.histories.items()} == {"GP-UCB": 4, "random": 5}
+    curves = comparison.curves()
+    assert comparison.final().loc["random", "mean"] == pytest.approx(float(curves["random"][:, 3].mean()))
+    last = comparison.final(at=5)
+    assert list(last.index) == ["random"]
+    assert last.loc["random", "mean"] == pytest.approx(float(curves["random"][:, -1].mean()))
+    for at in (0, 6):
+        with pytest.raises(ValueError, match=rf"at must lie in \[1, 5\], got {at}"):
+            comparison.final(at=at)
+
+
 def test_the_command_stores_small_curves_and_skips_what_exists(tiny, tmp_path, capsys):
     arguments = [
         "--panel",

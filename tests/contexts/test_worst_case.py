@@ -266,14 +266,16 @@ def test_degenerate_balls(rng):
     torch.testing.assert_close(mmd_worst_case(v, p, torch.ones(8, 8, dtype=F64), 1e-3), v.amin(-1))
 
 
-def test_single_precision(rng):
+@pytest.mark.parametrize("seed", range(5))
+def test_single_precision(seed):
+    rng = torch.Generator().manual_seed(seed)
     v, p = torch.randn(5, 40, generator=rng), torch.full((40,), 1 / 40)
     contexts = torch.linspace(0, 1, 40)
     gram = (-0.5 * ((contexts[:, None] - contexts) / 0.2).square()).exp()
     found = mmd_worst_case(v, p, gram, 0.3)
     assert found.dtype == torch.float32
     exact = mmd_worst_case(v.double(), p.double(), gram.double(), 0.3)
-    torch.testing.assert_close(found.double(), exact, rtol=0, atol=2e-3)
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=2e-4)
 
 
 @pytest.mark.parametrize(
