@@ -1,0 +1,36 @@
+"""The same decisions on a GPU as on the CPU."""
+
+import pytest
+import torch
+
+from cbo_lib.contexts import Settings, problems
+from cbo_lib.contexts.panels import POLICIES, make_policy
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.simulate import simulate
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
+]
+
+
+def run(name, device, make=problems.newsvendor):
+    problem = make(device=torch.device(device))
+    prior = GaussianProcess(rbf_kernel(0.3).to(device), 0.1)
+    settings = Settings(initial=4, raw=16, starts=2, iterations=5, prior=prior)
+    return simulate(problem, make_policy(name, problem, settings, 32), 8, [3, 4], progress=False)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_ask_the_same(name):
+    here, there = (run(name, device) for device in ("cpu", "cuda"))
+    for part in ("query", "observation", "value"):
+        torch.testing.assert_close(there[part].cpu(), here[part], rtol=0, atol=1e-5)
+
+
+def test_hyperparameters_are_fitted_there_too():
+    problem = problems.modified_branin(device=torch.device("cuda"))
+    settings = Settings(initial=5, raw=8, starts=1, iterations=2)
+    history = simulate(problem, make_policy("SBO-KDE", problem, settings, 16), 7, [3], progress=False)
+    assert history["lengthscale"].device.type == "cuda"
+    assert bool((history["lengthscale"][0, -1] > 0).all())
