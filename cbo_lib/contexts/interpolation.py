@@ -26,7 +26,7 @@ class InterpolatedPosterior:
         tolerance: the largest entry of the squared kernel of the contexts that the chosen ones may leave over. The
             variance is wrong by the order of its square root over ten, relative to the prior variance. None: nothing is
             interpolated.
-        most: how many contexts may be chosen; where more were needed nothing is interpolated. Default a quarter. With
+        most: how many contexts may be chosen; where more were needed nothing is interpolated. Default half. With
             more than three coordinates that the learner does not set it is not tried.
 
     Attributes:
@@ -45,7 +45,7 @@ class InterpolatedPosterior:
         self._spread: Tensor | None = None
         found = None
         if tolerance is not None and int((~controlled).sum()) <= 3:
-            found = interpolation(posterior, contexts, controlled, tolerance, count // 4 if most is None else most)
+            found = interpolation(posterior, contexts, controlled, tolerance, count // 2 if most is None else most)
         if found is None:
             if tolerance is None:
                 self._exact = PartialPosterior(posterior, contexts, controlled)
