@@ -200,8 +200,8 @@ def plot_comparison(axes: Axes, comparison: Comparison, measure: Kind = "regret"
 
     A policy has the same color and line in every panel.
     """
-    names = [*POLICIES, "as written", "slip"]
-    looks = dict(zip(names, itertools.product(("-", "--"), figures.COLORS), strict=False))
+    looks = dict(zip(POLICIES, itertools.product(("-", "--"), figures.COLORS), strict=False))
+    looks |= {"as written": ("-", figures.COLORS[0]), "slip": ("--", figures.COLORS[1])}
     for name, curve in comparison.curves(measure).items():
         style, color = looks[name]
         figures.plot_replicates(axes, curve, name, spread="standard error", linestyle=style, color=color)
