@@ -1,16 +1,14 @@
 """The checks of the exercise notebook accept its solutions and reject the mistakes that learners make."""
 
-import contextlib
-import io
 import itertools
-import json
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from exercises import *  # noqa: F403  # the tests of all exercise notebooks
+from exercises import Exercises, code, draws_a_figure
 from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
@@ -22,45 +20,14 @@ from cbo_lib.contexts.policies import ContextPolicy, KnownDensity
 from cbo_lib.contexts.robust import DRBOMMD
 from cbo_lib.gp import GaussianProcess
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "book/contexts/5_exercises.ipynb"
-NUMBERS = range(1, 9)
+
+def needless(cell: dict[str, Any]) -> bool:
+    """Figures, and the second world of Exercise 8."""
+    aside = draws_a_figure(cell) or "usual" in code(cell) or "check_8" in code(cell)
+    return aside and "solution_8" not in code(cell)
 
 
-def code(cell: dict[str, Any]) -> str:
-    return "".join(cell["source"])
-
-
-def tags(cell: dict[str, Any]) -> list[str]:
-    return cell["metadata"].get("tags", [])
-
-
-CELLS = [c for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
-
-
-@pytest.fixture(scope="module")
-def stripped() -> Iterator[dict[str, Any]]:
-    """The notebook as a teacher hands it out, run from top to bottom; ``printed`` is what it printed."""
-    space: dict[str, Any] = {}
-    dtype = torch.get_default_dtype()  # the notebook sets another
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        for cell in CELLS:
-            if "solution" not in tags(cell):
-                exec(code(cell), space)
-    space["printed"] = printed.getvalue()
-    yield space
-    torch.set_default_dtype(dtype)
-
-
-@pytest.fixture(scope="module")
-def solved(stripped: dict[str, Any]) -> dict[str, Any]:
-    """Also its solutions, but for their figures and the second world of Exercise 8."""
-    space = dict(stripped)
-    with contextlib.redirect_stdout(io.StringIO()):
-        for cell in CELLS:
-            needless = any(name in code(cell) for name in ("figures.show", "usual", "check_8"))
-            if "solution" in tags(cell) and (not needless or "solution_8" in code(cell)):
-                exec(code(cell), space)
-    return space
+notebook, stripped, solved = Exercises("contexts", needless).fixtures()
 
 
 @pytest.fixture
@@ -76,45 +43,6 @@ def remembered(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[
 
     monkeypatch.setitem(solved["check_8"].__globals__, "simulate", once)
     return solved
-
-
-def test_runs_without_solutions(stripped: dict[str, Any]) -> None:
-    assert stripped["printed"].splitlines() == [f"Exercise {n}: no answer yet." for n in NUMBERS]
-
-
-@pytest.mark.parametrize("number", range(1, 8))
-def test_solution_is_accepted(number: int, solved: dict[str, Any]) -> None:
-    assert solved[f"check_{number}"](solved[f"solution_{number}"]) == f"Exercise {number}: correct."
-
-
-def test_policy_is_accepted(solved: dict[str, Any]) -> None:
-    assert solved["check_8"](solved["solution_8"]) == "Exercise 8: correct."
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("answer", ["nonsense", 1, (), (1, 2), (1, 2, 3), (print, print, print), (print,) * 4])
-def test_nonsense_is_told_so(number: int, answer: object, solved: dict[str, Any]) -> None:
-    assert "not yet" in solved[f"check_{number}"](answer)
-    assert "no answer yet" in solved[f"check_{number}"]((answer, None))
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_solution_stands_behind_a_toggle(number: int) -> None:
-    """A solution's code is folded, and only solutions print that something is correct."""
-    cells = [c for c in CELLS if f"solution_{number}" in code(c)]
-    assert cells
-    assert all({"solution", "hide-cell"} <= set(tags(c)) for c in cells)
-
-
-def test_code_fits_the_page() -> None:
-    assert [line for cell in CELLS for line in code(cell).splitlines() if len(line) > 88] == []
-
-
-def test_questions_stand_between_the_exercises() -> None:
-    """The build checks each question; here, that there are five and that the last exercises have some before them."""
-    text = NOTEBOOK.read_text(encoding="utf-8")
-    assert text.count("```{quiz}") == 5
-    assert text.index("```{quiz}") < text.index("## Exercise 4")
 
 
 # --- right answers by other means

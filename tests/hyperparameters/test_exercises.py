@@ -1,15 +1,13 @@
 """The checks of the exercise notebook accept its solutions and reject the mistakes that learners make."""
 
-import contextlib
-import io
-import json
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from exercises import *  # noqa: F403  # the tests of all exercise notebooks
+from exercises import Exercises
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
@@ -17,79 +15,7 @@ from cbo_lib.hyperparameters.policies import CandidatePolicy
 from cbo_lib.hyperparameters.widths import noise_threshold
 from cbo_lib.measure import Measure
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "book/hyperparameters/5_exercises.ipynb"
-NUMBERS = range(1, 9)
-
-
-def code(cell: dict[str, Any]) -> str:
-    return "".join(cell["source"])
-
-
-def tags(cell: dict[str, Any]) -> list[str]:
-    return cell["metadata"].get("tags", [])
-
-
-CELLS = [c for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
-
-
-@pytest.fixture(scope="module")
-def stripped() -> Iterator[dict[str, Any]]:
-    """The notebook as a teacher hands it out, run from top to bottom; ``printed`` is what it printed."""
-    space: dict[str, Any] = {}
-    dtype = torch.get_default_dtype()  # the notebook sets another
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        for cell in CELLS:
-            if "solution" not in tags(cell):
-                exec(code(cell), space)
-    space["printed"] = printed.getvalue()
-    yield space
-    torch.set_default_dtype(dtype)
-
-
-@pytest.fixture(scope="module")
-def solved(stripped: dict[str, Any]) -> dict[str, Any]:
-    """Also its solutions, but for their figures."""
-    space = dict(stripped)
-    with contextlib.redirect_stdout(io.StringIO()):
-        for cell in CELLS:
-            if "solution" in tags(cell) and "figures.show" not in code(cell):
-                exec(code(cell), space)
-    return space
-
-
-def test_runs_without_solutions(stripped: dict[str, Any]) -> None:
-    assert stripped["printed"].splitlines() == [f"Exercise {n}: no answer yet." for n in NUMBERS]
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_solution_is_accepted(number: int, solved: dict[str, Any]) -> None:
-    assert solved[f"check_{number}"](solved[f"solution_{number}"]) == f"Exercise {number}: correct."
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("answer", ["nonsense", 1, (), (1, 2), (1, 2, 3), (print, print, print)])
-def test_nonsense_is_told_so(number: int, answer: object, solved: dict[str, Any]) -> None:
-    assert "not yet" in solved[f"check_{number}"](answer)
-    assert "no answer yet" in solved[f"check_{number}"]((answer, None))
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_solution_stands_behind_a_toggle(number: int) -> None:
-    """A solution's code is folded, and only solutions print that something is correct."""
-    cells = [c for c in CELLS if f"solution_{number}" in code(c)]
-    assert cells
-    assert all({"solution", "hide-cell"} <= set(tags(c)) for c in cells)
-
-
-def test_code_fits_the_page() -> None:
-    assert [line for cell in CELLS for line in code(cell).splitlines() if len(line) > 88] == []
-
-
-def test_questions_stand_between_the_exercises() -> None:
-    """The build checks each question; here, that there are five and that the last exercises have some before them."""
-    text = NOTEBOOK.read_text(encoding="utf-8")
-    assert text.count("```{quiz}") == 5
-    assert text.index("```{quiz}") < text.index("## Exercise 4")
+notebook, stripped, solved = Exercises("hyperparameters").fixtures()
 
 
 # --- typical mistakes: exercise, what the check must say, the answer; a function of the notebook's names makes it

@@ -1,0 +1,120 @@
+"""What the tests of all exercise notebooks share: a notebook's cells, two ways to run it, and tests to pass.
+
+A test module takes over the tests and says which notebook they are about::
+
+    from exercises import *
+    from exercises import Exercises
+
+    notebook, stripped, solved = Exercises("subsets").fixtures()
+"""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+__all__ = [
+    "test_code_fits_the_page",
+    "test_nonsense_is_told_so",
+    "test_questions_stand_between_the_exercises",
+    "test_runs_without_solutions",
+    "test_solution_is_accepted",
+    "test_solution_stands_behind_a_toggle",
+]
+NUMBERS = range(1, 9)
+Cell = dict[str, Any]
+
+
+def code(cell: Cell) -> str:
+    return "".join(cell["source"])
+
+
+def tags(cell: Cell) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+def draws_a_figure(cell: Cell) -> bool:
+    return "figures.show" in code(cell) or "figures.line" in code(cell)
+
+
+class Exercises:
+    """The exercise notebook of a setting; ``needless`` says which cells of its solutions no test needs."""
+
+    def __init__(self, setting: str, needless: Callable[[Cell], bool] = draws_a_figure) -> None:
+        self.needless = needless
+        path = Path(__file__).resolve().parents[1] / "book" / setting / "5_exercises.ipynb"
+        self.text = path.read_text(encoding="utf-8")
+        self.cells = [c for c in json.loads(self.text)["cells"] if c["cell_type"] == "code"]
+
+    def fixtures(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        """``notebook``, ``stripped`` and ``solved`` for a test module."""
+
+        @pytest.fixture(scope="module")
+        def notebook() -> Exercises:
+            return self
+
+        @pytest.fixture(scope="module")
+        def stripped() -> Iterator[dict[str, Any]]:
+            """The notebook as a teacher hands it out, run from top to bottom; what it printed and warned of."""
+            space: dict[str, Any] = {}
+            dtype = torch.get_default_dtype()  # notebooks set another
+            printed, warned = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(warned):
+                for cell in self.cells:
+                    if "solution" not in tags(cell):
+                        exec(code(cell), space)
+            space["printed"], space["warned"] = printed.getvalue(), warned.getvalue()
+            yield space
+            torch.set_default_dtype(dtype)
+
+        @pytest.fixture(scope="module")
+        def solved(stripped: dict[str, Any]) -> dict[str, Any]:
+            """Also its solutions, but for what is needless."""
+            space = dict(stripped)
+            with contextlib.redirect_stdout(io.StringIO()):
+                for cell in self.cells:
+                    if "solution" in tags(cell) and not self.needless(cell):
+                        exec(code(cell), space)
+            return space
+
+        return notebook, stripped, solved
+
+
+def test_runs_without_solutions(stripped: dict[str, Any]) -> None:
+    assert stripped["printed"].splitlines() == [f"Exercise {n}: no answer yet." for n in NUMBERS]
+    assert stripped["warned"] == ""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solution_is_accepted(number: int, solved: dict[str, Any]) -> None:
+    assert solved[f"check_{number}"](solved[f"solution_{number}"]) == f"Exercise {number}: correct."
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("answer", ["nonsense", 1, (), (1, 2), (1, 2, 3), (print, print, print), (print,) * 4])
+def test_nonsense_is_told_so(number: int, answer: object, solved: dict[str, Any]) -> None:
+    assert "not yet" in solved[f"check_{number}"](answer)
+    assert "no answer yet" in solved[f"check_{number}"]((answer, None))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solution_stands_behind_a_toggle(number: int, notebook: Exercises) -> None:
+    """A solution's code is folded, and only solutions print that something is correct."""
+    cells = [c for c in notebook.cells if f"solution_{number}" in code(c)]
+    assert cells
+    assert all({"solution", "hide-cell"} <= set(tags(c)) for c in cells)
+
+
+def test_code_fits_the_page(notebook: Exercises) -> None:
+    assert [line for cell in notebook.cells for line in code(cell).splitlines() if len(line) > 88] == []
+
+
+def test_questions_stand_between_the_exercises(notebook: Exercises) -> None:
+    """The build checks each question; here, that there are five and that the last exercises have some before them."""
+    assert notebook.text.count("```{quiz}") == 5
+    assert notebook.text.index("```{quiz}") < notebook.text.index("## Exercise 4")
