@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from cbo_lib.functions import interval
 from cbo_lib.ledger import RegretLedger
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def line(
 
 def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: Any) -> None:
     """Draw a function of one variable on an interval ``2 x 1``."""
-    x = torch.lerp(bounds[0], bounds[1], torch.linspace(0, 1, 1001, dtype=bounds.dtype).to(bounds)[:, None])
+    x = interval(bounds, 1001)
     axes.plot(_array(x[:, 0]), _array(f(x)), **{"color": COLORS[-1], "label": "f", **style})
 
 

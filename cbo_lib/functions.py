@@ -20,6 +20,12 @@ from cbo_lib.measure import Measure
 Function = Callable[[Tensor], Tensor]
 
 
+def interval(bounds: Tensor, points: int) -> Tensor:
+    """Equally spaced points of an interval ``2 x 1``, its ends included, ``points x 1``."""
+    fractions = torch.linspace(0, 1, points, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
+    return torch.lerp(bounds[0], bounds[1], fractions)
+
+
 def maximum(f: Function, bounds: Tensor, replicates: int | None = None) -> tuple[Tensor, Tensor]:
     """Where a test function is largest on a box, and its value there.
 

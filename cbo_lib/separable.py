@@ -107,6 +107,7 @@ def _normalized(kernel: Kernel, at_zero: Tensor) -> Callable[[Tensor, Tensor], T
     return value
 
 
+@torch.no_grad()  # it writes into a buffer; and the factor is constant for whoever differentiates
 def pivoted_factor(
     side: Callable[[Tensor, Tensor], Tensor], points: Tensor, rank: int, tolerance: float
 ) -> Tensor | None:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from oracles import matern52, rbf
 
-from cbo_lib.functions import aggregated_reward_curve, posterior_mean_function, rkhs_samples
+from cbo_lib.functions import aggregated_reward_curve, interval, posterior_mean_function, rkhs_samples
 from cbo_lib.gp import rbf_kernel
 
 F64 = torch.float64
@@ -114,3 +114,8 @@ def test_functions_of_a_given_norm_have_it(norm):
 def test_functions_of_no_norm_or_box_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         rkhs_samples(rbf_kernel(0.3), *arguments)
+
+
+def test_points_of_an_interval_are_equally_spaced_with_its_ends():
+    points = interval(torch.tensor([[-1.0], [2.0]], dtype=torch.float64), 4)
+    torch.testing.assert_close(points, torch.tensor([[-1.0], [0.0], [1.0], [2.0]], dtype=torch.float64))

@@ -24,7 +24,7 @@ from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGr
 from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.regret import aggregated_regret, ledger
 from cbo_lib.aggregated.tree_policy import TreePolicy
-from cbo_lib.functions import aggregated_reward_curve
+from cbo_lib.functions import aggregated_reward_curve, interval
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
@@ -154,8 +154,7 @@ def plot_posterior(axes: Axes, problem: CellProblem, policy: GPOO, history: Hist
     """Posterior mean and two standard deviations of f, with each observation at the center of its cell."""
     cells, seen = history["query"][replicate], history["observation"][replicate]
     posterior = policy.prior.condition(problem.measure(cells), seen)
-    low, high = problem.bounds
-    x = torch.lerp(low, high, torch.linspace(0, 1, 501, dtype=cells.dtype).to(cells)[:, None])
+    x = interval(problem.bounds, 501)
     mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
     figures.plot_function(axes, problem.f, problem.bounds, linewidth=1)
     axes.plot(x[:, 0], mean, label="posterior mean", color=figures.COLORS[0])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.functions import Function
+from cbo_lib.functions import Function, interval
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.partition import node_order, split_longest_side
@@ -111,7 +111,7 @@ def near_optimality(
         raise ValueError(f"bounds must have shape (2, 1): only one variable is supported, got {tuple(bounds.shape)}")
     if len(scales) < 2 or min(scales) <= 0 or eta <= 0:
         raise ValueError(f"scales must be two or more positive numbers and eta positive, got {list(scales)} and {eta}")
-    x = torch.lerp(bounds[0], bounds[1], torch.linspace(0, 1, grid, dtype=bounds.dtype, device=bounds.device)[:, None])
+    x = interval(bounds, grid)
     values = f(x)
     counts = []
     for scale in scales:

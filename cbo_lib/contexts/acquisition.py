@@ -181,9 +181,7 @@ class MMDUCB(ContextAcquisition):
     Args:
         posterior: see ``ContextAcquisition``.
         grid: the contexts that distributions may weigh, ``M x Dc``.
-        reference: the center of the ball, ``M`` or ``batch x M``, in the simplex.
-        gram: the kernel of the discrepancy on the grid, ``M x M`` or ``batch x M x M``.
-        radius: nonnegative.
+        ball: of distributions on the grid, of batch shape ``()`` or that of the posterior.
         sqrt_beta: see ``ContextAcquisition``.
         tolerance: see ``ContextAcquisition``.
     """
@@ -192,14 +190,12 @@ class MMDUCB(ContextAcquisition):
         self,
         posterior: Posterior,
         grid: Tensor,
-        reference: Tensor,
-        gram: Tensor,
-        radius: float,
+        ball: MMDBall,
         sqrt_beta: float = 1.5,
         tolerance: float | None = 1e-10,
     ) -> None:
         super().__init__(posterior, grid, sqrt_beta, tolerance)
-        self.ball = MMDBall(reference, gram, radius)
+        self.ball = ball
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The worst case."""
@@ -212,9 +208,7 @@ class MinimaxUCB(MMDUCB):
     Args:
         posterior: see ``MMDUCB``.
         grid: see ``MMDUCB``.
-        reference: see ``MMDUCB``.
-        gram: see ``MMDUCB``.
-        radius: see ``MMDUCB``.
+        ball: see ``MMDUCB``.
         sqrt_beta: see ``MMDUCB``.
         tolerance: see ``MMDUCB``.
         sensitivity: see ``MMDBall.minimax_approx``.
@@ -224,14 +218,12 @@ class MinimaxUCB(MMDUCB):
         self,
         posterior: Posterior,
         grid: Tensor,
-        reference: Tensor,
-        gram: Tensor,
-        radius: float,
+        ball: MMDBall,
         sqrt_beta: float = 1.5,
         tolerance: float | None = 1e-10,
         sensitivity: Literal["kernel", "identity"] = "kernel",
     ) -> None:
-        super().__init__(posterior, grid, reference, gram, radius, sqrt_beta, tolerance)
+        super().__init__(posterior, grid, ball, sqrt_beta, tolerance)
         self.sensitivity: Literal["kernel", "identity"] = sensitivity
 
     def reduce(self, bounds: Tensor) -> Tensor:

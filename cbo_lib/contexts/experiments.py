@@ -41,7 +41,7 @@ from cbo_lib.contexts.tables import (
     theorem_constants,
     theorem_ledgers,
 )
-from cbo_lib.contexts.theory import interval
+from cbo_lib.functions import interval
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
@@ -224,7 +224,7 @@ def density_steps(
     """
     frames, labels, alts = [], [], []
     noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
-    c, x = (interval(box) for box in (problem.context_bounds, problem.bounds))
+    c, x = (interval(box, 301) for box in (problem.context_bounds, problem.bounds))
     value = problem.value(x)
     with torch.no_grad():
         policy.start(choices.at(0))

@@ -22,6 +22,7 @@ from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.surrogate import Surrogate
 from cbo_lib.contexts.worst_case import tv_worst_case
 from cbo_lib.expectation import PartialPosterior
+from cbo_lib.functions import interval
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
 
@@ -188,8 +189,7 @@ class _Round:
         near = problem.bounds[0] + ((best - problem.bounds[0]) / step).round() * step
         x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
         nodes = density_nodes(self.seen, problem.context_bounds, each)
-        low, high = problem.context_bounds
-        cover = torch.lerp(low, high, torch.linspace(0, 1, 257, dtype=low.dtype, device=low.device)[:, None])
+        cover = interval(problem.context_bounds, 257)
         rule, weights = problem.expectation_nodes
         shared = torch.cat([cover, rule]).expand(count, -1, -1)
         contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)

@@ -22,6 +22,7 @@ from torch import Tensor
 from cbo_lib.contexts.acquisition import MMDUCB, ContextAcquisition, MinimaxUCB, RobustUCB
 from cbo_lib.contexts.policies import ContextPolicy, Settings, into_box
 from cbo_lib.contexts.problem import ContextProblem
+from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.gp import GaussianProcess, Posterior
 
 
@@ -103,12 +104,12 @@ class DRBOMMD(ContextPolicy):
 
     def acquisition(self, posterior: Posterior) -> ContextAcquisition:
         """See ``MMDUCB``."""
-        return MMDUCB(*self._ball(posterior), self.multiplier())
+        return MMDUCB(posterior, self.points, self.ball(posterior), self.multiplier())
 
-    def _ball(self, posterior: Posterior) -> tuple[Posterior, Tensor, Tensor, Tensor, float]:
-        """What an acquisition needs of this round."""
+    def ball(self, posterior: Posterior) -> MMDBall:
+        """That of this round."""
         radius = (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
-        return posterior, self.points, self.reference(), self.gram(posterior), radius
+        return MMDBall(self.reference(), self.gram(posterior), radius)
 
     def reference(self) -> Tensor:
         """The empirical distribution on the grid, ``replicates x M``."""
@@ -156,7 +157,7 @@ class DRBOMMDMinimax(DRBOMMD):
 
     def acquisition(self, posterior: Posterior) -> ContextAcquisition:
         """See ``MinimaxUCB``."""
-        return MinimaxUCB(*self._ball(posterior), self.multiplier(), sensitivity=self.sensitivity)
+        return MinimaxUCB(posterior, self.points, self.ball(posterior), self.multiplier(), sensitivity=self.sensitivity)
 
 
 def context_grid(bounds: Tensor, size: int, kind: Literal["full", "diagonal"] = "full") -> Tensor:

@@ -25,8 +25,9 @@ from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.panels import POLICIES, Scale, budget, make_policy
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, Settings, TotalVariationRadius
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.regret import ledger
-from cbo_lib.contexts.theory import PriorDraws, drawn_problem, interval, slope_tail
+from cbo_lib.contexts.regret import density_error, ledger
+from cbo_lib.contexts.theory import PriorDraws, drawn_problem, slope_tail
+from cbo_lib.functions import interval
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import greedy_information_gain
@@ -160,12 +161,8 @@ def density_rate(
         L1 distances ``runs x len(counts)``, and the power law fitted to their means; [Huang2024]_ has the slope
         ``-2 / (4 + Dc)``.
     """
-    low, high = problem.context_bounds[:, 0].tolist()
     draws = problem.distribution.sample(ReplicateGenerators(range(runs)).generators, (max(counts),), clipped)
-    density, side = problem.distribution.density, high - low
-    errors = torch.stack(
-        [GaussianKDE(draws[:, :n]).total_variation(density, low - side, high + side, 8193) for n in counts], -1
-    )
+    errors = density_error(draws, problem, counts)
     return errors, PowerLaw.fit(torch.tensor(counts), errors.mean(0))
 
 

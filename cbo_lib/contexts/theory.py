@@ -19,7 +19,7 @@ from cbo_lib.contexts.distribution import ContextDistribution, Marginal, Normal
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.regret import density_nodes
 from cbo_lib.contexts.worst_case import tv_worst_case
-from cbo_lib.functions import Function, maximum
+from cbo_lib.functions import Function, interval, maximum
 from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.gp import Posterior
 from cbo_lib.measure import Measure
@@ -191,11 +191,6 @@ def sample_average_distances(
         average = ucb @ table.histogram(draws.reshape(repetitions, count, 1)).mT  # points repetitions
         distances.append((grid[average.argmax(0)] - truth).abs().squeeze(-1))
     return torch.stack(distances)
-
-
-def interval(box: Tensor, points: int = 301) -> Tensor:
-    """Equally spaced points of an interval ``2 x 1``, ``points x 1``."""
-    return torch.lerp(box[0], box[1], torch.linspace(0, 1, points, dtype=box.dtype, device=box.device)[:, None])
 
 
 class _Table:

@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim import optimize_acqf
 
-from cbo_lib.contexts import acquisition
+from cbo_lib.contexts import MMDBall, acquisition
 from cbo_lib.contexts.acquisition import (
     MMDUCB,
     DecisionUCB,
@@ -63,6 +63,7 @@ def functions(posterior, batched):
     w, k = weights.numpy(), gram.numpy()
     if batched:
         points, extra, weights, gram = (part.expand(2, *part.shape) for part in (points, extra, weights, gram))
+    ball = MMDBall(weights, gram, RADIUS)
     everything = np.concatenate([np.linspace(-0.2, 1.1, 12), np.linspace(-0.5, 1.5, 7)])[:, None]
     few = everything[:12]
     return {
@@ -74,12 +75,8 @@ def functions(posterior, batched):
             lambda v: plain.tv_program(v[:12], v[12:].min(), RADIUS),
         ),
         "robust": (RobustUCB(posterior, points), few, np.min),
-        "mmd": (MMDUCB(posterior, points, weights, gram, RADIUS), few, lambda v: plain.mmd_program(v, w, k, RADIUS)),
-        "minimax": (
-            MinimaxUCB(posterior, points, weights, gram, RADIUS),
-            few,
-            lambda v: plain.minimax(v, w, k, RADIUS),
-        ),
+        "mmd": (MMDUCB(posterior, points, ball), few, lambda v: plain.mmd_program(v, w, k, RADIUS)),
+        "minimax": (MinimaxUCB(posterior, points, ball), few, lambda v: plain.minimax(v, w, k, RADIUS)),
     }
 
 
