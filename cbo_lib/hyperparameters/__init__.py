@@ -1,7 +1,8 @@
 """Unknown hyperparameters: a point query under a doubted prior (Ziomek, Adachi and Osborne 2024)."""
 
 from cbo_lib.hyperparameters.acquisition import OptimisticUpperConfidenceBound
-from cbo_lib.hyperparameters.policies import AGPUCB, GPUCB, HEGPUCB, ExpectedUCB, MaximumLikelihood
+from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
+from cbo_lib.hyperparameters.policies import HEGPUCB
 from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem, lengthscale_candidates
 from cbo_lib.hyperparameters.robust import HEStableOpt, StableOpt
 from cbo_lib.hyperparameters.widths import eliminates

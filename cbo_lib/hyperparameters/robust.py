@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.hyperparameters.policies import HEGPUCB, OneCandidate, first_largest
+from cbo_lib.hyperparameters.baselines import OneCandidate
+from cbo_lib.hyperparameters.policies import HEGPUCB, first_largest
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.hyperparameters.surrogate import FiniteSurrogate
 from cbo_lib.hyperparameters.widths import Schedule

@@ -29,9 +29,10 @@ from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets import problems
+from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal
-from cbo_lib.subsets.policies import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC, SubsetPolicy
+from cbo_lib.subsets.policies import CheapestGoodSubset, SubsetPolicy
 from cbo_lib.subsets.prior import fit_prior
 from cbo_lib.subsets.problem import SubsetProblem
 from cbo_lib.subsets.regret import (

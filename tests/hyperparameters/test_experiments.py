@@ -10,23 +10,19 @@ import torch
 from matplotlib.colors import to_hex
 
 from cbo_lib import figures
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import (
     AGPUCB,
     GPUCB,
     HEGPUCB,
-    Candidates,
     ExpectedUCB,
     HEStableOpt,
     MaximumLikelihood,
     StableOpt,
-    UnknownPriorProblem,
     experiments,
+    problems,
 )
-from cbo_lib.hyperparameters.experiments import (
-    Hills,
+from cbo_lib.hyperparameters.problems import (
     draws_of_candidates,
-    fit_period,
     four_sines,
     hidden_corner,
     hill_candidates,
@@ -68,182 +64,6 @@ every_panel = pytest.mark.parametrize("name", PANELS)
 @pytest.fixture(scope="module")
 def reader():
     return {name: getattr(experiments, name)("reader", steps=3) for name in PANELS}
-
-
-# ---- the functions
-
-
-@pytest.mark.parametrize(("reading", "height"), [("peak", 1.0), ("density", 1 / (0.08 * math.sqrt(2 * math.pi)))])
-def test_the_slope_and_the_peak_are_equation_13_in_both_readings(reading, height):
-    for x in (0.0, 0.1, 0.2, 0.28, 0.55, 1.0):
-        expected = 0.6 * x + 0.8 * height * math.exp(-((x - 0.2) ** 2) / (2 * 0.08**2))
-        assert float(slope_and_peak(torch.tensor([x], dtype=F64), reading)) == pytest.approx(expected, rel=1e-13)
-    values = slope_and_peak(line(5001), reading)
-    top = float(line(5001)[values.argmax()])
-    assert top == pytest.approx(0.2, abs=0.02)  # the peak exceeds the end of the slope
-    assert float(values.max()) > 0.6 + 0.2
-    assert torch.equal(slope_and_peak(line(7)), slope_and_peak(line(7), "peak"))
-
-
-def sine_at(u, phase):
-    if u < 0.25:
-        return math.sin(8 * math.pi * (u - 1 / 8))
-    if u < 0.5:
-        return 1.5 * math.sin(28 / 3 * math.pi * (1.0 if phase is None else u - phase))
-    if u < 5 / 7:
-        return 1.2 * math.sin(8 * math.pi * (u - 11 / 28))
-    return 0.8 * math.sin(8 * math.pi * (u - 5 / 7))
-
-
-@pytest.mark.parametrize("phase", [0.0, 0.25, None])
-@pytest.mark.parametrize("u", [0.0, 0.1, 0.249, 0.25, 0.31, 0.499, 0.5, 0.6, 0.714, 0.7143, 0.8, 0.999])
-def test_the_four_sines_are_equation_14_on_every_piece(phase, u):
-    for shift in (0.0, 1.0):
-        x = torch.tensor([[u + shift]], dtype=F64)
-        assert four_sines(x, phase).shape == (1,)
-        assert float(four_sines(x, phase)) == pytest.approx(sine_at(u, phase), abs=1e-12)
-
-
-def test_the_last_sine_begins_at_five_sevenths():
-    for u in (5 / 7, 5 / 7 + 1e-8):
-        assert float(four_sines(torch.tensor([[u]], dtype=F64))) == pytest.approx(sine_at(u, 0.0), abs=1e-6)
-
-
-def test_the_printed_second_sine_is_a_constant():
-    printed = four_sines(line(50, 0.26, 0.49), None)
-    assert printed.unique().numel() == 1
-    assert float(printed[0]) == pytest.approx(1.5 * math.sin(28 / 3 * math.pi), rel=1e-12)
-    assert four_sines(line(50, 0.26, 0.49)).unique().numel() > 20
-    other = torch.cat([line(40, 0.0, 0.24), line(40, 0.5, 0.99)])
-    assert torch.equal(four_sines(other, None), four_sines(other))
-
-
-def test_the_four_sines_have_period_one():
-    x = line(997, 0.0, 0.999)
-    torch.testing.assert_close(four_sines(x), four_sines(x + 1), rtol=0, atol=1e-11)
-    assert float(four_sines(torch.tensor([2.0], dtype=F64))) == pytest.approx(sine_at(0.0, 0.0))
-    best = four_sines(line(20_001, 0.0, 2.0)).max()
-    assert float(best) == pytest.approx(1.5, abs=1e-4)
-
-
-def test_the_corner_is_hidden_from_sums_of_single_coordinates(rng):
-    def f(a, b, c=0.0):
-        return float(hidden_corner(torch.tensor([a, b, c], dtype=F64)))
-
-    def mixed(a, b):
-        return f(a, b) - f(a, 0.0) - f(0.0, b) + f(0.0, 0.0)
-
-    low = [mixed(a, b) for a in np.linspace(0, 0.4, 9) for b in np.linspace(0, 0.4, 9)]
-    assert max(map(abs, low)) < 1e-3
-    assert mixed(0.85, 0.85) > 1.4
-    for a, b, c in torch.rand(20, 3, generator=rng, dtype=F64).tolist():
-        hills = 0.5 * sum(math.exp(-((v - 0.25) ** 2) / (2 * 0.25**2)) for v in (a, b))
-        corner = 1.5 * math.exp(-((a - 0.85) ** 2 + (b - 0.85) ** 2) / (2 * 0.15**2))
-        assert f(a, b, c) == pytest.approx(hills + corner, rel=1e-12)
-        assert f(a, b, c) == f(a, b, 1 - c) == pytest.approx(f(b, a, c))
-    axes = torch.cartesian_prod(*[torch.linspace(0, 1, 101, dtype=F64)] * 2)
-    best = axes[hidden_corner(axes).argmax()].tolist()
-    assert best == pytest.approx([0.85, 0.85], abs=0.03)
-
-
-@pytest.mark.parametrize("tallest", [-1, 0, 7, 9])
-def test_hills_are_ten_bells_of_which_one_may_be_higher(tallest):
-    mean = Hills(tallest, 5.0, 2.0, 0.03)
-    for x in (0.0, 0.05, 0.13, 0.75, 0.951):
-        total = 0.0
-        for i in range(10):
-            height = 7.0 if i == tallest else 5.0
-            total += height * math.exp(-((x - 0.05 - 0.1 * i) ** 2) / (2 * 0.03**2))
-        assert float(mean(torch.tensor([x], dtype=F64))) == pytest.approx(total, rel=1e-12)
-    x = line(2001).reshape(3, 23, 29, 1)
-    assert mean(x).shape == (3, 23, 29)
-    values = mean(line(2001))
-    if tallest >= 0:
-        assert float(line(2001)[values.argmax()]) == pytest.approx(0.05 + 0.1 * tallest, abs=1e-3)
-
-
-def test_hill_candidates_are_every_hill_and_none():
-    candidates = hill_candidates(4.0, 1.0, 0.2)
-    assert candidates.names == (*(f"hill {i}" for i in range(1, 11)), "none")
-    assert candidates.means == (*(Hills(i, 4.0, 1.0) for i in range(10)), Hills(-1, 4.0, 1.0))
-    x = line(6)
-    for kernel in candidates.kernels:
-        np.testing.assert_allclose(kernel(x).to_dense(), plain.rbf(0.2)(x.numpy(), x.numpy()), atol=1e-14)
-
-
-# ---- draws
-
-
-def test_draws_have_the_moments_of_the_true_prior():
-    count = 3000
-    truth = torch.arange(count) % 3
-    means = (0.0, 1.5, Hills(2, 1.0, 0.5))
-    kernels = (rbf_kernel(0.1), rbf_kernel(0.3), rbf_kernel(0.2))
-    f = draws_of_candidates(Candidates(("a", "b", "c"), kernels, means), truth, range(count))
-    x = torch.tensor([[0.03], [0.2513], [0.31], [0.9]], dtype=F64)
-    values = f(x.expand(count, 4, 1))
-    for u, (scale, mean) in enumerate(zip((0.1, 0.3, 0.2), means, strict=True)):
-        own = values[truth == u]
-        expected = mean(x) if callable(mean) else torch.full((4,), mean, dtype=F64)
-        error = 1 / math.sqrt(len(own))
-        torch.testing.assert_close(own.mean(0), expected, rtol=0, atol=4.5 * error)
-        k = torch.from_numpy(plain.rbf(scale)(x.numpy(), x.numpy()))
-        torch.testing.assert_close(own.T.cov(), k, rtol=0, atol=4.5 * math.sqrt(2) * error)
-
-
-def test_a_draw_depends_on_its_own_seed_and_truth_alone():
-    candidates, seeds = hill_candidates(), [5, 0, 9, 4, 7]
-    truth = torch.tensor([3, 10, 3, 0, 1])
-    x = torch.rand(5, 8, 1, dtype=F64, generator=torch.Generator().manual_seed(0))
-    many = draws_of_candidates(candidates, truth, seeds)(x)
-    for r, seed in enumerate(seeds):
-        alone = draws_of_candidates(candidates, truth[[r]], [seed])(x[[r]])
-        torch.testing.assert_close(many[[r]], alone, rtol=0, atol=1e-9)
-    reordered = draws_of_candidates(candidates, truth.flip(0), seeds[::-1])(x.flip(0))
-    torch.testing.assert_close(many.flip(0), reordered, rtol=0, atol=1e-9)
-    # Other truths with one kernel are the same draw over another mean.
-    other = draws_of_candidates(candidates, torch.tensor([2] * 5), seeds)(x)
-    prior = torch.stack([candidates.means[u](x[r]) for r, u in enumerate(truth.tolist())])
-    torch.testing.assert_close(many - prior, other - Hills(2)(x), rtol=0, atol=1e-9)
-
-
-def test_draws_need_one_truth_a_seed():
-    for truth in (torch.tensor([0, 1]), torch.tensor(0), torch.tensor([[0, 1, 2]])):
-        with pytest.raises(ValueError, match="truth must hold one index for each of 3 seeds, got shape"):
-            draws_of_candidates(hill_candidates(), truth, [0, 1, 2])
-
-
-def test_the_truth_is_uniform_and_of_each_seed_alone():
-    truth = random_truth(11, range(2200))
-    assert truth.shape == (2200,)
-    assert torch.equal(truth[40:45], random_truth(11, range(40, 45)))
-    counts = torch.bincount(truth, minlength=11).double()
-    assert float(((counts - 200) ** 2 / 200).sum()) < 30  # the 0.999 quantile of chi squared with 10 degrees
-
-
-# ---- periods
-
-
-@pytest.mark.parametrize("period", [0.25, 0.4, 1.0])
-def test_the_period_of_a_pure_sine_is_found(period):
-    periods, scales = torch.linspace(0.1, 1.2, 221, dtype=F64), torch.tensor([0.5, 1.0, 2.0], dtype=F64)
-    found, _, _ = fit_period(lambda x: torch.sin(2 * math.pi * x[..., 0] / period), line(60, 0.0, 2.0), periods, scales)
-    assert found == pytest.approx(period, abs=0.006)
-
-
-def test_the_likelihood_of_every_period_and_lengthscale_is_the_plain_one():
-    x = line(25, 0.0, 1.3)
-    periods, scales = torch.tensor([0.2, 0.31, 0.9], dtype=F64), torch.tensor([0.3, 1.1], dtype=F64)
-    period, scale, likelihood = fit_period(four_sines, x, periods, scales, 0.2)
-    assert likelihood.shape == (3, 2)
-    y = four_sines(x).numpy()
-    by_hand = [
-        [plain.log_likelihood(plain.Prior(plain.periodic(float(p), float(s))), 0.2, x.numpy(), y) for s in scales]
-        for p in periods
-    ]
-    np.testing.assert_allclose(likelihood, by_hand, rtol=1e-9)
-    row, column = np.unravel_index(np.argmax(by_hand), (3, 2))
-    assert (period, scale) == (float(periods[row]), float(scales[column]))
 
 
 def test_the_period_of_the_whole_is_one_and_the_waves_look_shorter(reader):
@@ -415,15 +235,15 @@ def test_the_settings_of_the_other_panels_reach_them(monkeypatch):
         fitted.append((float(f(torch.tensor([[0.3]], dtype=F64))), noise_std))
         return 0.5, 1.0, None
 
-    monkeypatch.setattr(experiments, "fit_period", fit)
+    monkeypatch.setattr(problems, "fit_period", fit)
     problem, _ = experiments.unknown_period("reader", shared=0.6, phase=None, noise_std=0.2, steps=2)
     assert torch.equal(problem.values, four_sines(problem.points, None)) and problem.noise_std == 0.2
-    assert fitted == [(pytest.approx(sine_at(0.3, None)), 0.2)] * 5
+    assert fitted == [(pytest.approx(1.5 * math.sin(28 / 3 * math.pi)), 0.2)] * 5
     for kernel in problem.candidates.kernels:
         assert float(kernel.lengthscale) == pytest.approx(0.36)
     problem, policies = experiments.unknown_decomposition("reader", 1.0, 0.3, 0.5, steps=2)
     x = problem.points[:5].numpy()
-    for kernel, groups in zip(problem.candidates.kernels, experiments.DECOMPOSITIONS, strict=True):
+    for kernel, groups in zip(problem.candidates.kernels, problems.DECOMPOSITIONS, strict=True):
         np.testing.assert_allclose(kernel(problem.points[:5]).to_dense(), plain.additive(groups, 0.5)(x, x), atol=1e-14)
     assert (int(policies["GP-UCB, additive"].candidate), int(policies["GP-UCB, truth"].candidate)) == (0, 1)
     problem, _ = experiments.unknown_mean("reader", 3.0, 1.0, 0.4, 0.3, steps=2)
@@ -448,7 +268,7 @@ def test_a_comparison_runs_each_policy_as_if_it_were_alone(reader):
         alone = run(problem, policy, 6, [4])
         assert torch.equal(alone["query"][0], comparison.histories[name]["query"][4])
     problem = reader["unknown_lengthscale"].problem
-    policy = AGPUCB(problem, experiments.LENGTHSCALES, sqrt_beta=frequentist_sqrt_beta(problem, 2.0, 3, 3), initial=3)
+    policy = AGPUCB(problem, problems.LENGTHSCALES, sqrt_beta=frequentist_sqrt_beta(problem, 2.0, 3, 3), initial=3)
     found = reader["unknown_lengthscale"].histories["A-GP-UCB"]["query"]
     assert torch.equal(run(problem, policy, 6, [4])["query"][0], found[4])
 
@@ -493,72 +313,3 @@ def test_survivors_are_shares_of_replicates():
             assert list(curve.get_xdata()) == list(range(1, 19))
         assert (axes[0, 0].get_xlabel(), axes[0, 0].get_ylabel()) == ("round", "share of replicates that keep it")
     assert min(min(curve.get_ydata()) for curve in curves) < 1
-
-
-@pytest.mark.parametrize("initial", [0, 2])
-def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initial):
-    case = setting("period")
-    policy = HEGPUCB(case.problem, case.sqrt_beta, initial)
-    frames, labels, alts = experiments.elimination_steps(case.problem, policy, 12, seed=5, limits=(-2.0, 3.0))
-    assert len(frames) == len(labels) == len(alts) == 12 and all(alts)
-    history = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, initial), 12 + initial, [5])
-    names = case.problem.candidates.names
-    left = torch.ones(3, dtype=torch.bool)
-    dropped = 0
-    for t, (figure, label, alt) in enumerate(zip(frames, labels, alts, strict=True)):
-        at = initial + t
-        chosen, after = names[int(history["candidate"][0, at])], history["alive"][0, at]
-        lost = [name for name, old, new in zip(names, left, after, strict=True) if old and not new]
-        dropped += len(lost)
-        what = f"{lost[0]} is dropped" if lost else "none is dropped"
-        assert label == f"round {t + 1}: {chosen} chooses; {what}"
-        x, y = float(history["query"][0, at, 0]), float(history["observation"][0, at])
-        assert alt.startswith(
-            f"Round {t + 1}. {chosen} has the highest upper bound, at x = {x:.2f}, and {y:.2f} is seen"
-        )
-        assert alt.endswith(f"Left: {', '.join(name for name, new in zip(names, after, strict=True) if new)}.")
-        axes = figure.axes[0]
-        assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_ylim()) == ("x", "f", (-2.0, 3.0))
-        drawn = {curve.get_label(): curve for curve in axes.lines}
-        bands = [name for name, alive in zip(names, left, strict=True) if alive]
-        assert [name for name in drawn if name.startswith("period")] == [
-            name + ", chooses" * (name == chosen) for name in bands
-        ]
-        assert len(axes.collections) == len(bands)
-        np.testing.assert_allclose(drawn["f"].get_ydata(), case.problem.values)
-        np.testing.assert_allclose(drawn["seen before"].get_ydata(), history["observation"][0, :at])
-        assert (drawn["seen in this round"].get_xdata()[0], drawn["seen in this round"].get_ydata()[0]) == (x, y)
-        seen = history["query"][0, :at].numpy(), history["observation"][0, :at].numpy()
-        mean, _ = plain.posterior(case.priors[names.index(chosen)], 0.15, *seen, case.problem.points.numpy())
-        np.testing.assert_allclose(drawn[f"{chosen}, chooses"].get_ydata(), mean, rtol=0, atol=1e-9)
-        left = after
-    assert dropped > 0
-    text = figures.slider(frames[:2], labels[:2], alts[:2], "Round").data
-    assert f"<output>{labels[0]}</output>" in text
-
-
-def test_frames_of_a_function_a_replicate_show_the_one_that_is_run():
-    f = draws_of_candidates(hill_candidates(), torch.tensor([4]), [9])
-    problem = UnknownPriorProblem(f, hill_candidates(), line(50), truth=torch.tensor([4]), replicates=1)
-    frames, _, _ = experiments.elimination_steps(problem, HEGPUCB(problem), 2, seed=9)
-    for figure in frames:
-        drawn = {curve.get_label(): curve for curve in figure.axes[0].lines}
-        np.testing.assert_allclose(drawn["f"].get_ydata(), problem.values[0])
-
-
-def test_a_frame_names_every_candidate_that_is_dropped():
-    candidates = Candidates(("right", "high", "low"), (rbf_kernel(0.3),) * 3, (0.0, 4.0, -4.0))
-    problem = UnknownPriorProblem(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
-    _, labels, _ = experiments.elimination_steps(problem, HEStableOpt(problem, lambda t: 0.5), 1)
-    assert "high" in labels[0].split(";")[1] and "low" in labels[0].split(";")[1]
-
-
-def test_frames_of_a_policy_with_one_candidate():
-    problem = setting("lengthscale").problem
-    _, labels, _ = experiments.elimination_steps(problem, GPUCB(problem, 2), 1)
-    assert labels[0].startswith("round 1: lengthscale 0.3 chooses")
-
-
-def test_a_hill_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="tallest"):
-        Hills(10)(line(3))

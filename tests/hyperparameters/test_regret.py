@@ -19,7 +19,7 @@ from cbo_lib.hyperparameters import (
     UnknownPriorProblem,
     lengthscale_candidates,
 )
-from cbo_lib.hyperparameters.experiments import draws_of_candidates
+from cbo_lib.hyperparameters.problems import draws_of_candidates
 from cbo_lib.hyperparameters.regret import (
     confidence_ratio,
     critical_rounds,

@@ -11,8 +11,8 @@ from cbo_lib.indirect import (
     conditional_max_value_entropy,
     estimate_policies,
 )
-from cbo_lib.indirect.experiments import UNIT, bandit_problem
 from cbo_lib.indirect.problem import unit_grid
+from cbo_lib.indirect.problems import UNIT, bandit_problem
 from cbo_lib.kernels import GaussianMeasureKernel
 
 F64 = torch.float64

@@ -1,33 +1,22 @@
 """The experiments run what they say, in small, and their figures show what was run."""
 
 import inspect
-import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from botorch.test_functions import Branin
 
-from cbo_lib import figures
 from cbo_lib.gp import rbf_kernel
-from cbo_lib.indirect import CMES, IndirectProblem, experiments
+from cbo_lib.indirect import CMES, experiments, problems
 from cbo_lib.indirect.embedding import draw_data, embedding_loss, known_prior
-from cbo_lib.indirect.problem import unit_grid
-from cbo_lib.indirect.tree import CMETS, Nodes
+from cbo_lib.indirect.tree import Nodes
 from cbo_lib.simulate import simulate
 
 from . import plain
-from .helpers import F64, UNIT
+from .helpers import UNIT
 
 FIT = experiments.Hyperparameters(0.25, 0.2, 1e-4, 0.3)
 NAMES = ["CMES", "MES on g", "UCB on g", "EI on g", "random", "CMES, p known", "MES on f, direct"]
-
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
 
 
 def finite(comparison, replicates, steps=None):
@@ -64,7 +53,7 @@ def test_scales_are_thirty_replicates_and_the_first_of_them(reader):
 
 @pytest.mark.parametrize("scale", ["Reader", "", "full"])
 def test_another_scale_is_refused(scale):
-    bandit = experiments.bandit_problem(4, 3)
+    bandit = problems.bandit_problem(4, 3)
     for call in (
         lambda: experiments.replicates(scale),
         lambda: experiments.figure_1("linear", scale, 10, 1, 1, hyperparameters=FIT),
@@ -75,41 +64,8 @@ def test_another_scale_is_refused(scale):
             call()
 
 
-@pytest.mark.parametrize("name", ["Linear", "", "sine"])
-def test_another_transformation_is_refused(name):
-    with pytest.raises(ValueError, match=f"transformation must be 'linear' or 'cosine', got {name!r}"):
-        experiments.branin_problem(name)
-
-
-def test_branin_is_standardized_and_keeps_its_maxima():
-    values = experiments.branin(unit_grid(200))
-    assert float(values.mean()) == pytest.approx(0, abs=0.01) and float(values.std()) == pytest.approx(1, abs=0.01)
-    problem = Branin(negate=True, dtype=F64)
-    optimizers = torch.tensor([[-math.pi, 12.275], [math.pi, 2.275], [9.42478, 2.475]], dtype=F64)
-    unit = (optimizers - torch.tensor([-5.0, 0.0])) / 15
-    top = experiments.branin(unit)
-    np.testing.assert_allclose(top, float(top[0]), atol=1e-5)
-    assert float(values.max()) <= float(top.max()) + 1e-9
-    # An affine map of the original.
-    x = torch.rand(4, 5, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
-    raw = problem((x * 15 + torch.tensor([-5.0, 0.0])).reshape(-1, 2)).reshape(4, 5)
-    slope = (experiments.branin(x) - experiments.branin(x[:1, :1])) / (raw - raw[0, 0])
-    np.testing.assert_allclose(slope.flatten()[1:], float(slope[1, 1]), rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["linear", "cosine"])
-def test_the_problem_is_that_of_section_7(name):
-    problem = experiments.branin_problem(name, 0.3, 6)
-    a = problem.actions
-    assert problem.n == 36 and torch.equal(a, unit_grid(6)) and problem.noise_std == 0.3
-    center = a if name == "linear" else torch.cos(math.pi * a / 2)
-    torch.testing.assert_close(problem.conditional.center(a), center, rtol=0, atol=1e-15)
-    assert problem.conditional.std == pytest.approx(math.sqrt(0.5) / 15)  # a variance of 1/2 on sides of 15
-    assert problem.conditional.bounds.tolist() == UNIT.tolist()
-
-
 def test_hyperparameters_are_the_best_of_the_pilot():
-    problem = experiments.branin_problem("linear", count=6)
+    problem = problems.branin_problem("linear", count=6)
     fit = experiments.fit_hyperparameters(problem, 30, 12)
     assert fit == experiments.fit_hyperparameters(problem, 30, 12)
     x, a = (part[0] for part in draw_data(problem, 30, [10**6], UNIT))
@@ -167,17 +123,8 @@ def test_wider_windows_change_the_averages_of_high_nodes_alone():
     finite(comparison, experiments.replicates("reader"))
 
 
-def test_two_peaks_and_their_blurred_average_differ():
-    x = torch.linspace(-1, 4, 2001, dtype=F64)[:, None]
-    f = experiments.two_peaks(x)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
-    blurred = sum(w * experiments.two_peaks(x + 0.3 * n) for n, w in zip(nodes, weights / weights.sum(), strict=True))
-    assert float(x[f.argmax()]) == pytest.approx(0.5, abs=0.05)
-    assert float(x[blurred.argmax()]) == pytest.approx(2.0, abs=0.1)
-
-
 def test_the_bandit_is_that_of_its_description(reader):
-    problem = experiments.bandit_problem(9, 5, 0.2, 3)
+    problem = problems.bandit_problem(9, 5, 0.2, 3)
     arms = np.linspace(0, 1, 5)
     np.testing.assert_allclose(problem.points[:, 0], arms, atol=1e-15)
     rewards = problem.f(problem.points).numpy()
@@ -187,16 +134,16 @@ def test_the_bandit_is_that_of_its_description(reader):
         np.testing.assert_allclose(problem.conditional.weights(problem.actions)[i], p, atol=1e-14)
         assert float(problem.table[i]) == pytest.approx(p @ rewards, abs=1e-12)
     np.testing.assert_allclose(problem.table[9:], rewards, atol=1e-12)
-    other = experiments.bandit_problem(9, 5, 0.2, 4)
+    other = problems.bandit_problem(9, 5, 0.2, 4)
     assert not np.allclose(other.table, problem.table)
     finite(experiments.application(problem, 0.15, "reader", 4), reader, 4)
 
 
 def test_districts_are_the_cells_of_their_centers(reader):
-    problem = experiments.district_problem(7)
+    problem = problems.district_problem(7)
     pixels, centers = problem.points.numpy(), problem.actions.numpy()
     owner = ((pixels[:, None] - centers) ** 2).sum(-1).argmin(-1)
-    values = experiments.incidence(problem.points).numpy()
+    values = problems.incidence(problem.points).numpy()
     for i in range(7):
         assert float(problem.table[i]) == pytest.approx(values[owner == i].mean(), abs=1e-12)
     drawn = problem.conditional.sample(problem.actions.expand(2, 7, 2), [torch.Generator(), torch.Generator()])
@@ -209,14 +156,6 @@ def test_districts_are_the_cells_of_their_centers(reader):
     gram = known_prior(problem, 0.15).kernel.gram
     np.testing.assert_allclose(gram[:9, :9], expected, atol=1e-10)
     finite(experiments.application(problem, 0.15, "reader", 3), reader, 3)
-
-
-def test_a_district_without_pixels_is_its_nearest_pixel():
-    pixels = unit_grid(2)
-    districts = experiments.Districts(torch.tensor([[0.25, 0.25], [0.3, 0.3], [0.9, 0.9]], dtype=F64), pixels)
-    weights = districts.measure(districts.centers).weights
-    torch.testing.assert_close(weights.sum(-1), torch.ones(3, dtype=F64))
-    assert weights[1].tolist() in ([1.0, 0.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0])
 
 
 def test_schedules_decrease_as_they_say(reader):
@@ -249,54 +188,9 @@ def test_a_comparison_is_drawn_with_all_its_curves(fixed, budgeted, by_cost):
     assert [text.get_text() for text in figure.axes[0].get_legend().texts] == list(comparison.histories)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_a_square_is_drawn_with_its_first_coordinate_to_the_right():
-    figure, axes = figures.subplots()
-    grid = unit_grid(4)
-    experiments.plot_square(axes[0, 0], grid[:, 0], "first coordinate")
-    image = np.asarray(axes[0, 0].images[0].get_array())
-    np.testing.assert_allclose(image, np.tile([0.125, 0.375, 0.625, 0.875], (4, 1)))
-    assert axes[0, 0].get_title() == "first coordinate" and len(figure.axes) == 2
-
-
-def small_tree(levels):
-    nodes = Nodes.complete(UNIT, levels)
-    cost, conditional = nodes.cost(), experiments.branin_problem(count=4).conditional
-    problem = IndirectProblem(experiments.branin, unit_grid(7), nodes.actions, conditional, 0.5 / cost, cost, 9)
-    return problem, CMETS(problem, nodes, known_prior(problem, 0.25))
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_the_steps_of_a_tree_become_frames():
-    problem, policy = small_tree(2)
-    nodes, count = policy.nodes, 7
-    frames, labels, alts = experiments.tree_steps(problem, policy, 3, seed=2)
-    assert len(frames) == len(labels) == len(alts) == 3
-    history = simulate(problem, small_tree(2)[1], 3, [2], progress=False)
-    for t in range(3):
-        level, (x, y, _) = int(history["level"][0, t]), nodes.actions[history["query"][0, t]].tolist()
-        assert labels[t] == f"round {t + 1}: level {level} at ({x:.2f}, {y:.2f})"
-        assert f"{float(history['observation'][0, t]):.2f} is seen" in alts[t]
-        assert f"The tree has {int(history['leaves'][0, t])} leaves" in alts[t]
-        assert len(frames[t].axes[0].images) == int(history["leaves"][0, t])
-        field = np.asarray(frames[t].axes[1].images[0].get_array())
-        assert field.shape == (count, count)
-    html = figures.slider(frames, labels, alts).data
-    assert alts[0][:20] in html and labels[2] in html
-
-
-@pytest.mark.parametrize("what", ["square", "steps"])
-def test_figures_are_drawn_without_warnings(what):
-    if what == "square":
-        experiments.plot_square(figures.subplots()[1][0, 0], unit_grid(4)[:, 0], "first coordinate")
-        return
-    problem, policy = small_tree(1)
-    experiments.tree_steps(problem, policy, 1)
-
-
 def test_cmes_finds_the_maximum_of_branin():
     """On a coarse grid with known averages: the best cell, or one as good to a tenth of a deviation."""
-    problem = experiments.branin_problem("linear", 0.05, 9)
+    problem = problems.branin_problem("linear", 0.05, 9)
     history = simulate(problem, CMES(problem, known_prior(problem, 0.25)), 30, range(6), progress=False)
     regret = problem.optimum - history["recommended_value"][:, -1]
     assert float(regret.mean()) < 0.1

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from cbo_lib.subsets.policies import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
+from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
+from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.prior import fit_prior
 
 from .helpers import FEW, exhausted, prior, run, solid

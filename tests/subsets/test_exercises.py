@@ -13,7 +13,8 @@ from scipy.stats import truncnorm
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.subsets.policies import UCBCVS, SubsetPolicy
+from cbo_lib.subsets.baselines import UCBCVS
+from cbo_lib.subsets.policies import SubsetPolicy
 
 
 def needless(cell: dict[str, Any]) -> bool:

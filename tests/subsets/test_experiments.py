@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from cbo_lib import figures
 from cbo_lib.history import History
 from cbo_lib.subsets import experiments, problems, regret
+from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal
-from cbo_lib.subsets.policies import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
+from cbo_lib.subsets.policies import CheapestGoodSubset
 
 from .helpers import F64, flat, prior, solid
 

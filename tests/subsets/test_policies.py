@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
-from cbo_lib.subsets.policies import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
+from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.regret import counted
 
 from . import plain

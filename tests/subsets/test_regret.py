@@ -16,8 +16,9 @@ from cbo_lib.history import History
 from cbo_lib.information import information_gain
 from cbo_lib.measure import Measure
 from cbo_lib.subsets import regret
+from cbo_lib.subsets.baselines import UCBPSQ
 from cbo_lib.subsets.bounds import Effort
-from cbo_lib.subsets.policies import UCBPSQ, CheapestGoodSubset
+from cbo_lib.subsets.policies import CheapestGoodSubset
 
 from .helpers import F64, flat, prior, run
 

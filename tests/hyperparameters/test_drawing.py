@@ -1,0 +1,77 @@
+"""The pictures show the run that they are made of."""
+
+import numpy as np
+import pytest
+import torch
+
+from cbo_lib import figures
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.hyperparameters import GPUCB, HEGPUCB, Candidates, HEStableOpt, UnknownPriorProblem, drawing
+from cbo_lib.hyperparameters.problems import draws_of_candidates, hill_candidates
+
+from . import plain
+from .helpers import line, run, setting
+
+
+@pytest.mark.parametrize("initial", [0, 2])
+def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initial):
+    case = setting("period")
+    policy = HEGPUCB(case.problem, case.sqrt_beta, initial)
+    frames, labels, alts = drawing.elimination_steps(case.problem, policy, 12, seed=5, limits=(-2.0, 3.0))
+    assert len(frames) == len(labels) == len(alts) == 12 and all(alts)
+    history = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, initial), 12 + initial, [5])
+    names = case.problem.candidates.names
+    left = torch.ones(3, dtype=torch.bool)
+    dropped = 0
+    for t, (figure, label, alt) in enumerate(zip(frames, labels, alts, strict=True)):
+        at = initial + t
+        chosen, after = names[int(history["candidate"][0, at])], history["alive"][0, at]
+        lost = [name for name, old, new in zip(names, left, after, strict=True) if old and not new]
+        dropped += len(lost)
+        what = f"{lost[0]} is dropped" if lost else "none is dropped"
+        assert label == f"round {t + 1}: {chosen} chooses; {what}"
+        x, y = float(history["query"][0, at, 0]), float(history["observation"][0, at])
+        assert alt.startswith(
+            f"Round {t + 1}. {chosen} has the highest upper bound, at x = {x:.2f}, and {y:.2f} is seen"
+        )
+        assert alt.endswith(f"Left: {', '.join(name for name, new in zip(names, after, strict=True) if new)}.")
+        axes = figure.axes[0]
+        assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_ylim()) == ("x", "f", (-2.0, 3.0))
+        drawn = {curve.get_label(): curve for curve in axes.lines}
+        bands = [name for name, alive in zip(names, left, strict=True) if alive]
+        assert [name for name in drawn if name.startswith("period")] == [
+            name + ", chooses" * (name == chosen) for name in bands
+        ]
+        assert len(axes.collections) == len(bands)
+        np.testing.assert_allclose(drawn["f"].get_ydata(), case.problem.values)
+        np.testing.assert_allclose(drawn["seen before"].get_ydata(), history["observation"][0, :at])
+        assert (drawn["seen in this round"].get_xdata()[0], drawn["seen in this round"].get_ydata()[0]) == (x, y)
+        seen = history["query"][0, :at].numpy(), history["observation"][0, :at].numpy()
+        mean, _ = plain.posterior(case.priors[names.index(chosen)], 0.15, *seen, case.problem.points.numpy())
+        np.testing.assert_allclose(drawn[f"{chosen}, chooses"].get_ydata(), mean, rtol=0, atol=1e-9)
+        left = after
+    assert dropped > 0
+    text = figures.slider(frames[:2], labels[:2], alts[:2], "Round").data
+    assert f"<output>{labels[0]}</output>" in text
+
+
+def test_frames_of_a_function_a_replicate_show_the_one_that_is_run():
+    f = draws_of_candidates(hill_candidates(), torch.tensor([4]), [9])
+    problem = UnknownPriorProblem(f, hill_candidates(), line(50), truth=torch.tensor([4]), replicates=1)
+    frames, _, _ = drawing.elimination_steps(problem, HEGPUCB(problem), 2, seed=9)
+    for figure in frames:
+        drawn = {curve.get_label(): curve for curve in figure.axes[0].lines}
+        np.testing.assert_allclose(drawn["f"].get_ydata(), problem.values[0])
+
+
+def test_a_frame_names_every_candidate_that_is_dropped():
+    candidates = Candidates(("right", "high", "low"), (rbf_kernel(0.3),) * 3, (0.0, 4.0, -4.0))
+    problem = UnknownPriorProblem(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
+    _, labels, _ = drawing.elimination_steps(problem, HEStableOpt(problem, lambda t: 0.5), 1)
+    assert "high" in labels[0].split(";")[1] and "low" in labels[0].split(";")[1]
+
+
+def test_frames_of_a_policy_with_one_candidate():
+    problem = setting("lengthscale").problem
+    _, labels, _ = drawing.elimination_steps(problem, GPUCB(problem, 2), 1)
+    assert labels[0].startswith("round 1: lengthscale 0.3 chooses")

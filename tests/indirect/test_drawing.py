@@ -1,0 +1,58 @@
+"""The pictures show the run that they are made of."""
+
+import numpy as np
+import pytest
+
+from cbo_lib import figures
+from cbo_lib.indirect import IndirectProblem, drawing, problems
+from cbo_lib.indirect.embedding import known_prior
+from cbo_lib.indirect.problem import unit_grid
+from cbo_lib.indirect.tree import CMETS, Nodes
+from cbo_lib.simulate import simulate
+
+from .helpers import UNIT
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_square_is_drawn_with_its_first_coordinate_to_the_right():
+    figure, axes = figures.subplots()
+    grid = unit_grid(4)
+    drawing.plot_square(axes[0, 0], grid[:, 0], "first coordinate")
+    image = np.asarray(axes[0, 0].images[0].get_array())
+    np.testing.assert_allclose(image, np.tile([0.125, 0.375, 0.625, 0.875], (4, 1)))
+    assert axes[0, 0].get_title() == "first coordinate" and len(figure.axes) == 2
+
+
+def small_tree(levels):
+    nodes = Nodes.complete(UNIT, levels)
+    cost, conditional = nodes.cost(), problems.branin_problem(count=4).conditional
+    problem = IndirectProblem(problems.branin, unit_grid(7), nodes.actions, conditional, 0.5 / cost, cost, 9)
+    return problem, CMETS(problem, nodes, known_prior(problem, 0.25))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_the_steps_of_a_tree_become_frames():
+    problem, policy = small_tree(2)
+    nodes, count = policy.nodes, 7
+    frames, labels, alts = drawing.tree_steps(problem, policy, 3, seed=2)
+    assert len(frames) == len(labels) == len(alts) == 3
+    history = simulate(problem, small_tree(2)[1], 3, [2], progress=False)
+    for t in range(3):
+        level, (x, y, _) = int(history["level"][0, t]), nodes.actions[history["query"][0, t]].tolist()
+        assert labels[t] == f"round {t + 1}: level {level} at ({x:.2f}, {y:.2f})"
+        assert f"{float(history['observation'][0, t]):.2f} is seen" in alts[t]
+        assert f"The tree has {int(history['leaves'][0, t])} leaves" in alts[t]
+        assert len(frames[t].axes[0].images) == int(history["leaves"][0, t])
+        field = np.asarray(frames[t].axes[1].images[0].get_array())
+        assert field.shape == (count, count)
+    html = figures.slider(frames, labels, alts).data
+    assert alts[0][:20] in html and labels[2] in html
+
+
+@pytest.mark.parametrize("what", ["square", "steps"])
+def test_figures_are_drawn_without_warnings(what):
+    if what == "square":
+        drawing.plot_square(figures.subplots()[1][0, 0], unit_grid(4)[:, 0], "first coordinate")
+        return
+    problem, policy = small_tree(1)
+    drawing.tree_steps(problem, policy, 1)
