@@ -21,7 +21,13 @@ Function = Callable[[Tensor], Tensor]
 
 
 def interval(bounds: Tensor, points: int) -> Tensor:
-    """Equally spaced points of an interval ``2 x 1``, its ends included, ``points x 1``."""
+    """Equally spaced points of an interval ``2 x 1``, its ends included, ``points x 1``.
+
+    Raises:
+        ValueError: if ``bounds`` is no interval.
+    """
+    if bounds.shape != (2, 1):
+        raise ValueError(f"bounds must have shape (2, 1): one variable, got {tuple(bounds.shape)}")
     fractions = torch.linspace(0, 1, points, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
     return torch.lerp(bounds[0], bounds[1], fractions)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -163,6 +163,28 @@ def simulate(
         if bool(done.all()):
             break
     return _history(records, noise.seeds, config, device)
+
+
+def rounds(problem: Problem, policy: Policy, steps: int, seed: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The steps of one replicate of ``simulate``, for whoever looks at the policy before and after it learns.
+
+    The caller tells the policy what was seen before it asks for the next step.
+
+    Args:
+        problem: see ``Problem``.
+        policy: see ``Policy``; it is started anew.
+        steps: how many queries.
+        seed: of the replicate.
+
+    Yields:
+        The number of the step, from 1, its query ``1 x ...`` and its observation ``1`` or ``1 x k``.
+    """
+    noise, choices = ReplicateGenerators([seed], stream=0), ReplicateGenerators([seed], stream=1)
+    policy.start(choices.at(0))
+    for step in range(1, steps + 1):
+        choices.at(step)
+        query = policy.ask()
+        yield step, query, problem.observe(query, noise.at(step))
 
 
 def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping[str, Tensor], count: int) -> Tensor:

@@ -119,3 +119,8 @@ def test_functions_of_no_norm_or_box_are_refused(arguments, message):
 def test_points_of_an_interval_are_equally_spaced_with_its_ends():
     points = interval(torch.tensor([[-1.0], [2.0]], dtype=torch.float64), 4)
     torch.testing.assert_close(points, torch.tensor([[-1.0], [0.0], [1.0], [2.0]], dtype=torch.float64))
+
+
+def test_points_of_a_square_are_refused():
+    with pytest.raises(ValueError, match=r"bounds must have shape \(2, 1\): one variable, got \(2, 2\)"):
+        interval(torch.zeros(2, 2), 4)

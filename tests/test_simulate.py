@@ -14,7 +14,7 @@ from oracles import condition, rbf
 from toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched
 
 from cbo_lib import history as history_module
-from cbo_lib.simulate import ObservationError, simulate
+from cbo_lib.simulate import ObservationError, rounds, simulate
 
 F64 = torch.float64
 POLICIES = [UCB, Thompson, Random]
@@ -581,3 +581,18 @@ def test_an_answer_of_another_kind_is_refused(tmp_path, answer, message, recorde
     with pytest.raises(ValueError, match=message):
         run(steps=6, checkpoint=tmp_path / "log", stop=lambda record: answer)
     equal(run(steps=6, checkpoint=tmp_path / "log"), run(steps=6))  # the checkpoint is still good
+
+
+@pytest.mark.parametrize("policy", [UCB, Thompson])
+def test_rounds_are_the_steps_of_one_replicate(policy):
+    problem = Bumps()
+    told, asked, seen = policy(), [], []
+    with torch.no_grad():
+        for step, query, observation in rounds(problem, told, 6, 2):
+            assert step == len(asked) + 1
+            asked.append(query)
+            seen.append(observation)
+            told.tell(query, observation)
+    alone = simulate(problem, policy(), 6, [2])
+    assert torch.equal(torch.stack(asked, 1), alone["query"])
+    assert torch.equal(torch.stack(seen, 1), alone["observation"])

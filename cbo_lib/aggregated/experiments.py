@@ -25,11 +25,10 @@ from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.regret import aggregated_regret, ledger
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.functions import aggregated_reward_curve, interval
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import simulate
+from cbo_lib.simulate import rounds, simulate
 
 Curve = Literal["peaks", "periodic", "spike"]
 Scale = Literal["reader", "paper"]
@@ -233,18 +232,14 @@ def tree_growth(
         Figures, labels and alternative texts, one a round.
     """
     frames, labels, alts = [], [], []
-    noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
     with torch.no_grad():
-        policy.start(choices.at(0))
-        for step in range(1, steps + 1):
-            choices.at(step)
-            cell = policy.ask()
+        for step, cell, observation in rounds(problem, policy, steps, seed):
             figure, axes = figures.subplots(2, 1, figsize=(7.2, 6), sharex=True, height_ratios=(3, 2))
             node = policy._node
             _plot_cells(axes[0, 0], problem, policy, int(node), limits)
             plot_tree(axes[1, 0], policy, 0, int(node))
             axes[0, 0].set_xlabel("")
-            policy.tell(cell, problem.observe(cell, noise.at(step)))
+            policy.tell(cell, observation)
             depth, expands = int(policy.tree.depth[node]), bool(policy._expands[0])
             what = "then it is split" if expands else "it stays a leaf"
             low, high = cell[0, :, 0].tolist()

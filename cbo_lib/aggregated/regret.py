@@ -107,8 +107,6 @@ def near_optimality(
     Raises:
         ValueError: if f has several variables or a scale is not positive.
     """
-    if bounds.shape != (2, 1):
-        raise ValueError(f"bounds must have shape (2, 1): only one variable is supported, got {tuple(bounds.shape)}")
     if len(scales) < 2 or min(scales) <= 0 or eta <= 0:
         raise ValueError(f"scales must be two or more positive numbers and eta positive, got {list(scales)} and {eta}")
     x = interval(bounds, grid)

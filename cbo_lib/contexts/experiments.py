@@ -42,9 +42,8 @@ from cbo_lib.contexts.tables import (
     theorem_ledgers,
 )
 from cbo_lib.functions import interval
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.history import History
-from cbo_lib.simulate import simulate
+from cbo_lib.simulate import rounds, simulate
 
 __all__ = [
     "PANELS",
@@ -223,15 +222,11 @@ def density_steps(
         Figures, labels and alternative texts.
     """
     frames, labels, alts = [], [], []
-    noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
     c, x = (interval(box, 301) for box in (problem.context_bounds, problem.bounds))
     value = problem.value(x)
     with torch.no_grad():
-        policy.start(choices.at(0))
-        for step in range(1, max(steps) + 1):
-            choices.at(step)
-            query = policy.ask()
-            policy.tell(query, problem.observe(query, noise.at(step)))
+        for step, query, observation in rounds(problem, policy, max(steps), seed):
+            policy.tell(query, observation)
             if step not in steps:
                 continue
             assert policy.surrogate is not None

@@ -45,8 +45,7 @@ class Settings:
     """What all policies of a comparison have in common.
 
     The search is the same for all of them. [Huang2024]_ gives its slow policies 32 raw points and 5 starts, the others
-    1,024 and 50. Four times the default effort changed the regret of SBO-KDE and DRBO-KDE in 100 evaluations of Ackley
-    and of Hartmann by at most two standard errors of the paired difference over five seeds.
+    1,024 and 50.
 
     Args:
         initial: how many decisions the initial design has, at least 2. Default 10 ([Huang2024]_, section 4).

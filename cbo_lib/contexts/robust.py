@@ -107,7 +107,7 @@ class DRBOMMD(ContextPolicy):
         return MMDUCB(posterior, self.points, self.ball(posterior), self.multiplier())
 
     def ball(self, posterior: Posterior) -> MMDBall:
-        """That of this round."""
+        """The distributions within ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` of those seen, for this round."""
         radius = (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
         return MMDBall(self.reference(), self.gram(posterior), radius)
 

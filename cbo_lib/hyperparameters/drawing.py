@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cbo_lib import figures
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.hyperparameters.policies import HEGPUCB
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
+from cbo_lib.simulate import rounds
 
 
 def elimination_steps(
@@ -29,15 +29,10 @@ def elimination_steps(
     """
     frames, labels, alts = [], [], []
     names = policy.problem.candidates.names
-    noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
     history: list[tuple[float, float]] = []
     with torch.no_grad():
-        policy.start(choices.at(0))
-        for step in range(1, steps + policy.initial + 1):
-            choices.at(step)
-            query = policy.ask()
+        for step, query, observation in rounds(problem, policy, steps + policy.initial, seed):
             before = policy.alive[0].clone()
-            observation = problem.observe(query, noise.at(step))
             chosen = int(policy._candidate[0])
             if chosen >= 0:
                 figure, axes = figures.subplots(figsize=(7.2, 4))

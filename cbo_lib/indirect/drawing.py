@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from cbo_lib import figures
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.indirect.problem import IndirectProblem
 from cbo_lib.indirect.tree import CMETS
+from cbo_lib.simulate import rounds
 
 
 def plot_square(axes: Axes, values: Tensor, title: str) -> None:
@@ -40,13 +40,8 @@ def tree_steps(
         Figures, labels and alternative texts, one a round.
     """
     frames, labels, alts = [], [], []
-    noise, choices = ReplicateGenerators([seed], 0), ReplicateGenerators([seed], 1)
     with torch.no_grad():
-        policy.start(choices.at(0))
-        for step in range(1, steps + 1):
-            choices.at(step)
-            query = policy.ask()
-            observation = problem.observe(query, noise.at(step))
+        for step, query, observation in rounds(problem, policy, steps, seed):
             policy.tell(query, observation)
             x, y, radius = policy.nodes.actions[query[0]].tolist()
             level, best = int(policy.nodes.level[query[0]]), problem.points[policy.recommend()[0] - problem.n].tolist()

@@ -166,7 +166,7 @@ def test_near_optimality_works_on_other_intervals():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.zeros(2, 2), 1.0, 0.1, [0.1, 0.2]), r"bounds must have shape \(2, 1\): only one variable"),
+        ((torch.zeros(2, 2), 1.0, 0.1, [0.1, 0.2]), r"bounds must have shape \(2, 1\): one variable"),
         ((UNIT, 1.0, 0.1, [0.1]), "scales must be two or more positive numbers"),
         ((UNIT, 1.0, 0.1, [0.1, 0.0]), "scales must be two or more positive numbers"),
         ((UNIT, 1.0, 0.0, [0.1, 0.2]), r"eta positive, got \[0.1, 0.2\] and 0.0"),
