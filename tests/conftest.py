@@ -9,7 +9,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
     import botorch.models  # noqa: F401
 
-pytest.register_assert_rewrite("exercises")
+pytest.register_assert_rewrite("tests.exercises")
 
 hypothesis.settings.register_profile("library", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("library")

@@ -2,8 +2,8 @@
 
 A test module takes over the tests and says which notebook they are about::
 
-    from exercises import *
-    from exercises import Exercises
+    from tests.exercises import *
+    from tests.exercises import Exercises
 
     notebook, stripped, solved = Exercises("subsets").fixtures()
 """

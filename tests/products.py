@@ -4,10 +4,10 @@ import math
 
 import torch
 from gpytorch.kernels import AdditiveKernel, MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
-from toys import normal
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
+from tests.toys import normal
 
 F64 = torch.float64
 

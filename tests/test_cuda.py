@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from toys import UCB, Bumps, Thompson, random_measure
 
 from cbo_lib.functions import aggregated_reward_curve
 from cbo_lib.gp import GaussianProcess, rbf_kernel
@@ -11,6 +10,7 @@ from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.partition import PartitionTree, subcell_centers
 from cbo_lib.simulate import simulate
+from tests.toys import UCB, Bumps, Thompson, random_measure
 
 F64 = torch.float64
 

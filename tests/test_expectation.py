@@ -3,7 +3,12 @@ import torch
 from gpytorch.kernels import AdditiveKernel, LinearKernel, MaternKernel, ProductKernel, RQKernel
 from hypothesis import given
 from hypothesis import strategies as st
-from products import (
+
+import cbo_lib.expectation as module
+from cbo_lib.expectation import PartialPosterior, TrackedPartial, expected_ucb, pointwise_ucb
+from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.measure import Measure
+from tests.products import (
     KERNELS,
     batched_kernel,
     close,
@@ -20,12 +25,7 @@ from products import (
     textbook,
     uniform,
 )
-from toys import normal, random_measure
-
-import cbo_lib.expectation as module
-from cbo_lib.expectation import PartialPosterior, TrackedPartial, expected_ucb, pointwise_ucb
-from cbo_lib.gp import GaussianProcess, rbf_kernel
-from cbo_lib.measure import Measure
+from tests.toys import normal, random_measure
 
 F64 = torch.float64
 NAN = float("nan")

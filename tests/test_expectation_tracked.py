@@ -1,11 +1,11 @@
 import pytest
 import torch
-from products import batched_kernel, close, given_points, mask, uniform
-from toys import normal, random_measure
 
 from cbo_lib.expectation import PartialPosterior, TrackedPartial
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
+from tests.products import batched_kernel, close, given_points, mask, uniform
+from tests.toys import normal, random_measure
 
 F64 = torch.float64
 

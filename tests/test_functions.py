@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from oracles import matern52, rbf
 
 from cbo_lib.functions import aggregated_reward_curve, interval, posterior_mean_function, rkhs_samples
 from cbo_lib.gp import rbf_kernel
+from tests.oracles import matern52, rbf
 
 F64 = torch.float64
 

@@ -10,12 +10,12 @@ from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
-from oracles import condition, gram, matern52, rbf, sets
 from scipy.stats import multivariate_normal, norm
-from toys import normal, random_measure
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
+from tests.oracles import condition, gram, matern52, rbf, sets
+from tests.toys import normal, random_measure
 
 F64 = torch.float64
 

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from oracles import condition, gram, rbf, sets
 from scipy.stats import norm
-from toys import grid, normal
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import (
@@ -18,6 +16,8 @@ from cbo_lib.information import (
     union_bound_sqrt_beta,
 )
 from cbo_lib.measure import Measure
+from tests.oracles import condition, gram, rbf, sets
+from tests.toys import grid, normal
 
 F64 = torch.float64
 

@@ -3,13 +3,13 @@ import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from oracles import condition, matern52, rbf, sets
-from toys import normal, random_measure
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.history import describe
 from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel
 from cbo_lib.measure import Measure, covariance, variance
+from tests.oracles import condition, matern52, rbf, sets
+from tests.toys import normal, random_measure
 
 F64 = torch.float64
 

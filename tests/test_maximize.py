@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import grid, normal
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
+from tests.toys import grid, normal
 
 F64 = torch.float64
 INF = float("inf")

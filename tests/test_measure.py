@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from oracles import gram, matern52, rbf, sets
 from scipy.integrate import nquad
-from toys import random_measure
 
 from cbo_lib import measure as module
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.measure import Measure, covariance, variance
+from tests.oracles import gram, matern52, rbf, sets
+from tests.toys import random_measure
 
 F64 = torch.float64
 

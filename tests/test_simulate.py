@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles import condition, rbf
-from toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched
 
 from cbo_lib import history as history_module
 from cbo_lib.simulate import ObservationError, rounds, simulate
+from tests.oracles import condition, rbf
+from tests.toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched
 
 F64 = torch.float64
 POLICIES = [UCB, Thompson, Random]

@@ -4,13 +4,13 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import condition, gram, rbf, sets
 from scipy.stats import multivariate_normal
-from toys import normal, random_measure
 
 from cbo_lib import tracked as module
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
+from tests.oracles import condition, gram, rbf, sets
+from tests.toys import normal, random_measure
 
 F64 = torch.float64
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.regret import aggregated_regret, ledger

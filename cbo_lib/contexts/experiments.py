@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.panels import PANELS, POLICIES, Kind, Scale, budget, make_policy
 from cbo_lib.contexts.policies import SBOKDE

@@ -6,7 +6,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.hyperparameters.policies import HEGPUCB
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.simulate import rounds

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.history import History
 from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
 from cbo_lib.hyperparameters.policies import HEGPUCB, CandidatePolicy

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.indirect.problem import IndirectProblem
 from cbo_lib.indirect.tree import CMETS
 from cbo_lib.simulate import rounds

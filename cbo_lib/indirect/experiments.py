@@ -17,7 +17,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.functions import prior_samples
 from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.gp import GaussianProcess, rbf_kernel

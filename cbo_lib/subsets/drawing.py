@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.history import History
 from cbo_lib.subsets.choice import good_enough
 from cbo_lib.subsets.problem import SubsetProblem

@@ -23,7 +23,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.functions import maximum, rkhs_samples
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.history import History

@@ -6,8 +6,7 @@ import torch
 from cbo_lib.aggregated import CellProblem
 from cbo_lib.functions import aggregated_reward_curve
 from cbo_lib.generators import ReplicateGenerators, standard_normal
-
-from .plain import World
+from tests.aggregated.plain import World
 
 F64 = torch.float64
 

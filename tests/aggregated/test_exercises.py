@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from exercises import (  # noqa: F401  # this notebook has wider lines, and its questions at the end
+
+from cbo_lib.maximize import argmax_finite
+from tests.exercises import (  # noqa: F401  # this notebook has wider lines, and its questions at the end
     Exercises,
     test_nonsense_is_told_so,
     test_runs_without_solutions,
     test_solution_is_accepted,
     test_solution_stands_behind_a_toggle,
 )
-
-from cbo_lib.maximize import argmax_finite
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 SIGMA2 = 0.01

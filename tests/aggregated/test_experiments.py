@@ -9,14 +9,13 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid, experiments
 from cbo_lib.functions import aggregated_reward_curve
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
-
-from .helpers import F64, nodes_of, noise_draws
+from tests.aggregated.helpers import F64, nodes_of, noise_draws
 
 NAMES = ["GPOO", "StoOO", "AVE-StoOO", "GPTree", "GPTree, code", "uniform grid"]
 RUNNERS = [

@@ -15,9 +15,8 @@ from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import union_bound_sqrt_beta
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
-
-from . import plain
-from .helpers import F64, both, noise_draws
+from tests.aggregated import plain
+from tests.aggregated.helpers import F64, both, noise_draws
 
 STEPS, SEEDS, DEPTH, FAILURE = 24, [0, 5, 9], 4, 0.1
 UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)

@@ -10,9 +10,8 @@ from cbo_lib.functions import aggregated_reward_curve
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.simulate import ObservationError, simulate
-
-from . import plain
-from .helpers import F64, both, nodes_of, noise_draws
+from tests.aggregated import plain
+from tests.aggregated.helpers import F64, both, nodes_of, noise_draws
 
 PEAKS = aggregated_reward_curve("peaks")
 LENGTHSCALE, VARIANCE = 0.05, 0.1

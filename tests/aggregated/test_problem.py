@@ -16,9 +16,8 @@ from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
-
-from . import plain
-from .helpers import F64, hills
+from tests.aggregated import plain
+from tests.aggregated.helpers import F64, hills
 
 CURVES = ["peaks", "periodic", "spike"]
 UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)

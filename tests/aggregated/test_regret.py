@@ -24,9 +24,8 @@ from cbo_lib.functions import prior_samples
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
-
-from . import plain
-from .helpers import F64, both, hills
+from tests.aggregated import plain
+from tests.aggregated.helpers import F64, both, hills
 
 UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from contexts.programs import mmd_cone, root, tv_dual
-from test_gpoo_speed import in_turn, report
 
 from cbo_lib.contexts import mmd_worst_case, tv_worst_case
+from tests.benchmarks.test_gpoo_speed import in_turn, report
+from tests.contexts.programs import mmd_cone, root, tv_dual
 
 F64 = torch.float64
 DECISIONS, SAMPLES, CONTEXTS, SEEN = 64, 1024, 100, 100

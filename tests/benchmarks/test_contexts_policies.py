@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from test_gpoo_speed import in_turn, report
 
 from cbo_lib.contexts import GaussianKDE
 from cbo_lib.contexts.acquisition import ExpectedUCB
@@ -14,6 +13,7 @@ from cbo_lib.expectation import pointwise_ucb
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Measure
+from tests.benchmarks.test_gpoo_speed import in_turn, report
 
 T, CONTEXTS, RAW, RESTARTS, ITERATIONS = 100, 1024, 1024, 50, 3
 

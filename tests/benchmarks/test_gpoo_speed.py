@@ -6,13 +6,13 @@ import time
 import numpy as np
 import pytest
 import torch
-from aggregated import plain
-from aggregated.helpers import F64, both, noise_draws
 
 from cbo_lib.aggregated import GPOO
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
+from tests.aggregated import plain
+from tests.aggregated.helpers import F64, both, noise_draws
 
 REPLICATES, STEPS = 30, 80
 

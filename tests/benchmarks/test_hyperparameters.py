@@ -5,14 +5,14 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from botorch.settings import validate_input_scaling
-from hyperparameters import plain
-from hyperparameters.helpers import F64, line, noise_draws
-from test_gpoo_speed import in_turn, report
 
 from cbo_lib.hyperparameters import HEGPUCB, UnknownPriorProblem, lengthscale_candidates
 from cbo_lib.hyperparameters.experiments import LENGTHSCALES, slope_and_peak
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.simulate import simulate
+from tests.benchmarks.test_gpoo_speed import in_turn, report
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, line, noise_draws
 
 REPLICATES, ROUNDS, INITIAL, POINTS = 50, 50, 3, 500
 STEPS = ROUNDS + INITIAL

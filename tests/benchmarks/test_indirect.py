@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from indirect import plain
-from indirect.helpers import UNIT, grams, noise_draws, uniforms
-from test_gpoo_speed import in_turn, report
 
 from cbo_lib.indirect import CMES
 from cbo_lib.indirect.embedding import draw_data, estimated_prior
 from cbo_lib.indirect.experiments import branin_problem
 from cbo_lib.simulate import simulate
+from tests.benchmarks.test_gpoo_speed import in_turn, report
+from tests.indirect import plain
+from tests.indirect.helpers import UNIT, grams, noise_draws, uniforms
 
 REPLICATES, STEPS, PAIRS, SIDE, FEW = 30, 100, 500, 32, 2
 TITLE = f"CMES, {REPLICATES} replicates, {STEPS} rounds, {SIDE} x {SIDE} actions and points, one batch"

@@ -3,14 +3,14 @@
 import dataclasses
 
 import torch
-from subsets.helpers import exhausted
-from test_gpoo_speed import in_turn, report
 
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets import CheapestGoodSubset, fit_prior
 from cbo_lib.subsets.bounds import SubsetBounds
 from cbo_lib.subsets.problems import hartmann
+from tests.benchmarks.test_gpoo_speed import in_turn, report
+from tests.subsets.helpers import exhausted
 
 # At the paper's budget of 100 the slow side takes twenty minutes and more; half of it holds both phases too, and the
 # ratio is the smaller for it, as it grows with the number of plays.

@@ -20,8 +20,8 @@ from cbo_lib.contexts.acquisition import (
 from cbo_lib.contexts.surrogate import Hyperparameters
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
-from contexts import plain
-from contexts.helpers import F64, box
+from tests.contexts import plain
+from tests.contexts.helpers import F64, box
 
 LENGTHSCALE, SCALE, MEAN, NOISE = [0.3, 0.5, 0.4], 1.3, 0.2, 0.1
 MODEL = plain.Model(np.array(LENGTHSCALE), SCALE, MEAN, NOISE)

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from exercises import *  # noqa: F403  # the tests of all exercise notebooks
-from exercises import Exercises, code, draws_a_figure
 from scipy.integrate import quad
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
@@ -19,6 +17,8 @@ from cbo_lib.contexts.acquisition import ExpectedUCB
 from cbo_lib.contexts.policies import ContextPolicy, KnownDensity
 from cbo_lib.contexts.robust import DRBOMMD
 from cbo_lib.gp import GaussianProcess
+from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
+from tests.exercises import Exercises, code, draws_a_figure
 
 
 def needless(cell: dict[str, Any]) -> bool:

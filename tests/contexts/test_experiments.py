@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.contexts import experiments, panels, problems, tables
 from cbo_lib.contexts.panels import PANELS, POLICIES, Budget, budget, make_policy
 from cbo_lib.contexts.policies import SBOKDE, Settings
@@ -13,7 +13,7 @@ from cbo_lib.contexts.regret import contexts_seen
 from cbo_lib.contexts.slips import SLIPS, RawContexts
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
-from contexts.helpers import F64, hill
+from tests.contexts.helpers import F64, hill
 
 TINY = Budget([100, 101], 5, Settings(initial=3, raw=8, starts=1, iterations=2), samples=16)
 

@@ -7,7 +7,7 @@ from cbo_lib.contexts.interpolation import InterpolatedPosterior, interpolation
 from cbo_lib.contexts.surrogate import Hyperparameters
 from cbo_lib.expectation import PartialPosterior
 from cbo_lib.measure import Measure
-from contexts.helpers import F64
+from tests.contexts.helpers import F64
 
 
 def posterior(rng, lengthscales, t=30, noise_std=0.05, scale=1.5):

@@ -18,8 +18,8 @@ from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
-from contexts import plain
-from contexts.helpers import F64, SMALL, choices, constant, hill, kde_draws, plane
+from tests.contexts import plain
+from tests.contexts.helpers import F64, SMALL, choices, constant, hill, kde_draws, plane
 
 SEEDS, STEPS, SAMPLES, COVER = [5, 11], 7, 48, 32
 PROBLEM, WIDE = hill(), plane()

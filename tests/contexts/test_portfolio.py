@@ -12,8 +12,7 @@ from cbo_lib.contexts.distribution import ContextDistribution, Normal, Uniform
 from cbo_lib.contexts.portfolio import DATA, Surrogate, fit_surrogate, load_portfolio, save_surrogate
 from cbo_lib.contexts.problems import portfolio, unit_box
 from cbo_lib.history import describe
-
-from .programs import daily_trade
+from tests.contexts.programs import daily_trade
 
 F64 = torch.float64
 TOOL = Path(__file__).resolve().parents[2] / "book" / "_tools" / "sample_portfolio.py"

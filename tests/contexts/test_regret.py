@@ -25,8 +25,8 @@ from cbo_lib.contexts.theory import drawn_problem
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.simulate import simulate
-from contexts import plain
-from contexts.helpers import F64, Always, hill
+from tests.contexts import plain
+from tests.contexts.helpers import F64, Always, hill
 
 CONSTANTS = Constants(a=2.7, b=10.0, side=1.0, decision_dim=1, context_dim=1, noise_std=0.1, density=1.0)
 LENGTHSCALE, SEEDS, STEPS, INITIAL = 0.2, range(4), 12, 3

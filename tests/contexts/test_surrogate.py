@@ -14,8 +14,8 @@ from cbo_lib.contexts import surrogate
 from cbo_lib.contexts.surrogate import Hyperparameters, Surrogate, fit_hyperparameters
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
-from contexts import plain
-from contexts.helpers import F64, box
+from tests.contexts import plain
+from tests.contexts.helpers import F64, box
 
 UNIT = box(0.0, 1.0, 2)
 NAMES = ("lengthscale", "scale", "mean", "noise_std")

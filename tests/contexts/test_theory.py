@@ -15,8 +15,8 @@ from cbo_lib.contexts.theory import (
 )
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
-from contexts import plain
-from contexts.helpers import F64
+from tests.contexts import plain
+from tests.contexts.helpers import F64
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cbo_lib.contexts import MMDBall, mmd_minimax_approx, mmd_worst_case, tv_worst_case
 from cbo_lib.contexts.conic import pivoted_cholesky
-
-from .programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
+from tests.contexts.programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
 
 F64 = torch.float64
 

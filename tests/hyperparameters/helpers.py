@@ -17,8 +17,7 @@ from cbo_lib.hyperparameters.problem import (
     periodic_kernel,
 )
 from cbo_lib.simulate import simulate
-
-from . import plain
+from tests.hyperparameters import plain
 
 F64 = torch.float64
 SEEDS = (3, 0, 8)

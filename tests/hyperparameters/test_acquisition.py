@@ -5,9 +5,8 @@ from botorch.optim import optimize_acqf
 
 from cbo_lib.hyperparameters import HEGPUCB, OptimisticUpperConfidenceBound
 from cbo_lib.measure import Measure
-
-from . import plain
-from .helpers import F64, SETTINGS, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, SETTINGS, setting
 
 
 def fitted(name, count=7, seed=3):

@@ -22,8 +22,7 @@ from cbo_lib.hyperparameters.problem import decomposition_candidates, lengthscal
 from cbo_lib.hyperparameters.regret import confidence_ratio, ledger, robust_claim
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.measure import Measure
-
-from .helpers import F64, GROUPS, LENGTHSCALES, PERIODS, SETTINGS, TALLEST, Mounds, run, setting
+from tests.hyperparameters.helpers import F64, GROUPS, LENGTHSCALES, PERIODS, SETTINGS, TALLEST, Mounds, run, setting
 
 pytestmark = [
     pytest.mark.cuda,

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import GPUCB, HEGPUCB, Candidates, HEStableOpt, UnknownPriorProblem, drawing
 from cbo_lib.hyperparameters.problems import draws_of_candidates, hill_candidates
-
-from . import plain
-from .helpers import line, run, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import line, run, setting
 
 
 @pytest.mark.parametrize("initial", [0, 2])

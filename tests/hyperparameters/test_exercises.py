@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from exercises import *  # noqa: F403  # the tests of all exercise notebooks
-from exercises import Exercises
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.policies import CandidatePolicy
 from cbo_lib.hyperparameters.widths import noise_threshold
 from cbo_lib.measure import Measure
+from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
+from tests.exercises import Exercises
 
 notebook, stripped, solved = Exercises("hyperparameters").fixtures()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.hyperparameters import (
     AGPUCB,
     GPUCB,
@@ -31,9 +31,8 @@ from cbo_lib.hyperparameters.problems import (
     slope_and_peak,
 )
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
-
-from . import plain
-from .helpers import F64, LENGTHSCALES, line, run, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, LENGTHSCALES, line, run, setting
 
 # Name, the paper's replicates, initial points, default steps, policies.
 PANELS = {

@@ -26,9 +26,8 @@ from cbo_lib.hyperparameters import (
 from cbo_lib.hyperparameters.regret import critical_rounds, ledger, rounds
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.simulate import ObservationError
-
-from . import plain
-from .helpers import F64, LENGTHSCALES, SEEDS, SETTINGS, bump, line, noise_draws, run, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, LENGTHSCALES, SEEDS, SETTINGS, bump, line, noise_draws, run, setting
 
 STEPS = 22
 

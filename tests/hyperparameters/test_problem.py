@@ -13,9 +13,8 @@ from cbo_lib.hyperparameters import Candidates, UnknownPriorProblem, lengthscale
 from cbo_lib.hyperparameters.problem import additive_kernel, decomposition_candidates, periodic_kernel
 from cbo_lib.kernels import StackedKernel
 from cbo_lib.measure import Measure
-
-from . import plain
-from .helpers import F64, GROUPS, SETTINGS, Mounds, line, mixed, noise_draws, own_mounds, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, GROUPS, SETTINGS, Mounds, line, mixed, noise_draws, own_mounds, setting
 
 TWO = lengthscale_candidates((0.1, 0.3))
 BOX = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)

@@ -18,9 +18,8 @@ from cbo_lib.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
-
-from . import plain
-from .helpers import F64, line
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, line
 
 
 @pytest.mark.parametrize(("reading", "height"), [("peak", 1.0), ("density", 1 / (0.08 * math.sqrt(2 * math.pi)))])

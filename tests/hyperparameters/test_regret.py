@@ -33,9 +33,8 @@ from cbo_lib.hyperparameters.regret import (
     simple_regret,
 )
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
-
-from . import plain
-from .helpers import F64, SEEDS, SETTINGS, bump, doctored, line, noise_draws, run, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, SEEDS, SETTINGS, bump, doctored, line, noise_draws, run, setting
 
 STEPS, FAILURE, BOUND = 18, 0.3, 2.5
 CLAIMS = [

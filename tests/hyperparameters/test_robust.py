@@ -20,9 +20,8 @@ from cbo_lib.hyperparameters import (
 )
 from cbo_lib.hyperparameters.regret import critical_rounds, rounds
 from cbo_lib.simulate import simulate
-
-from . import plain
-from .helpers import F64, SEEDS, SETTINGS, bump, line, noise_draws, run, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, SEEDS, SETTINGS, bump, line, noise_draws, run, setting
 
 STEPS = 22
 

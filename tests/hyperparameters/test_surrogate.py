@@ -10,9 +10,8 @@ from scipy.stats import multivariate_normal
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.hyperparameters import UnknownPriorProblem, lengthscale_candidates
 from cbo_lib.hyperparameters.surrogate import BoxSurrogate, FiniteSurrogate, Surrogate
-
-from . import plain
-from .helpers import F64, SETTINGS, bump, line, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, SETTINGS, bump, line, setting
 
 REPLICATES = 3
 

@@ -17,9 +17,8 @@ from cbo_lib.hyperparameters.widths import (
 )
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Measure
-
-from . import plain
-from .helpers import F64, SETTINGS, bump, line, setting
+from tests.hyperparameters import plain
+from tests.hyperparameters.helpers import F64, SETTINGS, bump, line, setting
 
 BOX = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
 FINITE = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), line(12), noise_std=0.2)

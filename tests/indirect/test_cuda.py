@@ -7,8 +7,7 @@ from cbo_lib.indirect.embedding import known_prior
 from cbo_lib.indirect.policies import CMES
 from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
 from cbo_lib.indirect.tree import CMETS, Nodes
-
-from .helpers import UNIT, identity, ripple, run
+from tests.indirect.helpers import UNIT, identity, ripple, run
 
 pytestmark = [
     pytest.mark.cuda,

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.indirect import IndirectProblem, drawing, problems
 from cbo_lib.indirect.embedding import known_prior
 from cbo_lib.indirect.problem import unit_grid
 from cbo_lib.indirect.tree import CMETS, Nodes
 from cbo_lib.simulate import simulate
-
-from .helpers import UNIT
+from tests.indirect.helpers import UNIT
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

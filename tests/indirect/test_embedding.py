@@ -25,9 +25,8 @@ from cbo_lib.indirect.embedding import (
 )
 from cbo_lib.indirect.problem import cosine_map, unit_grid
 from cbo_lib.measure import Measure
-
-from . import plain
-from .helpers import F64, SEEDS, UNIT, identity, learned, ripple, square
+from tests.indirect import plain
+from tests.indirect.helpers import F64, SEEDS, UNIT, identity, learned, ripple, square
 
 LENGTH, ACTION_LENGTH, RIDGE = 0.3, 0.25, 1e-3
 

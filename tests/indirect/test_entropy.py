@@ -11,9 +11,8 @@ from scipy.stats import norm
 
 from cbo_lib.indirect import conditional_max_value_entropy
 from cbo_lib.indirect.entropy import gumbel_max_samples
-
-from . import plain
-from .helpers import F64
+from tests.indirect import plain
+from tests.indirect.helpers import F64
 
 GAMMAS = [-6.0, -4.5, -3.0, -1.5, -0.5, 0.0, 0.3, 1.0, 2.0, 3.0, 4.5, 6.0]
 CORRELATIONS = [0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999]

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from exercises import *  # noqa: F403  # the tests of all exercise notebooks
-from exercises import Exercises
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
@@ -15,6 +13,8 @@ from cbo_lib.indirect import CMES
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import GaussianMeasureKernel
+from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
+from tests.exercises import Exercises
 
 notebook, stripped, solved = Exercises("indirect").fixtures()
 

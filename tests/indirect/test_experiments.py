@@ -11,9 +11,8 @@ from cbo_lib.indirect import CMES, experiments, problems
 from cbo_lib.indirect.embedding import draw_data, embedding_loss, known_prior
 from cbo_lib.indirect.tree import Nodes
 from cbo_lib.simulate import simulate
-
-from . import plain
-from .helpers import UNIT
+from tests.indirect import plain
+from tests.indirect.helpers import UNIT
 
 FIT = experiments.Hyperparameters(0.25, 0.2, 1e-4, 0.3)
 NAMES = ["CMES", "MES on g", "UCB on g", "EI on g", "random", "CMES, p known", "MES on f, direct"]

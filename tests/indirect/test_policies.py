@@ -12,9 +12,8 @@ from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.indirect import CMES, ActionPolicy, DirectMES, IndirectProblem, RandomQueries
 from cbo_lib.indirect.embedding import tabulated_prior
 from cbo_lib.indirect.problem import ClippedGaussian
-
-from . import plain
-from .helpers import (
+from tests.indirect import plain
+from tests.indirect.helpers import (
     F64,
     SEEDS,
     UNIT,

@@ -9,8 +9,7 @@ from botorch.test_functions import Branin
 
 from cbo_lib.indirect import problems
 from cbo_lib.indirect.problem import unit_grid
-
-from .helpers import F64, UNIT
+from tests.indirect.helpers import F64, UNIT
 
 
 @pytest.mark.parametrize("name", ["Linear", "", "sine"])

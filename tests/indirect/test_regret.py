@@ -21,8 +21,7 @@ from cbo_lib.indirect.regret import (
     theorem_1_rounds,
     zeta,
 )
-
-from .helpers import F64, UNIT, doctored, drawn, grams, identity, known, priced, ripple, run, square
+from tests.indirect.helpers import F64, UNIT, doctored, drawn, grams, identity, known, priced, ripple, run, square
 
 STEPS = 15
 

@@ -13,9 +13,8 @@ from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.indirect.schedule import BlurredProblem, ScheduledUCB
 from cbo_lib.simulate import simulate
-
-from . import plain
-from .helpers import F64, SEEDS
+from tests.indirect import plain
+from tests.indirect.helpers import F64, SEEDS
 
 LENGTH, NOISE, STEPS = 0.2, 0.1, 12
 

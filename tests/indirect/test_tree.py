@@ -9,9 +9,8 @@ import torch
 from cbo_lib.indirect import ClippedGaussian, IndirectProblem, UniformWindow
 from cbo_lib.indirect.problem import unit_grid
 from cbo_lib.indirect.tree import CMETS, Nodes
-
-from . import plain
-from .helpers import F64, SEEDS, UNIT, grams, identity, known, noise_draws, ripple, run
+from tests.indirect import plain
+from tests.indirect.helpers import F64, SEEDS, UNIT, grams, identity, known, noise_draws, ripple, run
 
 LEVELS = 3
 

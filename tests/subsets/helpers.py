@@ -12,8 +12,7 @@ from cbo_lib.simulate import simulate
 from cbo_lib.subsets.bounds import Effort, SubsetBounds
 from cbo_lib.subsets.marginals import TruncatedNormal, Uniform
 from cbo_lib.subsets.problem import SubsetProblem
-
-from . import plain
+from tests.subsets import plain
 
 F64 = torch.float64
 SEEDS = (3, 0, 8)

@@ -12,8 +12,7 @@ from cbo_lib.measure import Measure
 from cbo_lib.subsets.bounds import Decisions, Effort, SubsetBounds
 from cbo_lib.subsets.marginals import TruncatedNormal
 from cbo_lib.subsets.problem import SubsetProblem
-
-from .helpers import F64, FEW, HARD, Spy, ard, flat, partial, prior, solid, told
+from tests.subsets.helpers import F64, FEW, HARD, Spy, ard, flat, partial, prior, solid, told
 
 PROBLEMS = {"solid": solid, "flat": flat, "partial": partial}
 # The first variable hardly matters: a factor of low rank serves the subsets that leave little else free.

@@ -8,9 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cbo_lib.subsets.choice import choose, cost_lower_bound, good_enough
-
-from . import plain
-from .helpers import F64
+from tests.subsets import plain
+from tests.subsets.helpers import F64
 
 VALUE = st.floats(-5, 5).map(lambda v: round(v, 3))
 COST = st.sampled_from([0.0, 0.0, 0.01, 0.1, 0.2, 1.0]) | st.floats(0, 1)

@@ -8,8 +8,7 @@ import torch
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.prior import fit_prior
-
-from .helpers import FEW, exhausted, prior, run, solid
+from tests.subsets.helpers import FEW, exhausted, prior, run, solid
 
 pytestmark = [
     pytest.mark.cuda,

@@ -7,13 +7,12 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.history import History
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.drawing import algorithm_steps, names
 from cbo_lib.subsets.policies import CheapestGoodSubset
-
-from .helpers import prior, run, solid
+from tests.subsets.helpers import prior, run, solid
 
 ALPHA, ROUNDS, STEPS = 0.1, 2, 22
 SHOWN = (1, 2, 5, 9, 10, 22)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from exercises import *  # noqa: F403  # the tests of all exercise notebooks
-from exercises import Exercises, code, draws_a_figure
 from scipy.stats import truncnorm
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.subsets.baselines import UCBCVS
 from cbo_lib.subsets.policies import SubsetPolicy
+from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
+from tests.exercises import Exercises, code, draws_a_figure
 
 
 def needless(cell: dict[str, Any]) -> bool:

@@ -11,15 +11,14 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cbo_lib import figures
+from book import figures
 from cbo_lib.history import History
 from cbo_lib.subsets import experiments, problems, regret
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal
 from cbo_lib.subsets.policies import CheapestGoodSubset
-
-from .helpers import F64, flat, prior, solid
+from tests.subsets.helpers import F64, flat, prior, solid
 
 TINY = Effort(contexts=4, candidates=8, iterations=2)
 NAMES = ["proposed", "TS-PSQ", "UCB-PSQ", "ETC-50", "UCB-CVS, costs known"]

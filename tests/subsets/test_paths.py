@@ -10,8 +10,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.subsets.bounds import SubsetBounds
 from cbo_lib.subsets.paths import SamplePaths
-
-from .helpers import F64, FEW, HARD, choices, drawn_path, flat, prior, solid, told
+from tests.subsets.helpers import F64, FEW, HARD, choices, drawn_path, flat, prior, solid, told
 
 FEATURES = 60
 

@@ -15,9 +15,8 @@ from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.regret import counted
-
-from . import plain
-from .helpers import (
+from tests.subsets import plain
+from tests.subsets.helpers import (
     F64,
     FEW,
     HARD,

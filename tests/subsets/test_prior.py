@@ -11,9 +11,8 @@ from scipy.stats import multivariate_normal
 
 from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.subsets.prior import fit_prior
-
-from . import plain
-from .helpers import F64, flat, hill, solid
+from tests.subsets import plain
+from tests.subsets.helpers import F64, flat, hill, solid
 
 
 def parameters(process):

@@ -19,8 +19,7 @@ from cbo_lib.subsets import regret
 from cbo_lib.subsets.baselines import UCBPSQ
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.policies import CheapestGoodSubset
-
-from .helpers import F64, flat, prior, run
+from tests.subsets.helpers import F64, flat, prior, run
 
 TINY = Effort(contexts=8, candidates=16, iterations=2)
 ALPHA, ROUNDS, STEPS = 0.1, 3, 26

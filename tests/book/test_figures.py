@@ -18,8 +18,8 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from cbo_lib import figures
-from cbo_lib.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
+from book import figures
+from book.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
 from cbo_lib.ledger import RegretLedger
 
 F64 = torch.float64
