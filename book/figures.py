@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from cbo_lib.functions import interval
+from book.functions import interval
 from cbo_lib.ledger import RegretLedger
 
 if TYPE_CHECKING:

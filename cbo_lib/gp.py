@@ -25,8 +25,8 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.generators import standard_normal
 from cbo_lib.measure import Measure, covariance, variance
+from cbo_lib.random import standard_normal
 from cbo_lib.tracked import TrackedPosterior
 
 

@@ -15,6 +15,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+#: A function of points ``... x d`` with values ``...``.
+Function = Callable[[Tensor], Tensor]
+
 # Kernel matrices of point sets are made in slices of at most this many entries (64 MiB in float64).
 _SLICE_ENTRIES = 2**23
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.history import CheckpointLog, History, describe, provenance
+from cbo_lib.random import ReplicateGenerators
 
 
 class Problem(Protocol):

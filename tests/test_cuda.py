@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cbo_lib.functions import aggregated_reward_curve
+from book.aggregated.problems import aggregated_reward_curve
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import greedy_information_gain, information_gain
 from cbo_lib.maximize import argmax_finite

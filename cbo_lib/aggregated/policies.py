@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, TreePolicy, check_smoothness
-from cbo_lib.information import union_bound_sqrt_beta
+from cbo_lib.confidence import union_bound_sqrt_beta
 
 
 class GPOO(GaussianProcessTreePolicy):

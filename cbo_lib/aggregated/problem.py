@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.functions import Function, maximum
-from cbo_lib.generators import standard_normal
-from cbo_lib.measure import Measure
+from cbo_lib.maximize import maximum
+from cbo_lib.measure import Function, Measure
 from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
+from cbo_lib.random import standard_normal
 
 
 @dataclass(frozen=True)

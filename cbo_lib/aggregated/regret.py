@@ -15,9 +15,9 @@ from torch import Tensor
 
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.functions import Function, interval
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
+from cbo_lib.measure import Function
 from cbo_lib.partition import node_order, split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.
@@ -109,7 +109,10 @@ def near_optimality(
     """
     if len(scales) < 2 or min(scales) <= 0 or eta <= 0:
         raise ValueError(f"scales must be two or more positive numbers and eta positive, got {list(scales)} and {eta}")
-    x = interval(bounds, grid)
+    if bounds.shape != (2, 1):
+        raise ValueError(f"bounds must have shape (2, 1): one variable, got {tuple(bounds.shape)}")
+    fractions = torch.linspace(0, 1, grid, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
+    x = torch.lerp(bounds[0], bounds[1], fractions)
     values = f(x)
     counts = []
     for scale in scales:

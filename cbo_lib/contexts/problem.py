@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from cbo_lib.contexts.distribution import ContextDistribution
-from cbo_lib.functions import Function
-from cbo_lib.generators import standard_normal
 from cbo_lib.maximize import maximize_box
+from cbo_lib.measure import Function
+from cbo_lib.random import standard_normal
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.surrogate import Surrogate
 from cbo_lib.contexts.worst_case import tv_worst_case
 from cbo_lib.expectation import PartialPosterior
-from cbo_lib.functions import interval
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
 
@@ -189,7 +188,8 @@ class _Round:
         near = problem.bounds[0] + ((best - problem.bounds[0]) / step).round() * step
         x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
         nodes = density_nodes(self.seen, problem.context_bounds, each)
-        cover = interval(problem.context_bounds, 257)
+        fractions = torch.linspace(0, 1, 257, dtype=nodes.dtype, device=nodes.device).unsqueeze(-1)
+        cover = torch.lerp(*problem.context_bounds, fractions)
         rule, weights = problem.expectation_nodes
         shared = torch.cat([cover, rule]).expand(count, -1, -1)
         contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from cbo_lib.confidence import lipschitz_sqrt_beta, rkhs_sqrt_beta, union_bound_sqrt_beta
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
-from cbo_lib.information import greedy_information_gain, lipschitz_sqrt_beta, rkhs_sqrt_beta, union_bound_sqrt_beta
+from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Measure, expands_to
 
 #: The multiplier of the standard deviation at round t = 1, 2, ...: a number, or one a candidate ``|U|``.

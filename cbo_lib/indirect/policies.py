@@ -15,13 +15,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.generators import standard_normal
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import places
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
 from cbo_lib.indirect.problem import IndirectProblem
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
+from cbo_lib.random import standard_normal
 from cbo_lib.tracked import TrackedPosterior
 
 

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.functions import Function
-from cbo_lib.generators import standard_normal
-from cbo_lib.measure import Measure
+from cbo_lib.measure import Function, Measure
+from cbo_lib.random import standard_normal
 
 
 class Conditional(Protocol):

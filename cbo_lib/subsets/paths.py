@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cbo_lib.generators import standard_normal
+from cbo_lib.random import standard_normal
 from cbo_lib.separable import SplitKernel
 from cbo_lib.subsets.bounds import SubsetBounds
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.functions import Function
-from cbo_lib.generators import standard_normal
 from cbo_lib.maximize import maximize_box
+from cbo_lib.measure import Function
+from cbo_lib.random import standard_normal
 from cbo_lib.subsets.marginals import Marginal
 
 # Separates the random numbers of the truth from those of a learner, whatever seeds they use.

@@ -3,9 +3,9 @@ import functools
 import numpy as np
 import torch
 
+from book.aggregated.problems import aggregated_reward_curve
 from cbo_lib.aggregated import CellProblem
-from cbo_lib.functions import aggregated_reward_curve
-from cbo_lib.generators import ReplicateGenerators, standard_normal
+from cbo_lib.random import ReplicateGenerators, standard_normal
 from tests.aggregated.plain import World
 
 F64 = torch.float64

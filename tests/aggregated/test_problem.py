@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
+from book.aggregated.problems import aggregated_reward_curve
+from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO, CellProblem
-from cbo_lib.functions import aggregated_reward_curve, prior_samples
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, hills

@@ -7,6 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO, AveStoOO, CellProblem, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.regret import (
     NearOptimality,
@@ -20,7 +21,6 @@ from cbo_lib.aggregated.regret import (
     simple_regret,
     theorem_depth,
 )
-from cbo_lib.functions import prior_samples
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate

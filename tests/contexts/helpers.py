@@ -7,7 +7,7 @@ import torch
 from cbo_lib.contexts import ContextDistribution, ContextProblem
 from cbo_lib.contexts.distribution import Normal, Uniform
 from cbo_lib.contexts.policies import Settings
-from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.random import ReplicateGenerators
 
 F64 = torch.float64
 SMALL = Settings(initial=4, raw=32, starts=2, iterations=15)

@@ -9,8 +9,8 @@ from scipy import stats
 
 from cbo_lib.contexts import ContextProblem
 from cbo_lib.contexts.distribution import ContextDistribution, Normal, Uniform
-from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.history import describe
+from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
 F64 = torch.float64

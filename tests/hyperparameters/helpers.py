@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from cbo_lib.generators import ReplicateGenerators, standard_normal
+from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
-from cbo_lib.hyperparameters.problem import (
-    Candidates,
-    UnknownPriorProblem,
-    decomposition_candidates,
-    lengthscale_candidates,
-    periodic_kernel,
-)
+from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem
+from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
 

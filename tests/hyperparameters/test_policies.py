@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbo_lib.generators import ReplicateGenerators
+from book.hyperparameters.problems import lengthscale_candidates
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import (
     AGPUCB,
@@ -21,10 +21,10 @@ from cbo_lib.hyperparameters import (
     MaximumLikelihood,
     StableOpt,
     UnknownPriorProblem,
-    lengthscale_candidates,
 )
 from cbo_lib.hyperparameters.regret import critical_rounds, ledger, rounds
 from cbo_lib.maximize import argmax_finite
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import ObservationError
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, LENGTHSCALES, SEEDS, SETTINGS, bump, line, noise_draws, run, setting

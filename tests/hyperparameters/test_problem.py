@@ -7,12 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.generators import ReplicateGenerators
+from book.hyperparameters.problems import (
+    additive_kernel,
+    decomposition_candidates,
+    lengthscale_candidates,
+    periodic_kernel,
+)
 from cbo_lib.gp import rbf_kernel
-from cbo_lib.hyperparameters import Candidates, UnknownPriorProblem, lengthscale_candidates
-from cbo_lib.hyperparameters.problem import additive_kernel, decomposition_candidates, periodic_kernel
+from cbo_lib.hyperparameters import Candidates, UnknownPriorProblem
 from cbo_lib.kernels import StackedKernel
 from cbo_lib.measure import Measure
+from cbo_lib.random import ReplicateGenerators
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, GROUPS, SETTINGS, Mounds, line, mixed, noise_draws, own_mounds, setting
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cbo_lib.functions import rkhs_samples
+from book.functions import rkhs_samples
+from book.hyperparameters.problems import draws_of_candidates, lengthscale_candidates
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import (
     GPUCB,
@@ -17,9 +18,7 @@ from cbo_lib.hyperparameters import (
     HEStableOpt,
     MaximumLikelihood,
     UnknownPriorProblem,
-    lengthscale_candidates,
 )
-from cbo_lib.hyperparameters.problems import draws_of_candidates
 from cbo_lib.hyperparameters.regret import (
     confidence_ratio,
     critical_rounds,

@@ -8,17 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbo_lib.generators import ReplicateGenerators
+from book.hyperparameters.problems import lengthscale_candidates
 from cbo_lib.gp import rbf_kernel
-from cbo_lib.hyperparameters import (
-    HEGPUCB,
-    Candidates,
-    HEStableOpt,
-    StableOpt,
-    UnknownPriorProblem,
-    lengthscale_candidates,
-)
+from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, StableOpt, UnknownPriorProblem
 from cbo_lib.hyperparameters.regret import critical_rounds, rounds
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, SEEDS, SETTINGS, bump, line, noise_draws, run, setting

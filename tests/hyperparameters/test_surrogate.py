@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from cbo_lib.generators import ReplicateGenerators
-from cbo_lib.hyperparameters import UnknownPriorProblem, lengthscale_candidates
+from book.hyperparameters.problems import lengthscale_candidates
+from cbo_lib.hyperparameters import UnknownPriorProblem
 from cbo_lib.hyperparameters.surrogate import BoxSurrogate, FiniteSurrogate, Surrogate
+from cbo_lib.random import ReplicateGenerators
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, SETTINGS, bump, line, setting
 

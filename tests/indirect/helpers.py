@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.history import History
 from cbo_lib.indirect.embedding import draw_data, estimated_prior, known_prior
 from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, cosine_map, unit_grid
+from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
 F64 = torch.float64

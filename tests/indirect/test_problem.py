@@ -8,9 +8,9 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.indirect import ClippedGaussian, FinitePolicies, IndirectProblem, UniformWindow
 from cbo_lib.indirect.problem import cosine_map, unit_grid
+from cbo_lib.random import ReplicateGenerators
 from tests.indirect.helpers import F64, SEEDS, UNIT, identity, priced, ripple, square
 
 ARMS = torch.tensor([[0.1], [0.5], [0.8]], dtype=F64)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets.bounds import Effort, SubsetBounds
 from cbo_lib.subsets.marginals import TruncatedNormal, Uniform

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import kstest, truncnorm
 
-from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets.marginals import TruncatedNormal, Uniform
 
 F64 = torch.float64

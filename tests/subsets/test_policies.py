@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.policies import CheapestGoodSubset

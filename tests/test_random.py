@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.generators import ReplicateGenerators, standard_normal
+from cbo_lib.random import ReplicateGenerators, standard_normal
 
 F64 = torch.float64
 

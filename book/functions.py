@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.generators import ReplicateGenerators, standard_normal
-from cbo_lib.gp import GaussianProcess, rbf_kernel
-from cbo_lib.measure import Measure
-
-#: A function of points ``... x d`` with values ``...``.
-Function = Callable[[Tensor], Tensor]
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.measure import Function, Measure
+from cbo_lib.random import ReplicateGenerators, standard_normal
 
 
 def interval(bounds: Tensor, points: int) -> Tensor:
@@ -30,43 +26,6 @@ def interval(bounds: Tensor, points: int) -> Tensor:
         raise ValueError(f"bounds must have shape (2, 1): one variable, got {tuple(bounds.shape)}")
     fractions = torch.linspace(0, 1, points, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
     return torch.lerp(bounds[0], bounds[1], fractions)
-
-
-def maximum(f: Function, bounds: Tensor, replicates: int | None = None) -> tuple[Tensor, Tensor]:
-    """Where a test function is largest on a box, and its value there.
-
-    Zooms in from the 8 best of 2^12 Sobol points, all starts and replicates at once. A peak so narrow that no Sobol
-    point lies on its slope is missed.
-
-    Args:
-        f: the function; with ``replicates``, one a replicate: points ``replicates x ... x d`` to ``replicates x ...``.
-        bounds: the box ``2 x d``, lower corner first.
-        replicates: how many functions ``f`` holds. Default: one, without a dimension for it.
-
-    Returns:
-        The point, ``d`` or ``replicates x d``, and the maximum, ``()`` or ``replicates``.
-    """
-    low, high = bounds
-    dim = bounds.shape[-1]
-    sobol = torch.quasirandom.SobolEngine(dim, scramble=False).draw(2**12, dtype=bounds.dtype).to(low)
-    candidates = low + (high - low) * sobol
-    if replicates is not None:
-        candidates = candidates.expand(replicates, *candidates.shape)
-    best = f(candidates).topk(8, dim=-1).indices.unsqueeze(-1)
-    start = candidates.gather(-2, best.expand(*best.shape[:-1], dim))  # (replicates) 8 d
-    # A symmetric stencil that holds the center, so that no zoom loses the best point so far.
-    stencil = 2 * torch.quasirandom.SobolEngine(dim, scramble=False).draw(16 * dim, dtype=low.dtype) - 1
-    stencil = stencil.to(low)
-    stencil = torch.cat([torch.zeros_like(stencil[:1]), stencil, -stencil])
-    radius = (high - low) * 4 / 2 ** (12 / dim)
-    for _ in range(45):
-        around = (start.unsqueeze(-2) + radius * stencil).clamp(low, high)
-        best = f(around).argmax(-1, keepdim=True).unsqueeze(-1)
-        start = around.gather(-2, best.expand(*best.shape[:-1], dim)).squeeze(-2)
-        radius = radius * 0.5
-    values, best_start = f(start).max(-1, keepdim=True)
-    point = start.gather(-2, best_start.unsqueeze(-1).expand(*best_start.shape, dim)).squeeze(-2)
-    return point, values.squeeze(-1)
 
 
 def posterior_mean_function(kernel: Kernel, x: Tensor, y: Tensor, noise_std: float) -> Function:
@@ -95,42 +54,6 @@ def _representer_weights(kernel: Kernel, x: Tensor, y: Tensor, noise_std: float)
     data = GaussianProcess(kernel, noise_std).condition(Measure.dirac(x), y).data
     assert data is not None
     return torch.linalg.solve_triangular(data.factor.mT, data.whitened.unsqueeze(-1), upper=True).squeeze(-1)
-
-
-def aggregated_reward_curve(
-    name: Literal["peaks", "periodic", "spike"], dtype: torch.dtype = torch.float64, device: torch.device | None = None
-) -> Function:
-    """A reward curve on [0, 1] from [Zhang2022]_, Appendix E.
-
-    Each is the posterior mean of a Gaussian process (RBF kernel, variance 0.1, noise standard deviation 0.005) given
-    the points that the appendix lists.
-
-    Args:
-        name: ``"peaks"``, three similar maxima (Figure 4, left; lengthscale 0.05); ``"periodic"``, a ripple and one
-            peak (Figure 4, right; lengthscale 0.05); ``"spike"``, the ripple with a narrow spike (Figure 5;
-            lengthscale 0.01).
-        dtype: of the points that the curve takes.
-        device: where the curve is evaluated. Default: the CPU.
-
-    Raises:
-        ValueError: for another name.
-    """
-    centers = torch.arange(10, dtype=dtype, device=device) * 0.09 + 0.045
-    ripple_x = torch.stack([centers, centers + 0.06], -1).flatten()
-    ripple_y = torch.tensor([0.1, 0.2], dtype=dtype, device=device).repeat(10)
-    if name == "peaks":
-        x, y, lengthscale = [0.05, 0.2, 0.4, 0.65, 0.9], [0.85, 0.1, 0.87, 0.05, 0.98], 0.05
-        ripple_x, ripple_y = ripple_x[:0], ripple_y[:0]
-    elif name == "periodic":
-        x, y, lengthscale = [0.95], [0.9], 0.05
-    elif name == "spike":
-        x, y, lengthscale = [0.95, 0.94, 0.945], [0.9, 0.1, 0.2], 0.01
-    else:
-        raise ValueError(f"name must be 'peaks', 'periodic' or 'spike', got {name!r}")
-    points = torch.cat([ripple_x, torch.tensor(x, dtype=dtype, device=device)]).unsqueeze(-1)
-    values = torch.cat([ripple_y, torch.tensor(y, dtype=dtype, device=device)])
-    kernel = rbf_kernel(lengthscale, 0.1, dtype).to(points)
-    return posterior_mean_function(kernel, points, values, 0.005)
 
 
 def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: int = 129) -> Function:

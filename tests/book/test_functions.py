@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from cbo_lib.functions import aggregated_reward_curve, interval, posterior_mean_function, rkhs_samples
+from book.aggregated.problems import aggregated_reward_curve
+from book.functions import interval, posterior_mean_function, rkhs_samples
 from cbo_lib.gp import rbf_kernel
 from tests.oracles import matern52, rbf
 
