@@ -1,4 +1,4 @@
-"""Run the trading simulation of the portfolio problem and store its surrogate, cbo_lib/contexts/portfolio.npz.
+"""Run the trading simulation of the portfolio problem and store its surrogate, book/contexts/portfolio.npz.
 
     python book/_tools/sample_portfolio.py [--out FILE]
 
@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.contexts.portfolio import DATA, fit_surrogate, save_surrogate
+from book.contexts.portfolio import DATA, fit_surrogate, save_surrogate
 
 #: Ends of the ranges: risk aversion, trade aversion, holding cost multiplier, bid-ask spread, daily borrowing cost.
 LOW, HIGH = (0.1, 5.5, 0.1, 1e-4, 1e-4), (1000.0, 8.0, 100.0, 1e-2, 1e-3)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from book.contexts.experiments import table_1
+from book.contexts.problems import ackley
 from cbo_lib.contexts import GaussianKDE
 from cbo_lib.contexts.acquisition import ExpectedUCB
-from cbo_lib.contexts.experiments import table_1
-from cbo_lib.contexts.problems import ackley
 from cbo_lib.contexts.surrogate import fit_hyperparameters
 from cbo_lib.expectation import pointwise_ucb
 from cbo_lib.gp import GaussianProcess

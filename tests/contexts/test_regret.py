@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from book.contexts.theory import drawn_problem
 from cbo_lib.contexts import GaussianKDE, tv_worst_case
 from cbo_lib.contexts.bounds import Constants, PowerLaw
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, Settings, TotalVariationRadius
@@ -21,7 +22,6 @@ from cbo_lib.contexts.regret import (
     instantaneous_regret,
     ledger,
 )
-from cbo_lib.contexts.theory import drawn_problem
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.simulate import simulate

@@ -3,7 +3,7 @@
 ``scale="paper"`` has the paper's seeds 100 to 104, 10 initial decisions and 350 evaluations; ``scale="reader"`` three
 of the seeds, few evaluations and little effort. The command runs panels at the paper's scale and stores their curves::
 
-    python -m cbo_lib.contexts.experiments --panel ackley --out book/contexts/results
+    python -m book.contexts.experiments --panel ackley --out book/contexts/results
 
 .. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
    Distribution via Kernel Density Estimation. AAAI 2024.
@@ -26,13 +26,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
-from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.panels import PANELS, POLICIES, Kind, Scale, budget, make_policy
-from cbo_lib.contexts.policies import SBOKDE
-from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.regret import cumulative_regret, cumulative_reward
-from cbo_lib.contexts.slips import SLIPS
-from cbo_lib.contexts.tables import (
+from book.contexts.panels import PANELS, POLICIES, Kind, Scale, budget, make_policy
+from book.contexts.slips import SLIPS
+from book.contexts.tables import (
     density_rate,
     load_table,
     save_table,
@@ -41,7 +37,11 @@ from cbo_lib.contexts.tables import (
     theorem_constants,
     theorem_ledgers,
 )
-from cbo_lib.functions import interval
+from book.functions import interval
+from cbo_lib.contexts.density import GaussianKDE
+from cbo_lib.contexts.policies import SBOKDE
+from cbo_lib.contexts.problem import ContextProblem
+from cbo_lib.contexts.regret import cumulative_regret, cumulative_reward
 from cbo_lib.history import History
 from cbo_lib.simulate import rounds, simulate
 
@@ -266,7 +266,7 @@ def _stored(folder: str | Path, panel: str, name: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run panels or slips and store their curves, one file a run; what exists is skipped."""
-    parser = argparse.ArgumentParser(prog="python -m cbo_lib.contexts.experiments", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m book.contexts.experiments", description=main.__doc__)
     parser.add_argument("--panel", action="append", choices=list(PANELS), help="default: all, and all slips")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="of the panels; default: all")
     parser.add_argument("--slip", action="append", choices=list(SLIPS), help="default: none where a panel is given")

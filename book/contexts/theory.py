@@ -13,16 +13,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from book.functions import interval
 from cbo_lib.contexts.acquisition import ExpectedUCB
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.distribution import ContextDistribution, Marginal, Normal
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.regret import density_nodes
 from cbo_lib.contexts.worst_case import tv_worst_case
-from cbo_lib.functions import Function, interval, maximum
-from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.gp import Posterior
-from cbo_lib.measure import Measure
+from cbo_lib.maximize import maximum
+from cbo_lib.measure import Function, Measure
+from cbo_lib.random import ReplicateGenerators, standard_normal
 
 
 class PriorDraws:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from cbo_lib.contexts.theory import (
+from book.contexts.theory import (
     PriorDraws,
     ball_gap,
     drawn_problem,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cbo_lib.contexts import problems
+from book.contexts import problems
 from cbo_lib.contexts.policies import DRBOKDE, GPUCB, SBOKDE, ContextPolicy, KnownDensity, RandomDecisions, Settings
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.robust import DRBOMMD, DRBOMMDMinimax, StableOpt

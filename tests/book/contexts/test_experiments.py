@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from book import figures
-from cbo_lib.contexts import experiments, panels, problems, tables
-from cbo_lib.contexts.panels import PANELS, POLICIES, Budget, budget, make_policy
+from book.contexts import experiments, panels, problems, tables
+from book.contexts.panels import PANELS, POLICIES, Budget, budget, make_policy
+from book.contexts.slips import SLIPS, RawContexts
 from cbo_lib.contexts.policies import SBOKDE, Settings
 from cbo_lib.contexts.regret import contexts_seen
-from cbo_lib.contexts.slips import SLIPS, RawContexts
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
 from tests.contexts.helpers import F64, hill

@@ -19,8 +19,8 @@ import torch
 from botorch.test_functions import Ackley, Branin, Hartmann
 from torch import Tensor
 
+from book.contexts.portfolio import Surrogate, load_portfolio
 from cbo_lib.contexts.distribution import Burr, Cauchy, ContextDistribution, Marginal, Mixture, Normal, Uniform
-from cbo_lib.contexts.portfolio import Surrogate, load_portfolio
 from cbo_lib.contexts.problem import ContextProblem
 
 #: Half the side of Ackley's cube.
@@ -245,7 +245,7 @@ def portfolio(
     """The return of a trading strategy: 3 decisions (risk and trade aversion, holding cost multiplier), 2 contexts.
 
     The contexts are the bid-ask spread and the borrowing cost. The objective is the posterior mean of a Gaussian
-    process on 3,000 runs of a simulation; see ``cbo_lib.contexts.portfolio`` for ours and for how to read other data.
+    process on 3,000 runs of a simulation; see ``book.contexts.portfolio`` for ours and for how to read other data.
 
     Args:
         contexts: both ``N(0.5, 0.1^2)`` or both uniform.

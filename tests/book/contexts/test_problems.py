@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import integrate, optimize, stats
 
+from book.contexts.problems import ackley, complicated_hartmann, hartmann, modified_branin, newsvendor, portfolio
 from cbo_lib.contexts.distribution import ContextDistribution, Normal
-from cbo_lib.contexts.problems import ackley, complicated_hartmann, hartmann, modified_branin, newsvendor, portfolio
-from cbo_lib.generators import ReplicateGenerators
+from cbo_lib.random import ReplicateGenerators
 
 F64 = torch.float64
 ALL = {

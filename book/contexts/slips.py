@@ -16,7 +16,7 @@ from torch import Tensor
 from cbo_lib.contexts.policies import DRBOKDE, GPUCB, SBOKDE, ContextPolicy, Settings
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.robust import DRBOMMD, DRBOMMDMinimax, StableOpt
-from cbo_lib.generators import standard_normal
+from cbo_lib.random import standard_normal
 
 
 @dataclass(frozen=True)

@@ -19,19 +19,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cbo_lib.contexts import problems
+from book.contexts import problems
+from book.contexts.panels import POLICIES, Scale, budget, make_policy
+from book.contexts.theory import PriorDraws, drawn_problem, slope_tail
+from book.functions import interval
 from cbo_lib.contexts.bounds import Constants, PowerLaw
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.panels import POLICIES, Scale, budget, make_policy
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, Settings, TotalVariationRadius
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.regret import density_error, ledger
-from cbo_lib.contexts.theory import PriorDraws, drawn_problem, slope_tail
-from cbo_lib.functions import interval
-from cbo_lib.generators import ReplicateGenerators
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.ledger import RegretLedger
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 
 #: Seconds of 100 evaluations on Ackley, mean and standard error over 10 runs ([Huang2024]_, Table 1).

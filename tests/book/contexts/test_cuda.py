@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from cbo_lib.contexts import Settings, problems
-from cbo_lib.contexts.panels import POLICIES, make_policy
+from book.contexts import problems
+from book.contexts.panels import POLICIES, make_policy
+from cbo_lib.contexts import Settings
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.simulate import simulate
 

@@ -24,8 +24,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from cbo_lib.contexts.distribution import ContextDistribution
-from cbo_lib.functions import Function
 from cbo_lib.history import write_atomically
+from cbo_lib.measure import Function
 
 #: The surrogate of our simulation.
 DATA = Path(__file__).with_name("portfolio.npz")
