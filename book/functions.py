@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Function, Measure
-from cbo_lib.random import ReplicateGenerators, standard_normal
+from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 
 def interval(bounds: Tensor, points: int) -> Tensor:
@@ -123,8 +123,7 @@ def rkhs_samples(kernel: Kernel, bounds: Tensor, norm: float, seeds: Sequence[in
     if centers < 1:
         raise ValueError(f"centers must be at least 1, got {centers}")
     generators, dim = ReplicateGenerators(seeds, stream=2).generators, bounds.shape[-1]
-    uniform = torch.stack([torch.rand(centers, dim, generator=g, dtype=bounds.dtype) for g in generators]).to(bounds)
-    where = torch.lerp(bounds[0], bounds[1], uniform)
+    where = torch.lerp(bounds[0], bounds[1], uniform(generators, (centers, dim), bounds))
     a = standard_normal(generators, (centers,), bounds)
     squared = torch.einsum("ri,rij,rj->r", a, kernel(where).to_dense(), a)
     a = a * (norm / squared.sqrt()).unsqueeze(-1)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.random import ReplicateGenerators, standard_normal
+from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 F64 = torch.float64
 
@@ -54,10 +54,18 @@ def test_generators_start_at_step_zero():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_normal_draws_have_the_shape_and_the_dtype_asked_for(dtype):
+@pytest.mark.parametrize("draw", [standard_normal, uniform])
+def test_draws_have_the_shape_and_the_dtype_asked_for(draw, dtype):
     generators = ReplicateGenerators([1, 2, 3]).at(1)
-    got = standard_normal(generators, (2, 5), torch.zeros(0, dtype=dtype))
+    got = draw(generators, (2, 5), torch.zeros(0, dtype=dtype))
     assert got.shape == (3, 2, 5) and got.dtype == dtype
+    assert torch.equal(got[1:2], draw(ReplicateGenerators([2]).at(1), (2, 5), got))
+
+
+def test_uniform_draws_fill_the_unit_interval():
+    u = uniform(ReplicateGenerators(range(4)).generators, (5000,), torch.zeros(0, dtype=F64))
+    assert 0 <= float(u.min()) < 0.001 and 0.999 < float(u.max()) < 1
+    assert np.allclose(u.mean(-1), 0.5, atol=0.02) and np.allclose(u.var(-1), 1 / 12, atol=0.005)
 
 
 def test_seeds_of_numpy_will_do():

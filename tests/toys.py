@@ -7,6 +7,7 @@ import torch
 
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.random import uniform
 
 
 def random_measure(rng, *shape, p=3, d=2):
@@ -45,8 +46,8 @@ class Rows(Bumps):
     """Bumps that show a second number, drawn before the noise: ``replicates x 2``, the value last."""
 
     def observe(self, query, generators):
-        context = torch.stack([torch.rand((), generator=g, dtype=torch.float64) for g in generators])
-        return torch.stack([context.to(query.device), super().observe(query, generators)], -1)
+        context = uniform(generators, (), query.double())
+        return torch.stack([context, super().observe(query, generators)], -1)
 
 
 class Watched:

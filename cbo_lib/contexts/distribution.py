@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cbo_lib.random import uniform
+
 
 class Marginal(Protocol):
     """A distribution on the real line. Arguments and results have any shape."""
@@ -195,8 +197,7 @@ class ContextDistribution:
         Returns:
             ``len(generators) x *shape x Dc``.
         """
-        uniform = [torch.rand(*shape, self.dim, generator=g, dtype=self.bounds.dtype) for g in generators]
-        return self.from_uniform(torch.stack(uniform).to(self.bounds), clip)
+        return self.from_uniform(uniform(generators, (*shape, self.dim), self.bounds), clip)
 
     def from_uniform(self, u: Tensor, clip: bool = True) -> Tensor:
         """Draws from uniform numbers ``... x Dc`` in the unit box, one a coordinate."""

@@ -35,6 +35,7 @@ from cbo_lib.contexts.surrogate import Surrogate
 from cbo_lib.expectation import PartialPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.random import uniform
 
 #: A number, or a function of the round ``t = 1, 2, ...``.
 Schedule = float | Callable[[int], float]
@@ -238,8 +239,8 @@ class RandomDecisions(ContextPolicy):
         surrogate, (low, high) = self._started(), self.problem.bounds
         surrogate.posterior()
         self._asked_with = surrogate.hyperparameters
-        draws = torch.stack([torch.rand(len(low), generator=g, dtype=low.dtype) for g in self._generators])
-        return low + (high - low) * draws.to(low), low.new_zeros(len(draws))
+        draws = uniform(self._generators, low.shape, low)
+        return low + (high - low) * draws, low.new_zeros(len(draws))
 
     def acquisition(self, posterior: Posterior) -> DecisionAcquisition:
         """There is none.

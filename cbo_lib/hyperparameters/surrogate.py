@@ -12,6 +12,7 @@ from cbo_lib.gp import Posterior
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
+from cbo_lib.random import uniform
 
 #: A score from means and standard deviations ``replicates x |U| x m`` to ``replicates x m``.
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -131,8 +132,7 @@ class BoxSurrogate(Surrogate):
     def draw(self, generators: Sequence[torch.Generator], n: int) -> Tensor:
         """Points, ``replicates x n x d``."""
         low, high = self.bounds
-        draws = torch.stack([torch.rand(n, len(low), generator=g, dtype=low.dtype) for g in generators])
-        return low + (high - low) * draws.to(low)
+        return low + (high - low) * uniform(generators, (n, len(low)), low)
 
     def maximize(self, score: Score) -> Tensor:
         """The point of the largest score found, ``replicates x d``."""

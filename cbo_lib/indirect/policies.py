@@ -21,7 +21,7 @@ from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_s
 from cbo_lib.indirect.problem import IndirectProblem
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
-from cbo_lib.random import standard_normal
+from cbo_lib.random import standard_normal, uniform
 from cbo_lib.tracked import TrackedPosterior
 
 
@@ -194,9 +194,8 @@ class CMES(IndirectPolicy):
         n = self.problem.n
         if self.paths is not None:
             return self.paths[..., n:].amax(-1)
-        draws = [torch.rand(self.samples, generator=g, dtype=torch.float64) for g in self.generators]
-        uniform = torch.stack(draws).to(self.mean).clamp(1e-6, 1 - 1e-6)
-        return gumbel_max_samples(self.mean[:, n:], self.std[:, n:].clamp_min(1e-9), uniform)
+        draws = uniform(self.generators, (self.samples,), self.mean).clamp(1e-6, 1 - 1e-6)
+        return gumbel_max_samples(self.mean[:, n:], self.std[:, n:].clamp_min(1e-9), draws)
 
     def _scores(self) -> Tensor:
         self._max_samples = self.max_samples()
@@ -249,8 +248,7 @@ class RandomQueries(IndirectPolicy):
     """Asks uniformly random actions."""
 
     def _scores(self) -> Tensor:
-        draws = [torch.rand(len(self.order), generator=g, dtype=torch.float64) for g in self.generators]
-        return torch.stack(draws).to(self.mean)
+        return uniform(self.generators, (len(self.order),), self.mean)
 
 
 class ActionPolicy(IndirectPolicy):
@@ -304,9 +302,8 @@ class ActionPolicy(IndirectPolicy):
             density = (-0.5 * gap.square() - 0.5 * math.log(2 * math.pi)).exp()
             score = (std * (density + gap * torch.special.log_ndtr(gap).exp())).clamp_min(0.0).log()
         else:
-            draws = [torch.rand(self.samples, generator=g, dtype=torch.float64) for g in self.generators]
-            uniform = torch.stack(draws).to(mean).clamp(1e-6, 1 - 1e-6)
-            score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, uniform)).log()
+            draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)
+            score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, draws)).log()
         return torch.nn.functional.pad(score, (0, len(self.problem.points)), value=-torch.inf)
 
     def _learn(self, query: Tensor, observation: Tensor) -> None:

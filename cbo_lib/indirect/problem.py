@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.measure import Function, Measure
-from cbo_lib.random import standard_normal
+from cbo_lib.random import standard_normal, uniform
 
 
 class Conditional(Protocol):
@@ -88,9 +88,7 @@ class UniformWindow:
     def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """One draw an action."""
         center, radius = actions[..., :-1], actions[..., -1:]
-        shape = center.shape[1:]
-        draws = torch.stack([torch.rand(shape, generator=g, dtype=center.dtype) for g in generators])
-        return center + radius * (2 * draws.to(center) - 1)
+        return center + radius * (2 * uniform(generators, center.shape[1:], center) - 1)
 
 
 @dataclass(frozen=True)
@@ -231,9 +229,7 @@ class IndirectProblem:
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
-        q = bounds.shape[-1]
-        uniform = torch.stack([torch.rand(count, q, generator=g, dtype=bounds.dtype) for g in generators]).to(bounds)
-        actions = torch.lerp(bounds[0], bounds[1], uniform)
+        actions = torch.lerp(bounds[0], bounds[1], uniform(generators, (count, bounds.shape[-1]), bounds))
         return self.conditional.sample(actions, generators), actions
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cbo_lib.random import standard_normal
+from cbo_lib.random import standard_normal, uniform
 from cbo_lib.separable import SplitKernel
 from cbo_lib.subsets.bounds import SubsetBounds
 
@@ -48,9 +48,8 @@ class SamplePaths:
         inverse, scale = split.inverse[0].flatten(), split.scale
         noise = float(torch.as_tensor(posterior.prior.noise_std, dtype=torch.float64))
         normal = standard_normal(generators, (features, contexts.shape[-1] + 1), contexts)
-        phases = [torch.rand(features, generator=g, dtype=contexts.dtype) for g in generators]
         self._frequency = normal[..., :-1] * inverse  # replicates features d
-        self._phase = 2 * math.pi * torch.stack(phases).to(contexts)
+        self._phase = 2 * math.pi * uniform(generators, (features,), contexts)
         self._amplitude = normal[..., -1] * (2 * scale / features).sqrt()
         self._mean = float(torch.as_tensor(posterior.prior.mean, dtype=torch.float64))
         # E cos(a + b) = cos a E cos b - sin a E sin b, with b the part of the free variables

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Function
-from cbo_lib.random import standard_normal
+from cbo_lib.random import standard_normal, uniform
 from cbo_lib.subsets.marginals import Marginal
 
 # Separates the random numbers of the truth from those of a learner, whatever seeds they use.
@@ -144,8 +144,8 @@ class SubsetProblem:
         subsets, points = self._split(query, 2)
         if len(generators) != len(query):
             raise ValueError(f"generators must be one a replicate, {len(query)}, got {len(generators)}")
-        uniform = torch.stack([torch.rand(self.dim + 1, generator=g, dtype=query.dtype) for g in generators]).to(query)
-        free = self._quantiles(uniform[:, : self.dim])
+        draws = uniform(generators, (self.dim + 1,), query)
+        free = self._quantiles(draws[:, : self.dim])
         full = torch.where(self.controlled[subsets], points, free)
         # Row by row: the shape of a batch may decide how f is rounded.
         value = torch.cat([self.f(row) for row in full.split(1)])
