@@ -5,7 +5,6 @@ from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.choice import choose
 from cbo_lib.subsets.marginals import TruncatedNormal, Uniform
 from cbo_lib.subsets.policies import CheapestGoodSubset, SubsetPolicy
-from cbo_lib.subsets.prior import fit_prior
 from cbo_lib.subsets.problem import SubsetProblem
 
 __all__ = [
@@ -20,5 +19,4 @@ __all__ = [
     "TruncatedNormal",
     "Uniform",
     "choose",
-    "fit_prior",
 ]

@@ -150,7 +150,7 @@ class SubsetProblem:
         # Row by row: the shape of a batch may decide how f is rounded.
         value = torch.cat([self.f(row) for row in full.split(1)])
         value = value + self.noise_std * standard_normal(generators, (), value)
-        cost = self._costs(subsets, uniform[:, self.dim])
+        cost = self._costs(subsets, draws[:, self.dim])
         return torch.cat([full, value.unsqueeze(-1), cost.unsqueeze(-1)], -1)
 
     def value(self, query: Tensor) -> Tensor:

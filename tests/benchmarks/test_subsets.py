@@ -4,11 +4,12 @@ import dataclasses
 
 import torch
 
+from book.subsets.prior import fit_prior
+from book.subsets.problems import hartmann
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.simulate import simulate
-from cbo_lib.subsets import CheapestGoodSubset, fit_prior
+from cbo_lib.subsets import CheapestGoodSubset
 from cbo_lib.subsets.bounds import SubsetBounds
-from cbo_lib.subsets.problems import hartmann
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.subsets.helpers import exhausted
 

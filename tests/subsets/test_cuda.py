@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from book.subsets.prior import fit_prior
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.policies import CheapestGoodSubset
-from cbo_lib.subsets.prior import fit_prior
 from tests.subsets.helpers import FEW, exhausted, prior, run, solid
 
 pytestmark = [

@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from book import figures
+from book.subsets import experiments, problems
 from cbo_lib.history import History
-from cbo_lib.subsets import experiments, problems, regret
+from cbo_lib.subsets import regret
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal

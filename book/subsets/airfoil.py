@@ -31,7 +31,8 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from cbo_lib.functions import Function, posterior_mean_function
+from book.functions import posterior_mean_function
+from cbo_lib.measure import Function
 
 #: The inputs, in the order of the data set, and their smallest and largest values there.
 INPUTS = ("frequency (Hz)", "angle of attack (degrees)", "chord (m)", "velocity (m/s)", "thickness (m)")

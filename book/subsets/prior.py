@@ -8,8 +8,8 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from cbo_lib.generators import ReplicateGenerators, standard_normal
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.subsets.problem import SubsetProblem
 
 

@@ -9,11 +9,11 @@ from botorch.test_functions import Ackley, Hartmann
 from scipy.integrate import quad
 from scipy.optimize import differential_evolution, minimize
 
-from cbo_lib.generators import ReplicateGenerators
-from cbo_lib.subsets.airfoil import LENGTHSCALES, NOISE_STD, sample_airfoil
-from cbo_lib.subsets.plant import plant_growth
+from book.subsets.airfoil import LENGTHSCALES, NOISE_STD, sample_airfoil
+from book.subsets.plant import plant_growth
+from book.subsets.problems import COSTS, ackley, airfoil, hartmann, plant
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets.problem import SubsetProblem
-from cbo_lib.subsets.problems import COSTS, ackley, airfoil, hartmann, plant
 
 F64 = torch.float64
 FACTORIES = {"Hartmann": hartmann, "Ackley": ackley, "Plant": plant, "Airfoil": airfoil}

@@ -3,7 +3,7 @@
 ``scale="paper"`` has the paper's budget of 100 and five seeds, ``scale="reader"`` a budget of 25 and three of them. The
 published curves of the paper's scale are stored; this command makes them, resuming where it stopped:
 
-    python -m cbo_lib.subsets.experiments book/subsets/results
+    python -m book.subsets.experiments book/subsets/results
 
 .. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
    Subsets with No-Regret Costs. 2024.
@@ -24,16 +24,17 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from book import figures
-from cbo_lib.functions import maximum, rkhs_samples
+from book.functions import rkhs_samples
+from book.subsets import problems
+from book.subsets.prior import fit_prior
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.history import History
+from cbo_lib.maximize import maximum
 from cbo_lib.simulate import simulate
-from cbo_lib.subsets import problems
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal
 from cbo_lib.subsets.policies import CheapestGoodSubset, SubsetPolicy
-from cbo_lib.subsets.prior import fit_prior
 from cbo_lib.subsets.problem import SubsetProblem
 from cbo_lib.subsets.regret import (
     against_cost,

@@ -21,10 +21,10 @@ import torch
 from botorch.test_functions import Ackley, Hartmann
 from torch import Tensor
 
-from cbo_lib.functions import Function
-from cbo_lib.subsets.airfoil import AirfoilData, airfoil_objective, fit_airfoil, sample_airfoil
+from book.subsets.airfoil import AirfoilData, airfoil_objective, fit_airfoil, sample_airfoil
+from book.subsets.plant import plant_growth
+from cbo_lib.measure import Function
 from cbo_lib.subsets.marginals import Marginal, TruncatedNormal, Uniform
-from cbo_lib.subsets.plant import plant_growth
 from cbo_lib.subsets.problem import SubsetProblem
 
 #: The mean costs of the seven control sets, in the order of Appendix C.

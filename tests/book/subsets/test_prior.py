@@ -9,8 +9,8 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
-from cbo_lib.generators import ReplicateGenerators
-from cbo_lib.subsets.prior import fit_prior
+from book.subsets.prior import fit_prior
+from cbo_lib.random import ReplicateGenerators
 from tests.subsets import plain
 from tests.subsets.helpers import F64, flat, hill, solid
 

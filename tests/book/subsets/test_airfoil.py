@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.subsets.airfoil import (
+from book.subsets.airfoil import (
     BACKGROUND,
     LENGTHSCALES,
     NOISE_STD,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.subsets.plant import RANGES, plant_growth
+from book.subsets.plant import RANGES, plant_growth
 
 F64 = torch.float64
 

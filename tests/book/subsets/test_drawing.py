@@ -8,9 +8,9 @@ import torch
 from matplotlib.colors import to_hex
 
 from book import figures
+from book.subsets.drawing import algorithm_steps, names
 from cbo_lib.history import History
 from cbo_lib.subsets.bounds import Effort
-from cbo_lib.subsets.drawing import algorithm_steps, names
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from tests.subsets.helpers import prior, run, solid
 
