@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from book.indirect.problems import branin_problem
 from cbo_lib.indirect import CMES
 from cbo_lib.indirect.embedding import draw_data, estimated_prior
-from cbo_lib.indirect.experiments import branin_problem
 from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.indirect import plain

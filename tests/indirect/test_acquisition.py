@@ -4,6 +4,7 @@ import pytest
 import torch
 from botorch.optim import optimize_acqf
 
+from book.indirect.problems import UNIT, bandit_problem
 from cbo_lib import GaussianProcess, Measure
 from cbo_lib.indirect import (
     ClippedGaussian,
@@ -12,7 +13,6 @@ from cbo_lib.indirect import (
     estimate_policies,
 )
 from cbo_lib.indirect.problem import unit_grid
-from cbo_lib.indirect.problems import UNIT, bandit_problem
 from cbo_lib.kernels import GaussianMeasureKernel
 
 F64 = torch.float64

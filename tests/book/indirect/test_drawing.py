@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from book import figures
-from cbo_lib.indirect import IndirectProblem, drawing, problems
+from book.indirect import drawing, problems
+from cbo_lib.indirect import IndirectProblem
 from cbo_lib.indirect.embedding import known_prior
 from cbo_lib.indirect.problem import unit_grid
 from cbo_lib.indirect.tree import CMETS, Nodes

@@ -7,7 +7,7 @@ import pytest
 import torch
 from botorch.test_functions import Branin
 
-from cbo_lib.indirect import problems
+from book.indirect import problems
 from cbo_lib.indirect.problem import unit_grid
 from tests.indirect.helpers import F64, UNIT
 

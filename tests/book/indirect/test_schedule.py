@@ -8,10 +8,10 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from cbo_lib.functions import prior_samples
-from cbo_lib.generators import ReplicateGenerators
+from book.functions import prior_samples
+from book.indirect.schedule import BlurredProblem, ScheduledUCB
 from cbo_lib.gp import rbf_kernel
-from cbo_lib.indirect.schedule import BlurredProblem, ScheduledUCB
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.indirect import plain
 from tests.indirect.helpers import F64, SEEDS

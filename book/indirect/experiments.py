@@ -18,18 +18,18 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
-from cbo_lib.functions import prior_samples
-from cbo_lib.generators import ReplicateGenerators, standard_normal
+from book.functions import prior_samples
+from book.indirect.problems import TAU, UNIT, Transformation, branin, branin_problem, transformation
+from book.indirect.schedule import BlurredProblem, ScheduledUCB
 from cbo_lib.gp import GaussianProcess, rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.indirect.embedding import cross_validate, draw_data, embedding_weights, estimated_prior, known_prior
 from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, IndirectPolicy, RandomQueries
 from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
-from cbo_lib.indirect.problems import TAU, UNIT, Transformation, branin, branin_problem, transformation
 from cbo_lib.indirect.regret import at_cost, instant_regret, recommendation_regret, simple_regret
-from cbo_lib.indirect.schedule import BlurredProblem, ScheduledUCB
 from cbo_lib.indirect.tree import CMETS, Nodes
 from cbo_lib.measure import Measure
+from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
 Scale = Literal["reader", "paper"]

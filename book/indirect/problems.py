@@ -16,10 +16,10 @@ import torch
 from botorch.test_functions import Branin
 from torch import Tensor
 
-from cbo_lib.functions import Function, prior_samples
+from book.functions import prior_samples
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.indirect.problem import ClippedGaussian, FinitePolicies, IndirectProblem, cosine_map, unit_grid
-from cbo_lib.measure import Measure
+from cbo_lib.measure import Function, Measure
 
 Transformation = Literal["linear", "cosine"]
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)

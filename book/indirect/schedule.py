@@ -14,13 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from cbo_lib.functions import Function
-from cbo_lib.generators import standard_normal
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.problem import ClippedGaussian
 from cbo_lib.kernels import GaussianMeasureKernel
 from cbo_lib.maximize import argmax_finite
-from cbo_lib.measure import Measure
+from cbo_lib.measure import Function, Measure
+from cbo_lib.random import standard_normal
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from book.indirect import experiments, problems
 from cbo_lib.gp import rbf_kernel
-from cbo_lib.indirect import CMES, experiments, problems
+from cbo_lib.indirect import CMES
 from cbo_lib.indirect.embedding import draw_data, embedding_loss, known_prior
 from cbo_lib.indirect.tree import Nodes
 from cbo_lib.simulate import simulate
