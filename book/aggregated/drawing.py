@@ -1,115 +1,27 @@
-"""The experiments of the paper, one function a figure, and how they are drawn.
-
-``scale="paper"`` runs the paper's 30 replicates, ``scale="reader"`` 10 of them (the first ten of the same seeds).
+"""Pictures of trees and runs under aggregated feedback.
 
 .. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor
 
 from book import figures
-from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from book.aggregated.experiments import Comparison
+from book.aggregated.problems import Curve
+from book.functions import interval
+from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.aggregated.regret import aggregated_regret, ledger
+from cbo_lib.aggregated.regret import ledger
 from cbo_lib.aggregated.tree_policy import TreePolicy
-from cbo_lib.functions import aggregated_reward_curve, interval
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import rounds, simulate
-
-Curve = Literal["peaks", "periodic", "spike"]
-Scale = Literal["reader", "paper"]
-REPLICATES = {"reader": 10, "paper": 30}
-#: Lengthscale of each reward curve, which the policies know ([Zhang2022]_, Appendix E).
-LENGTHSCALES = {"peaks": 0.05, "periodic": 0.05, "spike": 0.01}
-VARIANCE = 0.1
-
-
-def delta(depth: Tensor) -> Tensor:
-    """The paper's smoothness function, ``14 * 2^-h`` ([Zhang2022]_, Appendix E)."""
-    return 14 * 2.0**-depth
-
-
-def published_sqrt_beta(t: int) -> float:
-    """The multiplier in the authors' published code, ``sqrt(0.1 log(pi^2 t^2 / 0.6))``, far below that of Lemma 1."""
-    return math.sqrt(0.1 * math.log(math.pi**2 * t**2 / 0.6))
-
-
-def canonical_metric(curve: Curve) -> Callable[[float], float]:
-    """The standard deviation of ``f(x) - f(x')`` at distance ``r`` under the curve's own prior, for ``GPTree``."""
-    lengthscale = LENGTHSCALES[curve]
-    return lambda r: math.sqrt(2 * VARIANCE * -math.expm1(-(r**2) / (2 * lengthscale**2)))
-
-
-def curve_problem(curve: Curve, points_per_cell: int = 10, branching: int = 2, noise_std: float = 0.1) -> CellProblem:
-    """One of the paper's reward curves as a problem, with its noise of 0.1."""
-    f = aggregated_reward_curve(curve)
-    return CellProblem(f, branching=branching, points_per_cell=points_per_cell, noise_std=noise_std)
-
-
-def policies(problem: CellProblem, curve: Curve, budget: int) -> dict[str, TreePolicy]:
-    """Every policy of Figure 4 and the uniform grid, with the paper's settings."""
-    kernel = rbf_kernel(LENGTHSCALES[curve], VARIANCE)
-    return {
-        "GPOO": GPOO(problem, kernel, delta),
-        "StoOO": StoOO(problem, delta, budget),
-        "AVE-StoOO": AveStoOO(problem, delta),
-        "GPTree": GPTree(problem, kernel, budget, canonical_metric(curve)),
-        "GPTree, code": GPTree(problem, kernel, budget, lambda r: 0.1 * r, smoothness=0.5, scale=0.25),
-        "uniform grid": UniformGrid(problem, kernel, budget),
-    }
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Several policies on one problem, with the same seeds.
-
-    Args:
-        problem: what they were run on.
-        histories: by the name of the policy.
-    """
-
-    problem: CellProblem
-    histories: dict[str, History]
-
-    @property
-    def regrets(self) -> dict[str, Tensor]:
-        """Aggregated regret of each policy, ``replicates x steps``."""
-        return {name: aggregated_regret(history, self.problem) for name, history in self.histories.items()}
-
-
-def compare(curve: Curve, points_per_cell: int, scale: Scale = "paper", steps: int = 80) -> Comparison:
-    """Run every policy on one curve with the same noise: one panel of Figure 4 ([Zhang2022]_)."""
-    problem = curve_problem(curve, points_per_cell)
-    seeds = range(replicates(scale))
-    runs = policies(problem, curve, steps).items()
-    return Comparison(problem, {name: simulate(problem, policy, steps, seeds) for name, policy in runs})
-
-
-def replicates(scale: Scale) -> int:
-    """How many replicates a scale runs."""
-    if scale not in REPLICATES:
-        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
-    return REPLICATES[scale]
-
-
-def figure_4(scale: Scale = "paper", steps: int = 80) -> dict[tuple[Curve, int], Comparison]:
-    """Aggregated regret of every policy on two curves, with 1 and 10 points a cell ([Zhang2022]_, Figure 4)."""
-    curves: tuple[Curve, ...] = ("peaks", "periodic")
-    return {(curve, points): compare(curve, points, scale, steps) for curve in curves for points in (1, 10)}
+from cbo_lib.simulate import rounds
 
 
 def plot_figure_4(result: dict[tuple[Curve, int], Comparison]) -> Figure:
@@ -128,16 +40,6 @@ def plot_figure_4(result: dict[tuple[Curve, int], Comparison]) -> Figure:
     return figure
 
 
-def figure_5(scale: Scale = "paper", steps: int = 80) -> dict[int, tuple[CellProblem, GPOO, History]]:
-    """GPOO on the spike with 1 and with 10 points a cell ([Zhang2022]_, Figure 5)."""
-    result = {}
-    for points in (1, 10):
-        problem = curve_problem("spike", points)
-        policy = GPOO(problem, rbf_kernel(LENGTHSCALES["spike"], VARIANCE), delta)
-        result[points] = problem, policy, simulate(problem, policy, steps, range(replicates(scale)))
-    return result
-
-
 def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicate: int = 0) -> Figure:
     """The tree of one replicate with its draws above, the posterior of f below."""
     figure, axes = figures.subplots(2, len(result), figsize=(9, 6), sharex=True, sharey="row")
@@ -146,6 +48,23 @@ def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicat
         column[0].set_title(f"S = {points}, N = {history.steps}")
         plot_posterior(column[1], problem, policy, history, replicate)
     axes[1, 1].legend()
+    return figure
+
+
+def plot_figure_6(result: dict[int, dict[tuple[int, int], float]]) -> Figure:
+    """One heat map a budget; darker is better."""
+    figure, axes = figures.subplots(1, len(result), figsize=(9, 3.8))
+    for axis, (step, values) in zip(axes.flat, result.items(), strict=True):
+        figures.heatmap(axis, values, "children K", "points a cell S", "log mean aggregated regret")
+        axis.set_title(f"N = {step}")
+    return figure
+
+
+def plot_run(problem: CellProblem, policy: GPOO, history: History, replicate: int = 0) -> Figure:
+    """The tree of one replicate beside the regret of all of them."""
+    figure, axes = figures.subplots(1, 2, figsize=(9, 3.6))
+    plot_tree(axes[0, 0], policy, replicate)
+    figures.plot_ledger(axes[0, 1], ledger(history, problem))
     return figure
 
 
@@ -187,33 +106,6 @@ def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | N
     axes.set(xlabel="x", ylabel="depth", ylim=(max(4, int(depth[held].max())) + 0.5, -0.5))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
-
-
-def figure_6(scale: Scale = "paper", steps: Sequence[int] = (25, 50)) -> dict[int, dict[tuple[int, int], float]]:
-    """Logarithm of GPOO's mean aggregated regret by points a cell and children ([Zhang2022]_, Figure 6).
-
-    Returns:
-        For each budget, the values by ``(S, K)``. GPOO needs no budget, so one run gives all budgets.
-    """
-    kernel = rbf_kernel(LENGTHSCALES["spike"], VARIANCE)
-    result: dict[int, dict[tuple[int, int], float]] = {step: {} for step in steps}
-    for points in (1, 10, 20, 30, 40, 50):
-        for branching in (2, 3, 4, 5):
-            problem = curve_problem("spike", points, branching)
-            history = simulate(problem, GPOO(problem, kernel, delta), max(steps), range(replicates(scale)))
-            mean = aggregated_regret(history, problem).mean(0)
-            for step in steps:
-                result[step][points, branching] = float(mean[step - 1].log())
-    return result
-
-
-def plot_figure_6(result: dict[int, dict[tuple[int, int], float]]) -> Figure:
-    """One heat map a budget; darker is better."""
-    figure, axes = figures.subplots(1, len(result), figsize=(9, 3.8))
-    for axis, (step, values) in zip(axes.flat, result.items(), strict=True):
-        figures.heatmap(axis, values, "children K", "points a cell S", "log mean aggregated regret")
-        axis.set_title(f"N = {step}")
-    return figure
 
 
 def tree_growth(
@@ -269,11 +161,3 @@ def _plot_cells(axes: Axes, problem: CellProblem, policy: GPOO, drawn: int, limi
     axes.set(ylim=limits, ylabel="value (units of f)")
     handles = [axes.hlines([], 0, 0, color=c, linewidth=6, alpha=0.5) for c in figures.COLORS[:2]]
     axes.legend(handles, ["leaf: mean, ± width, up to its b-value", "the leaf that is drawn"], fontsize="small")
-
-
-def plot_run(problem: CellProblem, policy: GPOO, history: History, replicate: int = 0) -> Figure:
-    """The tree of one replicate beside the regret of all of them."""
-    figure, axes = figures.subplots(1, 2, figsize=(9, 3.6))
-    plot_tree(axes[0, 0], policy, replicate)
-    figures.plot_ledger(axes[0, 1], ledger(history, problem))
-    return figure

@@ -10,8 +10,9 @@ import torch
 from matplotlib.colors import to_hex
 
 from book import figures
-from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid, experiments
-from cbo_lib.functions import aggregated_reward_curve
+from book.aggregated import drawing, experiments
+from book.aggregated.problems import LENGTHSCALES, VARIANCE, aggregated_reward_curve, curve_problem
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.gp import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
@@ -57,20 +58,20 @@ def test_the_published_multiplier_is_that_of_the_published_code(t):
 
 @pytest.mark.parametrize("curve", ["peaks", "periodic", "spike"])
 def test_the_canonical_metric_is_that_of_the_kernel(curve):
-    kernel = rbf_kernel(experiments.LENGTHSCALES[curve], experiments.VARIANCE)
+    kernel = rbf_kernel(LENGTHSCALES[curve], VARIANCE)
     metric = experiments.canonical_metric(curve)
     for r in (1e-2, 0.03, 0.2, 1.0):
         dense = kernel(torch.tensor([[0.0], [r]], dtype=F64)).to_dense()
         expected = (dense[0, 0] + dense[1, 1] - 2 * dense[0, 1]).sqrt()
         assert metric(r) == pytest.approx(float(expected), rel=1e-9)
     # Where subtracting would cancel, the metric is linear.
-    slope = math.sqrt(experiments.VARIANCE) / experiments.LENGTHSCALES[curve]
+    slope = math.sqrt(VARIANCE) / LENGTHSCALES[curve]
     assert metric(1e-10) == pytest.approx(slope * 1e-10, rel=1e-9)
 
 
 @pytest.mark.parametrize("curve", ["peaks", "periodic", "spike"])
 def test_a_problem_is_the_papers_curve_with_its_noise(curve):
-    problem = experiments.curve_problem(curve, 7, 3)
+    problem = curve_problem(curve, 7, 3)
     x = torch.linspace(0, 1, 11, dtype=F64)[:, None]
     assert torch.equal(problem.f(x), aggregated_reward_curve(curve)(x))
     assert (problem.points_per_cell, problem.branching, problem.noise_std, problem.dim) == (7, 3, 0.1, 1)
@@ -80,7 +81,7 @@ def test_a_problem_is_the_papers_curve_with_its_noise(curve):
 
 @pytest.mark.parametrize(("curve", "lengthscale"), [("peaks", 0.05), ("periodic", 0.05), ("spike", 0.01)])
 def test_policies_have_the_papers_names_and_settings(curve, lengthscale):
-    problem = experiments.curve_problem(curve)
+    problem = curve_problem(curve)
     policies = experiments.policies(problem, curve, 50)
     assert list(policies) == NAMES
     assert [type(p) for p in policies.values()] == [GPOO, StoOO, AveStoOO, GPTree, GPTree, UniformGrid]
@@ -109,7 +110,7 @@ def variation(g, h, budget):
 
 
 def test_one_gptree_knows_the_kernel_and_the_other_follows_the_published_code():
-    found = experiments.policies(experiments.curve_problem("peaks"), "peaks", 80)
+    found = experiments.policies(curve_problem("peaks"), "peaks", 80)
     metric = experiments.canonical_metric("peaks")
     theory, code = found["GPTree"], found["GPTree, code"]
     assert theory.sqrt_beta == pytest.approx(math.sqrt(math.log(80) + 2))
@@ -178,7 +179,7 @@ def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
 
 
 def check_plot_of_figure_4(result):
-    figure = experiments.plot_figure_4(result)
+    figure = drawing.plot_figure_4(result)
     figures.show(figure, "Four panels.")
     upper_left, upper_right, lower_left, lower_right = figure.axes
     panels = dict(zip(result, (upper_left, lower_left, upper_right, lower_right), strict=True))
@@ -226,7 +227,7 @@ def test_figure_5_keeps_problem_policy_and_history_together(spike):
 def test_a_tree_is_drawn_with_its_nodes_edges_and_draws(spike, replicate):
     _, policy, history = spike[10]
     figure, axes = figures.subplots()
-    experiments.plot_tree(axes[0, 0], policy, replicate)
+    drawing.plot_tree(axes[0, 0], policy, replicate)
     figures.show(figure, "A tree.")
     counts = {}
     for box in history["query"][replicate].squeeze(-1).tolist():
@@ -259,7 +260,7 @@ def test_a_tree_is_drawn_with_its_nodes_edges_and_draws(spike, replicate):
 def test_a_posterior_is_drawn_with_its_data(spike):
     problem, policy, history = spike[10]
     figure, axes = figures.subplots()
-    experiments.plot_posterior(axes[0, 0], problem, policy, history, 2)
+    drawing.plot_posterior(axes[0, 0], problem, policy, history, 2)
     figures.show(figure, "A posterior.")
     lines = {line.get_label(): line for line in axes[0, 0].lines}
     assert list(lines) == ["f", "posterior mean", "observation, at its cell's center"]
@@ -286,7 +287,7 @@ def test_a_posterior_is_drawn_with_its_data(spike):
 
 
 def test_figure_5_is_drawn_tree_over_posterior(spike):
-    figure = experiments.plot_figure_5(spike, replicate=1)
+    figure = drawing.plot_figure_5(spike, replicate=1)
     figures.show(figure, "Trees and posteriors.")
     left, right, lower_left, lower_right = figure.axes
     assert [axis.get_title() for axis in (left, right)] == [f"S = 1, N = {STEPS}", f"S = 10, N = {STEPS}"]
@@ -317,7 +318,7 @@ def test_figure_6_has_the_papers_points_and_children(heat):
 
 @pytest.mark.parametrize(("points", "children"), [(1, 2), (10, 5), (40, 3)])
 def test_a_column_of_figure_6_is_a_run_of_its_own_budget(heat, points, children):
-    problem = experiments.curve_problem("spike", points, children)
+    problem = curve_problem("spike", points, children)
     for steps, values in heat.items():
         history = simulate(problem, GPOO(problem, rbf_kernel(0.01, 0.1), experiments.delta), steps, range(2))
         expected = np.log(regret_of(history, problem)[:, -1].mean())
@@ -325,7 +326,7 @@ def test_a_column_of_figure_6_is_a_run_of_its_own_budget(heat, points, children)
 
 
 def test_figure_6_is_drawn_with_children_across_and_points_upwards(heat):
-    figure = experiments.plot_figure_6(heat)
+    figure = drawing.plot_figure_6(heat)
     figures.show(figure, "Two heat maps.")
     maps = [axis for axis in figure.axes if axis.images]
     assert [axis.get_title() for axis in maps] == ["N = 25", "N = 27"]
@@ -350,11 +351,11 @@ def shrinking(depth):
 
 @pytest.fixture(scope="module", params=[2, 3])
 def growth(request):
-    problem = experiments.curve_problem("peaks", 10, request.param)
+    problem = curve_problem("peaks", 10, request.param)
     kernel = rbf_kernel(0.05, 0.1)
     history = simulate(problem, GPOO(problem, kernel, shrinking, max_depth=6), ROUNDS, [SEED])
     policy = GPOO(problem, kernel, shrinking, max_depth=6)
-    return problem, policy, history, experiments.tree_growth(problem, policy, ROUNDS, SEED, (-0.7, 2.5))
+    return problem, policy, history, drawing.tree_growth(problem, policy, ROUNDS, SEED, (-0.7, 2.5))
 
 
 def test_a_growing_tree_tells_what_the_simulation_did(growth):
@@ -440,7 +441,7 @@ def test_frames_of_a_growing_tree_share_their_limits_and_go_into_a_slider(growth
 
 def test_a_run_is_drawn_as_a_tree_beside_its_ledger(spike):
     problem, policy, history = spike[10]
-    figure = experiments.plot_run(problem, policy, history, replicate=4)
+    figure = drawing.plot_run(problem, policy, history, replicate=4)
     figures.show(figure, "A tree and regret.")
     tree, accounts = figure.axes
     held = int((policy.leaf | policy.expanded)[4].sum())
@@ -453,11 +454,11 @@ def test_a_run_is_drawn_as_a_tree_beside_its_ledger(spike):
 
 def test_a_posterior_is_drawn_over_the_whole_of_other_bounds():
     bounds = torch.tensor([[-2.0], [2.0]], dtype=F64)
-    problem = type(experiments.curve_problem("peaks"))(lambda x: torch.sin(x[..., 0]), bounds=bounds)
+    problem = type(curve_problem("peaks"))(lambda x: torch.sin(x[..., 0]), bounds=bounds)
     policy = GPOO(problem, rbf_kernel(0.5), shrinking)
     history = simulate(problem, policy, 3, [0])
     _, axes = figures.subplots()
-    experiments.plot_posterior(axes[0, 0], problem, policy, history, 0)
+    drawing.plot_posterior(axes[0, 0], problem, policy, history, 0)
     drawn = next(line for line in axes[0, 0].lines if line.get_label() == "posterior mean")
     assert (min(drawn.get_xdata()), max(drawn.get_xdata())) == (-2, 2)
     x = torch.tensor([[-2.0]], dtype=F64)

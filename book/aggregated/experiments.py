@@ -1,0 +1,123 @@
+"""The experiments of the paper on aggregated feedback, one function a figure.
+
+``scale="paper"`` runs the paper's 30 replicates, ``scale="reader"`` 10 of them (the first ten of the same seeds).
+
+.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from book.aggregated.problems import LENGTHSCALES, VARIANCE, Curve, curve_problem
+from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated.problem import CellProblem
+from cbo_lib.aggregated.regret import aggregated_regret
+from cbo_lib.aggregated.tree_policy import TreePolicy
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.history import History
+from cbo_lib.simulate import simulate
+
+Scale = Literal["reader", "paper"]
+REPLICATES = {"reader": 10, "paper": 30}
+
+
+def delta(depth: Tensor) -> Tensor:
+    """The paper's smoothness function, ``14 * 2^-h`` ([Zhang2022]_, Appendix E)."""
+    return 14 * 2.0**-depth
+
+
+def published_sqrt_beta(t: int) -> float:
+    """The multiplier in the authors' published code, ``sqrt(0.1 log(pi^2 t^2 / 0.6))``, far below that of Lemma 1."""
+    return math.sqrt(0.1 * math.log(math.pi**2 * t**2 / 0.6))
+
+
+def canonical_metric(curve: Curve) -> Callable[[float], float]:
+    """The standard deviation of ``f(x) - f(x')`` at distance ``r`` under the curve's own prior, for ``GPTree``."""
+    lengthscale = LENGTHSCALES[curve]
+    return lambda r: math.sqrt(2 * VARIANCE * -math.expm1(-(r**2) / (2 * lengthscale**2)))
+
+
+def policies(problem: CellProblem, curve: Curve, budget: int) -> dict[str, TreePolicy]:
+    """Every policy of Figure 4 and the uniform grid, with the paper's settings."""
+    kernel = rbf_kernel(LENGTHSCALES[curve], VARIANCE)
+    return {
+        "GPOO": GPOO(problem, kernel, delta),
+        "StoOO": StoOO(problem, delta, budget),
+        "AVE-StoOO": AveStoOO(problem, delta),
+        "GPTree": GPTree(problem, kernel, budget, canonical_metric(curve)),
+        "GPTree, code": GPTree(problem, kernel, budget, lambda r: 0.1 * r, smoothness=0.5, scale=0.25),
+        "uniform grid": UniformGrid(problem, kernel, budget),
+    }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several policies on one problem, with the same seeds.
+
+    Args:
+        problem: what they were run on.
+        histories: by the name of the policy.
+    """
+
+    problem: CellProblem
+    histories: dict[str, History]
+
+    @property
+    def regrets(self) -> dict[str, Tensor]:
+        """Aggregated regret of each policy, ``replicates x steps``."""
+        return {name: aggregated_regret(history, self.problem) for name, history in self.histories.items()}
+
+
+def compare(curve: Curve, points_per_cell: int, scale: Scale = "paper", steps: int = 80) -> Comparison:
+    """Run every policy on one curve with the same noise: one panel of Figure 4 ([Zhang2022]_)."""
+    problem = curve_problem(curve, points_per_cell)
+    seeds = range(replicates(scale))
+    runs = policies(problem, curve, steps).items()
+    return Comparison(problem, {name: simulate(problem, policy, steps, seeds) for name, policy in runs})
+
+
+def replicates(scale: Scale) -> int:
+    """How many replicates a scale runs."""
+    if scale not in REPLICATES:
+        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
+    return REPLICATES[scale]
+
+
+def figure_4(scale: Scale = "paper", steps: int = 80) -> dict[tuple[Curve, int], Comparison]:
+    """Aggregated regret of every policy on two curves, with 1 and 10 points a cell ([Zhang2022]_, Figure 4)."""
+    curves: tuple[Curve, ...] = ("peaks", "periodic")
+    return {(curve, points): compare(curve, points, scale, steps) for curve in curves for points in (1, 10)}
+
+
+def figure_5(scale: Scale = "paper", steps: int = 80) -> dict[int, tuple[CellProblem, GPOO, History]]:
+    """GPOO on the spike with 1 and with 10 points a cell ([Zhang2022]_, Figure 5)."""
+    result = {}
+    for points in (1, 10):
+        problem = curve_problem("spike", points)
+        policy = GPOO(problem, rbf_kernel(LENGTHSCALES["spike"], VARIANCE), delta)
+        result[points] = problem, policy, simulate(problem, policy, steps, range(replicates(scale)))
+    return result
+
+
+def figure_6(scale: Scale = "paper", steps: Sequence[int] = (25, 50)) -> dict[int, dict[tuple[int, int], float]]:
+    """Logarithm of GPOO's mean aggregated regret by points a cell and children ([Zhang2022]_, Figure 6).
+
+    Returns:
+        For each budget, the values by ``(S, K)``. GPOO needs no budget, so one run gives all budgets.
+    """
+    kernel = rbf_kernel(LENGTHSCALES["spike"], VARIANCE)
+    result: dict[int, dict[tuple[int, int], float]] = {step: {} for step in steps}
+    for points in (1, 10, 20, 30, 40, 50):
+        for branching in (2, 3, 4, 5):
+            problem = curve_problem("spike", points, branching)
+            history = simulate(problem, GPOO(problem, kernel, delta), max(steps), range(replicates(scale)))
+            mean = aggregated_regret(history, problem).mean(0)
+            for step in steps:
+                result[step][points, branching] = float(mean[step - 1].log())
+    return result

@@ -1,0 +1,62 @@
+"""The reward curves of the paper on aggregated feedback, as problems.
+
+.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from book.functions import posterior_mean_function
+from cbo_lib.aggregated.problem import CellProblem
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.measure import Function
+
+Curve = Literal["peaks", "periodic", "spike"]
+#: Lengthscale of each reward curve, which the policies know ([Zhang2022]_, Appendix E).
+LENGTHSCALES = {"peaks": 0.05, "periodic": 0.05, "spike": 0.01}
+VARIANCE = 0.1
+
+
+def aggregated_reward_curve(
+    name: Curve, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> Function:
+    """A reward curve on [0, 1] from [Zhang2022]_, Appendix E.
+
+    Each is the posterior mean of a Gaussian process (RBF kernel, variance 0.1, noise standard deviation 0.005) given
+    the points that the appendix lists.
+
+    Args:
+        name: ``"peaks"``, three similar maxima (Figure 4, left; lengthscale 0.05); ``"periodic"``, a ripple and one
+            peak (Figure 4, right; lengthscale 0.05); ``"spike"``, the ripple with a narrow spike (Figure 5;
+            lengthscale 0.01).
+        dtype: of the points that the curve takes.
+        device: where the curve is evaluated. Default: the CPU.
+
+    Raises:
+        ValueError: for another name.
+    """
+    centers = torch.arange(10, dtype=dtype, device=device) * 0.09 + 0.045
+    ripple_x = torch.stack([centers, centers + 0.06], -1).flatten()
+    ripple_y = torch.tensor([0.1, 0.2], dtype=dtype, device=device).repeat(10)
+    if name == "peaks":
+        x, y = [0.05, 0.2, 0.4, 0.65, 0.9], [0.85, 0.1, 0.87, 0.05, 0.98]
+        ripple_x, ripple_y = ripple_x[:0], ripple_y[:0]
+    elif name == "periodic":
+        x, y = [0.95], [0.9]
+    elif name == "spike":
+        x, y = [0.95, 0.94, 0.945], [0.9, 0.1, 0.2]
+    else:
+        raise ValueError(f"name must be 'peaks', 'periodic' or 'spike', got {name!r}")
+    points = torch.cat([ripple_x, torch.tensor(x, dtype=dtype, device=device)]).unsqueeze(-1)
+    values = torch.cat([ripple_y, torch.tensor(y, dtype=dtype, device=device)])
+    kernel = rbf_kernel(LENGTHSCALES[name], VARIANCE, dtype).to(points)
+    return posterior_mean_function(kernel, points, values, 0.005)
+
+
+def curve_problem(curve: Curve, points_per_cell: int = 10, branching: int = 2, noise_std: float = 0.1) -> CellProblem:
+    """One of the paper's reward curves as a problem, with its noise of 0.1."""
+    f = aggregated_reward_curve(curve)
+    return CellProblem(f, branching=branching, points_per_cell=points_per_cell, noise_std=noise_std)
