@@ -1,0 +1,305 @@
+"""One way to run, store, compare and command the experiments of every chapter.
+
+In an experiments module::
+
+    def figure_1(curve, *, scale="paper", seeds=None, folder=None):
+        seeds = harness.choose(scale, range(10), range(30)) if seeds is None else seeds
+        return harness.run(problem, policies, 80, seeds, folder=folder, name=f"figure_1-{curve}")
+
+    EXPERIMENTS = {"figure_1-peaks": functools.partial(figure_1, "peaks")}
+
+    if __name__ == "__main__":
+        harness.command(EXPERIMENTS, Path(__file__).parent / "results")
+
+What there is:
+
+- ``choose(scale, reader, paper)``: what a scale has; ``pick(table, name, argument)``: an entry, or an error with near
+  names.
+- ``run(problem, policies, steps, seeds, stop=, folder=, name=, keep=) -> Comparison``: one list of seeds for all
+  policies; ``problem`` and ``steps`` may be given by policy. With a folder, each history is stored once it is there.
+- ``Comparison(problems, histories)``: ``.problem``, ``.regrets(function)``, ``.final(function, at=)``,
+  ``.paired(function, policy, rival, at=, limit=) -> verdict.Paired``, ``.save(folder, name)``.
+- ``load(problem, folder, name, policies) -> Comparison``: what was stored, in files named by ``path``.
+- ``save_table(frame, path)`` and ``load_table(path)``: tables with their attributes, as JSON.
+- ``command(experiments, folder, show=)``: ``python -m book.<setting>.experiments NAME [--scale paper] [--seeds 0:30]``.
+  An experiment gives a ``Comparison`` or a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import Generic, Literal, Protocol, TypeVar
+
+import pandas as pd
+from torch import Tensor
+
+from book.verdict import Paired, paired
+from cbo_lib.history import History
+from cbo_lib.simulate import Policy, Problem, simulate
+
+Scale = Literal["reader", "paper"]
+At = int | Literal["end", "mean"]
+T = TypeVar("T")
+P = TypeVar("P", bound=Problem)
+
+
+def choose(scale: Scale, reader: T, paper: T) -> T:
+    """What a scale has: the reader's size, small enough to wait for, or the paper's.
+
+    Raises:
+        ValueError: for another scale.
+    """
+    return pick({"reader": reader, "paper": paper}, scale, "scale")
+
+
+def pick(table: Mapping[str, T], name: str, argument: str = "name") -> T:
+    """The entry of a table, for names that people type.
+
+    Args:
+        table: by name.
+        name: which.
+        argument: what the message calls it.
+
+    Raises:
+        ValueError: for a name that is not there, with the nearest names first.
+    """
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(str(name), table, cutoff=0.5) or [known for known in table if str(name) in known]
+    hint = f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
+    raise ValueError(f"{argument} must be one of {', '.join(table)}, got {name!r}{hint}")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Generic[P]):
+    """Several policies, run with the same seeds.
+
+    Args:
+        problems: by policy.
+        histories: by policy; whole ones, or what was kept of them.
+    """
+
+    problems: Mapping[str, P]
+    histories: Mapping[str, History]
+
+    @property
+    def problem(self) -> P:
+        """What all policies were run on.
+
+        Raises:
+            ValueError: if they were not run on one problem.
+        """
+        first, *others = self.problems.values()
+        if any(other is not first for other in others):
+            raise ValueError("problem must be one for all policies; here they have problems of their own")
+        return first
+
+    def regrets(self, function: Callable[[History, P], Tensor]) -> dict[str, Tensor]:
+        """What a notion of regret gives for each policy, ``replicates x T``; any other function of a run will do."""
+        return {name: function(history, self.problems[name]) for name, history in self.histories.items()}
+
+    def final(self, function: Callable[[History, P], Tensor], at: At = "end") -> pd.DataFrame:
+        """Mean and standard error over replicates, one row a policy, the smallest mean first.
+
+        Args:
+            function: see ``regrets``.
+            at: ``"end"``, after the last round that all policies have; ``"mean"``, averaged over these rounds; or a
+                round, from 1. Policies that end before it are left out.
+
+        Raises:
+            ValueError: if no policy has that round.
+        """
+        values = _at(self.regrets(function), at)
+        rows = {
+            name: (float(v.mean()), float(v.std()) / len(v) ** 0.5 if len(v) > 1 else nan) for name, v in values.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "standard error"]).sort_values("mean")
+
+    def paired(
+        self,
+        function: Callable[[History, P], Tensor],
+        policy: str,
+        rival: str,
+        at: At = "end",
+        limit: float | None = None,
+    ) -> Paired:
+        """Whether a policy has less regret than a rival, seed by seed.
+
+        Args:
+            function: see ``regrets``.
+            policy: which is claimed to be better.
+            rival: with which it is compared.
+            at: see ``final``.
+            limit: see ``paired``.
+
+        Raises:
+            ValueError: for another name or round, or if the seeds differ.
+        """
+        pair = {name: pick(self.histories, name, "policy") for name in (policy, rival)}
+        if list(pair[policy].seeds) != list(pair[rival].seeds):
+            raise ValueError(f"seeds must be the same, got {pair[policy].seeds} and {pair[rival].seeds}")
+        values = _at({name: function(history, self.problems[name]) for name, history in pair.items()}, at)
+        return paired(pick(values, policy, "policy"), pick(values, rival, "rival"), limit)
+
+    def save(self, folder: str | Path, name: str) -> list[Path]:
+        """Store every history, with the versions and the git revision that made it; gives the files."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        paths = [path(folder, name, policy) for policy in self.histories]
+        for file, history in zip(paths, self.histories.values(), strict=True):
+            history.save(file)
+        return paths
+
+
+def _at(values: Mapping[str, Tensor], at: At) -> dict[str, Tensor]:
+    """One number a replicate: at a round, or over the rounds that all have."""
+    shared = min(value.shape[-1] for value in values.values())
+    if at == "mean":
+        return {name: value[:, :shared].mean(-1) for name, value in values.items()}
+    column = shared if at == "end" else at
+    found = {name: value[:, column - 1] for name, value in values.items() if 1 <= column <= value.shape[-1]}
+    if not found:
+        longest = max(value.shape[-1] for value in values.values())
+        raise ValueError(f"at must be 'end', 'mean' or a round in [1, {longest}], got {at!r}")
+    return found
+
+
+def run(
+    problem: P | Mapping[str, P],
+    policies: Mapping[str, Policy],
+    steps: int | Mapping[str, int],
+    seeds: Sequence[int],
+    *,
+    stop: Callable[[Mapping[str, Tensor]], Tensor] | None = None,
+    folder: str | Path | None = None,
+    name: str = "",
+    keep: Callable[[History], History] | None = None,
+) -> Comparison[P]:
+    """Run policies with the same seeds.
+
+    Args:
+        problem: one for all, or one for each policy.
+        policies: by name.
+        steps: rounds of all, or of each policy.
+        seeds: one a replicate.
+        stop: see ``simulate``.
+        folder: where each history is stored as soon as it is there. What is there already is read and not run again.
+            Default: nothing is stored.
+        name: of the experiment, the beginning of the files' names.
+        keep: what is stored of a history. Default all.
+
+    Raises:
+        ValueError: if a stored history has other seeds.
+    """
+    problems, rounds = _each(problem, policies), _each(steps, policies)
+    histories: dict[str, History] = {}
+    for label, policy in policies.items():
+        file = None if folder is None else path(folder, name, label)
+        if file is not None and file.exists():
+            histories[label] = History.load(file)
+            if list(histories[label].seeds) != list(seeds):
+                raise ValueError(f"seeds must be those of {file}, {histories[label].seeds}, got {list(seeds)}")
+            continue
+        start, history = time.perf_counter(), simulate(problems[label], policy, rounds[label], seeds, stop=stop)
+        histories[label] = history if keep is None else keep(history)
+        if folder is not None:
+            Comparison(problems, {label: histories[label]}).save(folder, name)
+            print(f"{file}: {time.perf_counter() - start:.0f} s", flush=True)
+    return Comparison(problems, histories)
+
+
+def load(problem: P | Mapping[str, P], folder: str | Path, name: str, policies: Sequence[str]) -> Comparison[P]:
+    """What was stored of an experiment: those of the policies that are there.
+
+    Raises:
+        ValueError: if none is there.
+    """
+    paths = {policy: path(folder, name, policy) for policy in policies}
+    histories = {policy: History.load(file) for policy, file in paths.items() if file.exists()}
+    if not histories:
+        raise ValueError(f"folder must hold results of {name!r}, got {folder}")
+    return Comparison(_each(problem, histories), histories)
+
+
+def path(folder: str | Path, name: str, policy: str) -> Path:
+    """Where the history of one policy in one experiment is stored: ``newsvendor-sbo_kde.npz``."""
+    return Path(folder) / f"{name}-{re.sub('[^a-z0-9]+', '_', policy.lower())}.npz"
+
+
+def _each(thing: T | Mapping[str, T], names: Mapping[str, object]) -> dict[str, T]:
+    return {name: thing[name] for name in names} if isinstance(thing, Mapping) else dict.fromkeys(names, thing)
+
+
+def save_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Store a table and what ``frame.attrs`` says of it, as JSON."""
+    content = {"about": frame.attrs, "table": json.loads(frame.to_json(orient="split"))}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load_table(path: str | Path) -> pd.DataFrame:
+    """What ``save_table`` stored."""
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    frame = pd.DataFrame(**content["table"])
+    frame.attrs = content["about"]
+    return frame
+
+
+class Experiment(Protocol):
+    """What the command runs: the runs of several policies, or a table."""
+
+    def __call__(self, *, scale: Scale, seeds: Sequence[int] | None, folder: Path | None) -> Comparison | pd.DataFrame:
+        """Run at a scale, with its seeds or others; hand ``folder`` to ``run``."""
+        ...
+
+
+def command(
+    experiments: Mapping[str, Experiment],
+    folder: str | Path,
+    show: Callable[[Comparison], object] | None = None,
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """Run experiments by name from the command line; without a name, list them.
+
+    Args:
+        experiments: by name.
+        folder: where results at the paper's scale are stored. Those at the reader's scale are shown alone.
+        show: what to print of a comparison. Default nothing.
+        arguments: default those of the command line.
+    """
+    parser = argparse.ArgumentParser(description="Run experiments. What is stored already is not run again.")
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(experiments)}")
+    parser.add_argument("--scale", choices=("reader", "paper"), default="reader")
+    parser.add_argument("--seeds", nargs="+", metavar="SEED", help="numbers, or ranges such as 0:30")
+    parser.add_argument("--out", type=Path, help=f"where to store; default at the paper's scale: {folder}")
+    chosen = parser.parse_args(arguments)
+    out = chosen.out or (Path(folder) if chosen.scale == "paper" else None)
+    try:
+        seeds = None if chosen.seeds is None else [seed for text in chosen.seeds for seed in _seeds(text)]
+        calls = {name: pick(experiments, name) for name in chosen.name}
+    except ValueError as error:
+        parser.error(str(error))
+    if not calls:
+        print("\n".join(experiments))
+    for name, experiment in calls.items():
+        result = experiment(scale=chosen.scale, seeds=seeds, folder=out)
+        if isinstance(result, pd.DataFrame):
+            print(result)
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                save_table(result, out / f"{name}.json")
+        elif show is not None:
+            print(name, show(result), sep="\n", flush=True)
+
+
+def _seeds(text: str) -> Sequence[int]:
+    if not re.fullmatch(r"\d+(:\d+)?", text):
+        raise ValueError(f"--seeds must be numbers or ranges such as 0:30, got {text!r}")
+    first, _, end = text.partition(":")
+    return range(int(first), int(end)) if end else [int(first)]

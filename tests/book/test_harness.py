@@ -1,0 +1,263 @@
+"""Runs, stored results, verdicts and the command that all chapters share."""
+
+import json
+import math
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from book import harness, verdict
+from cbo_lib.history import History
+from cbo_lib.simulate import simulate
+from tests.toys import UCB, Bumps, Random
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBLEM = Bumps()
+BEST = float(PROBLEM.value(torch.arange(PROBLEM.count)).max())
+
+
+def regret(history, problem):
+    return BEST - history["value"]
+
+
+def policies():
+    return {"UCB": UCB(), "uniform, random": Random()}
+
+
+class Forbidden:
+    """Fails as soon as it is run."""
+
+    def start(self, generators):
+        raise AssertionError("what is stored must not be run again")
+
+
+# Sleep gained under two drugs, ten patients: Student's own example (Biometrika 1908). The interval is that of R's
+# t.test(extra ~ group, data = sleep, paired = TRUE).
+FIRST = torch.tensor([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+SECOND = torch.tensor([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+
+
+def test_interval_is_students_own() -> None:
+    pair = verdict.paired(FIRST, SECOND)
+    assert (pair.mean, pair.low, pair.high) == pytest.approx((1.58, 0.7001142, 2.4598858), abs=1e-6)
+    assert pair.median == pytest.approx(1.3, abs=1e-6)  # of ten: the mean of the middle two, 1.3 and 1.3
+    assert (pair.n, pair.verdict, pair.holds) == (10, "holds", True)
+
+
+def test_verdict_changes_sides_with_the_policies() -> None:
+    back = verdict.paired(SECOND, FIRST)
+    assert (back.low, back.high) == pytest.approx((-2.4598858, -0.7001142), abs=1e-6)
+    assert (back.verdict, back.holds) == ("fails", False)
+
+
+def test_interval_that_holds_zero_is_undecided() -> None:
+    pair = verdict.paired(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 1.0, 3.5]))
+    assert pair.low < 0 < pair.high
+    assert pair.verdict == "undecided"
+    assert verdict.paired(FIRST, FIRST).verdict == "undecided"  # an interval of no width that is zero
+
+
+def test_interval_covers_the_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    noise = torch.from_numpy(rng.normal(0.5, 1.0, size=(2000, 6)))
+    pairs = [verdict.paired(torch.zeros(6), row) for row in noise]
+    covered = sum(pair.low <= 0.5 <= pair.high for pair in pairs)
+    assert abs(covered - 1900) < 4 * math.sqrt(2000 * 0.95 * 0.05)
+
+
+def test_failures_exceed_a_limit() -> None:
+    own, other = torch.tensor([1.0, 1.0, 1.0, 2.5, 9.0]), torch.zeros(5)
+    assert verdict.paired(own, other).failures == pytest.approx(2 / 5)  # beyond 2, twice the median
+    assert verdict.paired(own, other, limit=3.0).failures == pytest.approx(1 / 5)
+    assert verdict.paired(own, other, limit=9.0).failures == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "rival", "message"),
+    [
+        (torch.zeros(3), torch.zeros(4), "one length"),
+        (torch.zeros(1), torch.zeros(1), "n >= 2"),
+        (torch.zeros(2, 2), torch.zeros(2, 2), "one regret a seed"),
+        (torch.tensor([0.0, math.nan]), torch.zeros(2), "finite"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(policy: torch.Tensor, rival: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        verdict.paired(policy, rival)
+
+
+def test_verdicts_read_as_a_table() -> None:
+    frame = verdict.table({"sleep": verdict.paired(FIRST, SECOND)})
+    assert frame.loc["sleep"].tolist() == ["1.58 (0.70, 2.46)", "1.30", "40%", 10, "holds"]
+    assert frame.columns[0] == "mean difference, 95 %"
+
+
+def test_policies_run_with_the_same_seeds() -> None:
+    found = harness.run(PROBLEM, policies(), 5, [3, 8])
+    assert found.problem is PROBLEM
+    for name, policy in policies().items():
+        alone = simulate(PROBLEM, policy, 5, [3, 8])
+        torch.testing.assert_close(found.histories[name]["query"], alone["query"])
+        torch.testing.assert_close(found.regrets(regret)[name], BEST - alone["value"])
+        assert list(found.histories[name].seeds) == [3, 8]
+
+
+def test_steps_and_problems_may_differ_by_policy() -> None:
+    problems = {"UCB": PROBLEM, "uniform, random": Bumps(noise_std=0.5)}
+    found = harness.run(problems, policies(), {"UCB": 4, "uniform, random": 2}, [0])
+    assert [history.steps for history in found.histories.values()] == [4, 2]
+    assert found.problems == problems
+    with pytest.raises(ValueError, match="one for all policies"):
+        found.problem  # noqa: B018
+
+
+def test_final_and_paired_look_at_a_round_or_the_mean() -> None:
+    curves = {"a": torch.tensor([[4.0, 3.0, 2.0], [4.0, 1.0, 0.0]]), "b": torch.tensor([[6.0, 5.0], [7.0, 5.0]])}
+    histories = {name: History({"regret": curve}, [0, 1]) for name, curve in curves.items()}
+    found = harness.Comparison(dict.fromkeys(histories, PROBLEM), histories)
+
+    def recorded(history, problem):
+        return history["regret"]
+
+    last = found.final(recorded)
+    assert list(last.index) == ["a", "b"]
+    assert last.loc["a"].tolist() == pytest.approx([2.0, 1.0])  # 3 and 1: sd sqrt(2), standard error 1
+    assert found.final(recorded, "mean")["mean"].to_dict() == pytest.approx({"a": 3.0, "b": 5.75})
+    assert found.final(recorded, 3).index.tolist() == ["a"]
+    assert found.paired(recorded, "a", "b").mean == pytest.approx(3.0)  # 5 - 3 and 5 - 1
+    assert found.paired(recorded, "a", "b", at=1).mean == pytest.approx(2.5)
+    assert found.paired(recorded, "a", "b", at="mean").median == pytest.approx(2.75)
+    for at in (0, 4):
+        with pytest.raises(ValueError, match=r"at must be .* \[1, 3\]"):
+            found.final(recorded, at)
+    with pytest.raises(ValueError, match="policy must be one of a, b, got 'c'"):
+        found.paired(recorded, "c", "b")
+    other = harness.Comparison(found.problems, {"a": histories["a"], "b": replace(histories["b"], seeds=[1, 2])})
+    with pytest.raises(ValueError, match="seeds must be the same"):
+        other.paired(recorded, "a", "b")
+
+
+def test_stored_runs_come_back_and_are_not_run_again(tmp_path: Path) -> None:
+    made = harness.run(PROBLEM, policies(), 3, [0, 1], folder=tmp_path / "results", name="bumps_1")
+    files = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert files == ["bumps_1-ucb.npz", "bumps_1-uniform_random.npz"]
+    again = harness.run(
+        PROBLEM, dict.fromkeys(policies(), Forbidden()), 3, [0, 1], folder=tmp_path / "results", name="bumps_1"
+    )
+    read = harness.load(PROBLEM, tmp_path / "results", "bumps_1", ["UCB", "uniform, random", "never run"])
+    for found in (again, read):
+        assert list(found.histories) == list(made.histories)
+        for name, history in found.histories.items():
+            torch.testing.assert_close(history["query"], made.histories[name]["query"], rtol=0, atol=0)
+    assert read.problem is PROBLEM
+    with pytest.raises(ValueError, match=r"seeds must be those of .*bumps_1-ucb\.npz, \[0, 1\], got \[5\]"):
+        harness.run(PROBLEM, policies(), 3, [5], folder=tmp_path / "results", name="bumps_1")
+    with pytest.raises(ValueError, match="must hold results of 'bumps_2'"):
+        harness.load(PROBLEM, tmp_path / "results", "bumps_2", list(policies()))
+
+
+def test_files_say_what_made_them_and_hold_no_code(tmp_path: Path) -> None:
+    harness.run(PROBLEM, {"UCB": UCB()}, 2, [0]).save(tmp_path / "new", "bumps")
+    with np.load(tmp_path / "new" / "bumps-ucb.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    metadata = json.loads(str(arrays.pop("__metadata__")))
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert metadata["provenance"]["revision"] == (head.stdout.strip() or None)
+    assert metadata["provenance"]["versions"].keys() >= {"cbo_lib", "torch"}
+    assert all(array.dtype != object for array in arrays.values())
+
+
+def test_what_is_kept_is_what_is_stored(tmp_path: Path) -> None:
+    def values(history):
+        return History({"value": history["value"].float()}, history.seeds)
+
+    made = harness.run(PROBLEM, {"UCB": UCB()}, 2, [0], folder=tmp_path, name="bumps", keep=values)
+    read = harness.load(PROBLEM, tmp_path, "bumps", ["UCB"])
+    for found in (made, read):
+        assert list(found.histories["UCB"].tensors) == ["value"]
+
+
+def test_stored_results_of_the_book_can_be_read() -> None:
+    """Each says what made it."""
+    files = sorted((ROOT / "book").glob("*/results/*.npz"))
+    assert len(files) > 100
+    for file in files:
+        history = History.load(file)
+        assert history.steps > 0, file
+        assert history.provenance["versions"]["cbo_lib"], file
+        assert "revision" in history.provenance, file
+
+
+def test_names_that_do_not_exist_meet_their_neighbors() -> None:
+    table = {"ackley": 1, "branin": 2, "figure_1-peaks": 3}
+    assert harness.pick(table, "branin") == 2
+    with pytest.raises(ValueError, match=r"panel must be one of ackley, branin.*got 'ackly'; did you mean 'ackley'"):
+        harness.pick(table, "ackly", "panel")
+    with pytest.raises(ValueError, match="did you mean 'figure_1-peaks'"):
+        harness.pick(table, "peaks")
+    with pytest.raises(ValueError, match=r"got 'zzz'$"):
+        harness.pick(table, "zzz")
+
+
+def test_a_scale_is_the_readers_or_the_papers() -> None:
+    assert harness.choose("reader", 10, 30) == 10
+    assert harness.choose("paper", 10, 30) == 30
+    with pytest.raises(ValueError, match="scale must be one of reader, paper, got 'papers'; did you mean 'paper'"):
+        harness.choose("papers", 10, 30)  # type: ignore[arg-type]
+
+
+def bumps(*, scale="paper", seeds=None, folder=None):
+    seeds = harness.choose(scale, range(1), range(2)) if seeds is None else seeds
+    return harness.run(PROBLEM, {"UCB": UCB()}, 2, seeds, folder=folder, name="bumps")
+
+
+def sizes(*, scale="paper", seeds=None, folder=None):
+    frame = pd.DataFrame({"size": [harness.choose(scale, 1.5, 2.5)]}, index=["row"])
+    frame.attrs = {"scale": scale}
+    return frame
+
+
+EXPERIMENTS = {"bumps": bumps, "sizes": sizes}
+
+
+def test_command_lists_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    harness.command(EXPERIMENTS, tmp_path, arguments=[])
+    assert capsys.readouterr().out.split() == ["bumps", "sizes"]
+
+
+def test_command_stores_the_papers_scale_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    harness.command(EXPERIMENTS, tmp_path, lambda c: c.final(regret), ["bumps", "sizes"])
+    assert "UCB" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    harness.command(EXPERIMENTS, tmp_path, arguments=["bumps", "sizes", "--scale", "paper"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bumps-ucb.npz", "sizes.json"]
+    assert harness.load(PROBLEM, tmp_path, "bumps", ["UCB"]).histories["UCB"].seeds == [0, 1]
+    table = harness.load_table(tmp_path / "sizes.json")
+    assert (table.loc["row", "size"], table.attrs) == (2.5, {"scale": "paper"})
+
+
+def test_command_takes_seeds_and_a_folder(tmp_path: Path) -> None:
+    harness.command(EXPERIMENTS, tmp_path, arguments=["bumps", "--seeds", "7", "10:12", "--out", str(tmp_path / "x")])
+    assert History.load(tmp_path / "x" / "bumps-ucb.npz").seeds == [7, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bumbs"], "did you mean 'bumps'"),
+        (["bumps", "--seeds", "1-3"], "ranges such as 0:30, got '1-3'"),
+        (["bumps", "--scale", "papr"], "invalid choice"),
+    ],
+)
+def test_command_explains_mistakes(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        harness.command(EXPERIMENTS, tmp_path, arguments=arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
