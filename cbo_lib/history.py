@@ -75,7 +75,7 @@ class History:
         """Write to an ``.npz`` file, whole or not at all."""
         metadata = {"seeds": self.seeds, "config": self.config, "provenance": self.provenance}
         arrays = {_METADATA: np.array(json.dumps(metadata)), **_arrays(self.tensors)}
-        write_atomically(path, _pack(arrays))
+        write_atomically(path, pack_arrays(arrays))
 
     @classmethod
     def load(cls, path: str | Path) -> History:
@@ -88,7 +88,7 @@ class History:
         with open(path, "rb") as stream:
             if not zipfile.is_zipfile(stream):
                 raise ValueError(wrong)
-            arrays = _unpack(stream)
+            arrays = unpack_arrays(stream)
         if _METADATA not in arrays:
             raise ValueError(wrong)
         metadata = json.loads(str(arrays.pop(_METADATA)))
@@ -111,7 +111,7 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
-def _pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     """The content of an ``.npz`` file; unlike ``numpy.savez`` it takes any name."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -121,7 +121,8 @@ def _pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     return content.getvalue()
 
 
-def _unpack(content: IO[bytes]) -> dict[str, np.ndarray]:
+def unpack_arrays(content: IO[bytes]) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file; nothing in it is executed."""
     with np.load(content, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
@@ -230,14 +231,14 @@ class CheckpointLog:
                 f"checkpoint must belong to this run; {self.path} was written by {found}, "
                 f"this run is {expected.decode()}"
             )
-        self.steps = [_unpack(io.BytesIO(record)) for record in records[1:]]
+        self.steps = [unpack_arrays(io.BytesIO(record)) for record in records[1:]]
         if end < len(content):
             os.truncate(self.path, end)
 
     def append(self, step: Mapping[str, Tensor]) -> None:
         """Add one step and wait until it is on disk."""
         with open(self.path, "ab") as file:
-            file.write(self._framed(_pack(_arrays(step))))
+            file.write(self._framed(pack_arrays(_arrays(step))))
             file.flush()
             os.fsync(file.fileno())
 

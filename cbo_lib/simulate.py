@@ -12,45 +12,23 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from cbo_lib.history import CheckpointLog, History, describe, provenance
+from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators
 
 
 class Problem(Protocol):
     """What may be queried and what is seen. Problems keep no state."""
 
-    def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor | Mapping[str, Tensor]:
         """Noisy observations ``replicates`` of the queries ``replicates x ...``.
 
-        A problem that shows more than one number gives ``replicates x k``.
+        A problem that shows more gives a mapping: ``y``, and what else ``Policy.tell`` takes, each
+        ``replicates x ...``. ``played`` is told as the query, where it is not the query that was asked.
         """
         ...
 
     def value(self, query: Tensor) -> Tensor:
         """What the queries are worth, ``replicates``, without noise."""
-        ...
-
-
-class Policy(Protocol):
-    """What to ask next."""
-
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one independent replicate a generator."""
-        ...
-
-    def ask(self) -> Tensor:
-        """The next query of each replicate, ``replicates x ...``."""
-        ...
-
-    def tell(self, query: Tensor, observation: Tensor) -> None:
-        """Learn from the observations ``replicates``, or ``replicates x k``, of the queries."""
-        ...
-
-    def recommend(self) -> Tensor:
-        """The query that each replicate would name best now, ``replicates x ...``."""
-        ...
-
-    def trace(self) -> Mapping[str, Tensor]:
-        """What else of the last step is worth recording, each ``replicates x ...``."""
         ...
 
 
@@ -82,7 +60,7 @@ def simulate(
 
     Args:
         problem: see ``Problem``.
-        policy: see ``Policy``; it is started anew.
+        policy: it is started anew, with ``seeds``.
         steps: how many queries each replicate asks, nonnegative.
         seeds: one nonnegative integer a replicate.
         checkpoint: a file to which every step is appended. If it exists the run resumes where it stopped: recorded
@@ -94,8 +72,8 @@ def simulate(
             early holds more steps than it needed. Default: ``steps`` steps are run.
 
     Returns:
-        A ``History`` with ``query``, ``observation``, ``value`` (of the query), ``recommendation`` (after the step),
-        ``recommended_value`` and the policy's trace.
+        A ``History`` with ``query``, ``observation`` (the ``y`` of the problem) and what else it showed, ``value`` (of
+        the query), ``recommendation`` (after the step), ``recommended_value`` and the policy's trace.
 
     Raises:
         ValueError: if an argument is out of range, ``checkpoint`` belongs to another run, or an observation or what
@@ -104,9 +82,12 @@ def simulate(
     """
     if steps < 0:
         raise ValueError(f"steps must be nonnegative, got {steps}")
-    noise, choices = ReplicateGenerators(seeds, stream=0), ReplicateGenerators(seeds, stream=1)
-    policy.start(choices.at(0))
-    config = {"problem": describe(problem), "policy": describe(policy)}
+    noise = ReplicateGenerators(seeds, stream=0)
+    described: Any = policy
+    if not isinstance(policy, Policy):  # TRANSITIONAL
+        policy = _Old(policy)
+    policy.start(noise.seeds)
+    config = {"problem": describe(problem), "policy": describe(described)}
     log = None
     if checkpoint is not None:
         log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
@@ -115,7 +96,6 @@ def simulate(
     done = torch.zeros(len(noise.seeds), dtype=torch.bool)
     shown = sys.stderr.isatty() if progress is None else progress
     for step in tqdm(range(steps), desc=type(policy).__name__, disable=not shown):
-        choices.at(step + 1)
         query = policy.ask()
         device = query.device
         if log is not None and step < len(log.steps):
@@ -124,30 +104,26 @@ def simulate(
                 raise ValueError(
                     f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
                 )
-            policy.tell(query, recorded["observation"])
+            _tell(policy, query, _seen(recorded, policy))
             records.append(recorded)
             done |= _done(stop, recorded, len(done))
             if bool(done.all()):
                 break
             continue
-        observation = problem.observe(query, noise.at(step + 1))
-        if observation.dim() not in (1, 2) or len(observation) != len(noise.seeds):
-            raise ValueError(
-                f"observations must be one value a replicate, shape ({len(noise.seeds)},), or one row a replicate, "
-                f"got {tuple(observation.shape)}"
-            )
-        if not bool(torch.isfinite(observation).all()):
-            broken = ~torch.isfinite(observation).reshape(len(observation), -1).all(-1)
-            bad = [noise.seeds[r] for r in torch.nonzero(broken).flatten().tolist()]
+        seen = _observed(problem.observe(query, noise.at(step + 1)), len(done))
+        if broken := [name for name, part in seen.items() if not bool(torch.isfinite(part).all())]:
+            wrong = ~torch.isfinite(torch.cat([seen[name].reshape(len(done), -1) for name in broken], -1)).all(-1)
+            bad = [noise.seeds[r] for r in torch.nonzero(wrong).flatten().tolist()]
             raise ObservationError(
                 f"observations must be finite, got a NaN or an infinity at step {step + 1} for seeds {bad}",
                 _history(records, noise.seeds, config, device),
             )
-        policy.tell(query, observation)
+        _tell(policy, query, seen)
         recommendation = policy.recommend()
         record = {
             "query": query,
-            "observation": observation,
+            "observation": seen.pop("y"),
+            **seen,
             "value": problem.value(query),
             "recommendation": recommendation,
             "recommended_value": problem.value(recommendation),
@@ -165,26 +141,91 @@ def simulate(
     return _history(records, noise.seeds, config, device)
 
 
-def rounds(problem: Problem, policy: Policy, steps: int, seed: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+def rounds(
+    problem: Problem, policy: Policy, steps: int, seed: int
+) -> Iterator[tuple[int, Tensor, Mapping[str, Tensor]]]:
     """The steps of one replicate of ``simulate``, for whoever looks at the policy before and after it learns.
 
-    The caller tells the policy what was seen before it asks for the next step.
+    The policy is told what was seen when the next step is asked for, or by ``policy.tell(query, **seen)`` before.
 
     Args:
         problem: see ``Problem``.
-        policy: see ``Policy``; it is started anew.
+        policy: it is started anew.
         steps: how many queries.
         seed: of the replicate.
 
     Yields:
-        The number of the step, from 1, its query ``1 x ...`` and its observation ``1`` or ``1 x k``.
+        The number of the step, from 1, its query ``1 x ...`` and what is to be told: ``y`` ``1`` and what else is seen.
     """
-    noise, choices = ReplicateGenerators([seed], stream=0), ReplicateGenerators([seed], stream=1)
-    policy.start(choices.at(0))
+    noise = ReplicateGenerators([seed], stream=0)
+    if not isinstance(policy, Policy):  # TRANSITIONAL
+        old = _Old(policy)
+        old.start([seed])
+        for step in range(1, steps + 1):
+            query = old.ask()
+            yield step, query, problem.observe(query, noise.at(step))
+            old.step += 1
+        return
+    policy.start([seed])
     for step in range(1, steps + 1):
-        choices.at(step)
         query = policy.ask()
-        yield step, query, problem.observe(query, noise.at(step))
+        seen = _observed(problem.observe(query, noise.at(step)), 1)
+        told = {"query": seen.pop("played", query), **seen}
+        yield step, query, told
+        if policy.count < step:
+            policy.tell(**told)
+
+
+class _Old:  # TRANSITIONAL
+    sees: dict[str, int] = {}
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+    def start(self, seeds: Any) -> None:
+        self.choices, self.step = ReplicateGenerators(seeds, stream=1), 0
+        self.policy.start(self.choices.at(0))
+
+    def ask(self) -> Any:
+        self.choices.at(self.step + 1)
+        return self.policy.ask()
+
+    def tell(self, query: Any, y: Any) -> None:
+        self.policy.tell(query, y)
+        self.step += 1
+
+    def recommend(self) -> Any:
+        return self.policy.recommend()
+
+    def trace(self) -> Any:
+        return self.policy.trace()
+
+
+def _observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+    """What a problem showed, by name.
+
+    Raises:
+        ValueError: if there is no ``y``, or not one row a replicate.
+    """
+    parts = dict(seen) if isinstance(seen, Mapping) else {"y": seen}
+    if "y" not in parts or parts["y"].shape[:1] != (count,):
+        found = tuple(parts["y"].shape) if "y" in parts else f"the names {sorted(parts)}"
+        raise ValueError(f"observations must be one value a replicate, y of shape ({count},), got {found}")
+    for name, part in parts.items():
+        if part.dim() < 1 or len(part) != count:
+            raise ValueError(f"observations must hold one row a replicate, {name} has shape {tuple(part.shape)}")
+    return parts
+
+
+def _tell(policy: Policy, query: Tensor, seen: Mapping[str, Tensor]) -> None:
+    rest = {name: part for name, part in seen.items() if name != "played"}
+    policy.tell(seen.get("played", query), **rest)
+
+
+def _seen(record: Mapping[str, Tensor], policy: Policy) -> dict[str, Tensor]:
+    """What a recorded step had shown."""
+    names = record.keys() & {"played", *policy.sees}
+    return {"y": record["observation"], **{name: record[name] for name in names}}
 
 
 def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping[str, Tensor], count: int) -> Tensor:

@@ -1,0 +1,246 @@
+"""What users give as tensors, and objects as files without pickle.
+
+A file holds names of classes, plain values and arrays. Reading one runs no code but that of the packages named here and
+of the module of the class that is loaded, whose classes are looked up and not imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from cbo_lib.history import pack_arrays, provenance, unpack_arrays, write_atomically
+
+T = TypeVar("T")
+
+# Classes and functions of these may be named by a file.
+_PACKAGES = {"cbo_lib", "gpytorch", "botorch", "linear_operator", "torch", "collections", "math"}
+_DOCUMENT = "document"
+
+
+def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = False) -> Tensor:
+    """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
+
+    Args:
+        name: of the argument, for messages.
+        value: the numbers.
+        like: gives dtype and device. Default: float64 on the CPU, or those of a floating tensor.
+        keep: whether a tensor of integers stays one. Default no: numbers become floating.
+
+    Raises:
+        ValueError: if it holds no numbers, or rows of different lengths.
+    """
+    if isinstance(value, pd.DataFrame | pd.Series):
+        value = value.to_numpy()
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be numbers, a tensor, an array, a list or a frame, got {value!r}") from error
+    if tensor.is_complex():
+        raise ValueError(f"{name} must be real numbers, got {tensor.dtype}")
+    if keep and not tensor.is_floating_point():
+        return tensor if like is None else tensor.to(like.device)
+    if like is not None:
+        return tensor.to(like)
+    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
+
+
+def as_box(name: str, value: Any, dim: int | None = None) -> Tensor:
+    """A box ``2 x d``, lower corner first, from whatever a user gave.
+
+    Raises:
+        ValueError: if it is no box, or not of ``dim`` dimensions.
+    """
+    box = as_tensor(name, value)
+    if box.dim() != 2 or len(box) != 2 or not box.shape[1] or dim not in (None, box.shape[1]):
+        raise ValueError(f"{name} must have shape (2, {dim or 'd'}), lower corner first, got {tuple(box.shape)}")
+    if not bool(torch.isfinite(box).all()) or not bool((box[0] < box[1]).all()):
+        raise ValueError(f"{name} must be finite with each lower bound below the upper, got {box.tolist()}")
+    return box
+
+
+def save_object(path: str | Path, thing: object) -> None:
+    """Write an object of this library, and what it holds, to one file, whole or not at all.
+
+    Raises:
+        ValueError: if it holds something that can't be stored; the message says where.
+    """
+    writer = _Writer()
+    root = writer.encode(thing, type(thing).__name__)
+    document = {"root": root, "provenance": provenance()}
+    write_atomically(path, pack_arrays({**writer.arrays, _DOCUMENT: np.array(json.dumps(document))}))
+
+
+def load_object(path: str | Path, kind: type[T]) -> T:
+    """Read what ``save_object`` wrote.
+
+    Args:
+        path: the file.
+        kind: the class of the object, or a base class of it.
+
+    Raises:
+        ValueError: if the file is none of these, or holds an object of another class.
+    """
+    try:
+        with open(path, "rb") as stream:
+            arrays = unpack_arrays(stream)
+        document = json.loads(str(arrays[_DOCUMENT]))
+        root = document["root"]
+    except OSError:
+        raise
+    except Exception as error:  # zip, JSON, NumPy and keys each have errors of their own
+        raise ValueError(f"path must name a file written by save, got {path}") from error
+    thing = _Reader(arrays, kind.__module__).decode(root)
+    if not isinstance(thing, kind):
+        raise ValueError(f"path must hold a {kind.__name__}, got a {type(thing).__name__}")
+    return thing
+
+
+class _Writer:
+    """An object as plain values, and arrays aside; what occurs twice is written once."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._seen: dict[int, int] = {}
+        self._kept: list[object] = []  # as long as they live their ids stay theirs
+
+    def encode(self, x: Any, where: str) -> Any:
+        if x is None or isinstance(x, bool | str) or type(x) is int:
+            return x
+        if isinstance(x, float):
+            return {"float": x.hex()}
+        if id(x) in self._seen:
+            return {"again": self._seen[id(x)]}
+        self._seen[id(x)] = number = len(self._kept)
+        self._kept.append(x)
+        return {"number": number, **self._encode(x, where)}
+
+    def _encode(self, x: Any, where: str) -> dict[str, Any]:
+        if isinstance(x, torch.Generator):
+            return {"generator": self._array(x.get_state().numpy())}
+        if isinstance(x, Tensor):
+            # Dimensions that were expanded are stored once, and expanded again.
+            core = x.detach()
+            for dim, stride in enumerate(x.stride()):
+                if stride == 0 and x.shape[dim] > 1:
+                    core = core.narrow(dim, 0, 1)
+            kind = "parameter" if isinstance(x, torch.nn.Parameter) else "tensor"
+            return {kind: self._array(core.cpu().numpy()), "shape": list(x.shape), "grad": x.requires_grad}
+        if isinstance(x, np.ndarray | np.generic):
+            return {"array": self._array(np.asarray(x))}
+        if isinstance(x, torch.dtype | torch.device):
+            return {type(x).__name__: str(x).removeprefix("torch.")}
+        if isinstance(x, dict):
+            pairs = [[self.encode(k, where), self.encode(v, f"{where}[{k!r}]")] for k, v in x.items()]
+            return {"mapping": pairs, "class": self._name(type(x), where)}
+        if isinstance(x, list | tuple | set | frozenset | torch.Size):
+            items = [self.encode(item, f"{where}[{i}]") for i, item in enumerate(x)]
+            return {"sequence": items, "class": self._name(type(x), where)}
+        if isinstance(x, types.MethodType):
+            return {"method": x.__name__, "of": self.encode(x.__self__, where)}
+        if isinstance(x, functools.partial):
+            return {"partial": self.encode([x.func, x.args, x.keywords], where)}
+        if isinstance(x, type | types.FunctionType | types.BuiltinFunctionType):
+            return {"name": self._name(x, where)}
+        state = x.__getstate__()
+        return {"object": self._name(type(x), where), "state": self.encode(state, where) if state else None}
+
+    def _array(self, array: np.ndarray) -> str:
+        name = f"a{len(self.arrays)}"
+        self.arrays[name] = array
+        return name
+
+    def _name(self, x: Any, where: str) -> str:
+        name = f"{x.__module__}:{x.__qualname__}"
+        try:
+            found = _find(name, x.__module__)
+        except ValueError:
+            found = None
+        if found is not x:
+            raise ValueError(
+                f"{where} holds {x!r}, which can't be stored; give a number, or a function or class of a module"
+            )
+        return name
+
+
+class _Reader:
+    """What ``_Writer`` wrote, back as objects."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], module: str) -> None:
+        self._arrays, self._module = arrays, module
+        self._made: dict[int, Any] = {}
+
+    def decode(self, x: Any) -> Any:
+        if not isinstance(x, dict):
+            return x
+        if "float" in x:
+            return float.fromhex(x["float"])
+        if "again" in x:
+            return self._made[x["again"]]
+        if "object" in x:  # known before its state, which may point back to it
+            kind = _find(x["object"], self._module)
+            made = self._made[x["number"]] = kind.__new__(kind)
+            state = self.decode(x["state"])
+            if hasattr(made, "__setstate__"):
+                made.__setstate__(state)
+            elif state:
+                made.__dict__.update(state)
+            return made
+        made = self._made[x["number"]] = self._decode(x)
+        return made
+
+    def _decode(self, x: dict[str, Any]) -> Any:
+        if "generator" in x:
+            made = torch.Generator()
+            made.set_state(torch.from_numpy(self._arrays[x["generator"]]))
+            return made
+        for kind in ("tensor", "parameter"):
+            if kind in x:
+                tensor = torch.from_numpy(self._arrays[x[kind]]).expand(x["shape"])
+                return torch.nn.Parameter(tensor, x["grad"]) if kind == "parameter" else tensor
+        if "array" in x:
+            return self._arrays[x["array"]]
+        if "dtype" in x:
+            return getattr(torch, x["dtype"])
+        if "device" in x:
+            return torch.device("cpu")
+        if "mapping" in x:
+            return _find(x["class"], self._module)((self.decode(k), self.decode(v)) for k, v in x["mapping"])
+        if "sequence" in x:
+            return _find(x["class"], self._module)(self.decode(item) for item in x["sequence"])
+        if "method" in x:
+            return getattr(self.decode(x["of"]), x["method"])
+        if "partial" in x:
+            function, positional, keywords = self.decode(x["partial"])
+            return functools.partial(function, *positional, **keywords)
+        return _find(x["name"], self._module)
+
+
+def _find(name: str, module: str) -> Any:
+    """A class or function by its module and qualified name, of packages that may be named, or of one module.
+
+    Raises:
+        ValueError: if it may not be named, or is not there.
+    """
+    where, _, path = name.partition(":")
+    if where == "builtins" and path in ("dict", "list", "tuple", "set", "frozenset"):
+        return {kind.__name__: kind for kind in (dict, list, tuple, set, frozenset)}[path]
+    if where.split(".")[0] not in _PACKAGES and where != module:
+        raise ValueError(f"path must name nothing but classes of {sorted(_PACKAGES)} and {module}, got {name}")
+    try:
+        found: Any = sys.modules.get(where) or importlib.import_module(where)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"path names {name}, which is not there") from error
+    return found

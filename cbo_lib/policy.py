@@ -1,0 +1,394 @@
+"""The one base of all policies: ask, tell, recommend.
+
+A policy knows its ``space``, what a user could write down, and nothing of the truth. It serves two kinds of callers.
+
+A *single run* is what a user does by hand. It has no replicate axis; queries and observations are in the user's units,
+as tensors, NumPy arrays, lists or data frames, and old data may be told before, between or after the questions::
+
+    policy = SBOKDE(space, seed=0)
+    policy.tell(X0, y0, context=C0)
+    x = policy.ask()
+    policy.tell(x, y, context=c)
+
+A *batch* is what ``simulate`` runs: ``start(seeds)`` adds the replicate axis in front of everything, one independent
+run a seed. A single run with ``seed`` is the batch of that one seed.
+
+Who writes a policy of their own overrides the hooks, which always see the batch: ``begin``, ``design``, ``propose``,
+``learn``, ``best``, ``record`` and ``posteriors``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from cbo_lib.data import as_tensor, load_object, save_object
+from cbo_lib.gp import Posterior
+from cbo_lib.random import ReplicateGenerators
+
+#: The multiplier of a standard deviation: a number, or a function of the round ``t = 1, 2, ...``.
+Schedule = float | Callable[[int], float | Tensor]
+
+
+class Space(Protocol):
+    """What the learner knows of its problem; each setting has its own."""
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of the run."""
+        ...
+
+
+class Policy(ABC):
+    """What all policies share.
+
+    Args:
+        space: what the learner knows.
+        seed: of a single run, a nonnegative integer; ``start`` gives a batch its own. Default 0.
+        sqrt_beta: multiplies the standard deviation in confidence bounds: a nonnegative number, or a function of the
+            round. Default 2.
+        initial: how many queries of ``design`` are asked before the first that is proposed; old data count. Default 0.
+        resolution: queries in a box are multiples of this share of its sides, as a plant has a resolution too; None for
+            none. Default ``2^-13``.
+
+    Attributes:
+        count: observations known, of each replicate.
+        data: what was told, by name: ``query``, ``y`` and what else ``sees`` names, each ``replicates x count x ...``.
+        active: which replicates may still ask, boolean ``replicates``; a hook that ends a replicate clears it.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    #: The dimensions of one query inside the batch: 0 for an index, 1 for a point ``d``, 2 for a cell ``2 x d``.
+    query_dims: ClassVar[int] = 1
+    #: What is told besides the query and ``y``, and how many dimensions one of it has.
+    sees: ClassVar[Mapping[str, int]] = {}
+    #: Of these, what may be left out.
+    optional: ClassVar[frozenset[str]] = frozenset()
+
+    count: int
+    data: dict[str, Tensor]
+    active: Tensor
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int = 0,
+        sqrt_beta: Schedule = 2.0,
+        initial: int = 0,
+        resolution: float | None = 2**-13,
+    ) -> None:
+        if initial < 0:
+            raise ValueError(f"initial must be nonnegative, got {initial}")
+        if resolution is not None and not 0 < resolution < 1:
+            raise ValueError(f"resolution must lie in (0, 1) or be None, got {resolution}")
+        if isinstance(sqrt_beta, bool) or not (callable(sqrt_beta) or isinstance(sqrt_beta, int | float)):
+            raise ValueError(f"sqrt_beta must be a number or a function of the round, got {sqrt_beta!r}")
+        self.space, self.seed, self.sqrt_beta = space, seed, sqrt_beta
+        self.initial, self.resolution = initial, resolution
+        self._random: ReplicateGenerators | None = None
+        self._design: Tensor
+        if not callable(sqrt_beta):
+            self.multiplier()  # raises now if it is out of range
+
+    # What a caller uses.
+
+    def start(self, seeds: Sequence[int]) -> None:
+        """Forget everything and prepare a batch of one replicate a seed."""
+        self._begin(seeds, alone=False)
+
+    @torch.no_grad()
+    def ask(self) -> Any:
+        """The next query: of a single run in the user's form, of a batch ``replicates x ...``.
+
+        Asking again before ``tell`` gives the same query.
+
+        Raises:
+            ValueError: if a single run is over, as its budget is used up.
+        """
+        self._ready()
+        if self._asked is None:
+            self._draw_for(self.count)
+            early = self.count < self.initial
+            self._early, self._asked = early, self._design[:, self.count] if early else self.propose()
+        if self._alone and not bool(self.active[0]):
+            raise ValueError("the run is over, there is nothing left to ask; policy.finished tells so beforehand")
+        return self.present(self._asked[0]) if self._alone else self._asked
+
+    @torch.no_grad()
+    def tell(self, query: Any, y: Any, **seen: Any) -> None:
+        """Learn from observations of what was asked, of what was done instead, or old ones; one or many.
+
+        Args:
+            query: of a single run one query or ``n``; of a batch ``replicates x ...`` or ``replicates x n x ...``.
+            y: what was observed there: a number or ``n``; of a batch ``replicates`` or ``replicates x n``.
+            seen: what else was seen, see ``sees``.
+
+        Raises:
+            ValueError: if something is missing, does not fit or is not finite; nothing is learned then.
+        """
+        self._ready()
+        rows = self._rows(query, y, seen)
+        self.check(**rows)
+        for i in range(rows["y"].shape[1]):
+            row = {name: tensor[:, i] for name, tensor in rows.items()}
+            if self._asked is None:
+                self._draw_for(self.count)
+                played = torch.zeros_like(self.active)
+            else:
+                played = self.is_asked(row, self._asked)
+            self.learn(row, played)
+            self.data = {name: torch.cat([self.data[name], row[name].unsqueeze(1)], 1) for name in self.data}
+            self._asked = None
+            self.count += 1
+
+    @torch.no_grad()
+    def recommend(self) -> Any:
+        """What the policy would name best now, in the form of a query.
+
+        Raises:
+            ValueError: if nothing was told yet.
+        """
+        self._ready()
+        if self.count == 0:
+            raise ValueError("recommend must follow an observation, there is none")
+        best = self.best()
+        return self.present(best[0]) if self._alone else best
+
+    @torch.no_grad()
+    def trace(self) -> Mapping[str, Tensor]:
+        """What else of the last round is worth recording; of a batch each ``replicates x ...``.
+
+        Raises:
+            ValueError: unless the last thing was to tell what had been asked.
+        """
+        self._ready()
+        if self.count == 0 or self._asked is not None:
+            raise ValueError("trace must follow ask and tell, one of them is missing")
+        record = self.record()
+        return {name: tensor[0] for name, tensor in record.items()} if self._alone else record
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of f given all that was told; of a single run without the replicate axis."""
+        self._ready()
+        with torch.no_grad():
+            posterior = self.posteriors()
+        return posterior.select(0) if self._alone else posterior
+
+    @property
+    def finished(self) -> bool:
+        """Whether every replicate is over, as its budget is used up."""
+        self._ready()
+        return not bool(self.active.any())
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy and all that it knows to a file, without pickle.
+
+        Raises:
+            ValueError: if it holds what can't be stored, such as a lambda; its name is in the message.
+        """
+        self._ready()
+        save_object(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The policy that ``save`` wrote; it asks what the saved one would have asked.
+
+        Raises:
+            ValueError: if the file holds no policy of this class.
+        """
+        return load_object(path, cls)
+
+    # What hooks use.
+
+    @property
+    def replicates(self) -> int:
+        """How many runs the batch holds."""
+        return len(self.active)
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """One random generator a replicate; its numbers depend on the seed and the round alone."""
+        assert self._random is not None
+        return self._random.generators
+
+    @property
+    def round(self) -> int:
+        """The round ``t`` under way, from 1: one more than the observations known."""
+        return self.count + 1
+
+    def multiplier(self, t: int | None = None) -> float | Tensor:
+        """``sqrt_beta`` of round ``t``, by default of this one.
+
+        Raises:
+            ValueError: if it is negative or not finite.
+        """
+        t = t if t is not None else self.round if callable(self.sqrt_beta) else 1
+        value = self.sqrt_beta(t) if callable(self.sqrt_beta) else self.sqrt_beta
+        wrong = not bool(((torch.as_tensor(value) >= 0) & torch.isfinite(torch.as_tensor(value))).all())
+        if wrong:
+            raise ValueError(f"sqrt_beta must be nonnegative and finite, got {value} at round {t}")
+        return value
+
+    def rounded(self, x: Tensor, bounds: Tensor) -> Tensor:
+        """Points ``... x d`` of a box ``2 x d`` at the policy's resolution."""
+        if self.resolution is None:
+            return x
+        low, high = bounds
+        step = self.resolution * (high - low)
+        return torch.minimum(torch.maximum(low + ((x - low) / step).round() * step, low), high)
+
+    def sobol(self, n: int, bounds: Tensor) -> Tensor:
+        """Scrambled Sobol points of a box ``2 x d``, of each replicate its own, ``replicates x n x d``."""
+        low, high = bounds
+        seeds = [int(torch.randint(2**31 - 1, (), generator=g)) for g in self.generators]
+        engines = [torch.quasirandom.SobolEngine(len(low), scramble=True, seed=seed) for seed in seeds]
+        return low + (high - low) * torch.stack([engine.draw(n, dtype=low.dtype) for engine in engines]).to(low)
+
+    # Hooks.
+
+    def begin(self) -> None:  # noqa: B027  # a policy without a state of its own needs none
+        """Make the state of ``replicates`` runs that know nothing yet."""
+
+    def design(self, n: int) -> Tensor:
+        """The ``initial`` queries that come first, ``replicates x n x ...``; called once, if there are any.
+
+        Raises:
+            ValueError: unless a policy says what its initial design is.
+        """
+        raise ValueError(f"initial must be 0, {type(self).__name__} has no initial design, got {n}")
+
+    @abstractmethod
+    def propose(self) -> Tensor:
+        """The next query of each replicate, ``replicates x ...``."""
+
+    @abstractmethod
+    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
+        """Take in one observation a replicate.
+
+        Args:
+            row: ``query``, ``y`` and what else was seen, each ``replicates x ...``. What ``optional`` allows to be
+                missing is NaN.
+            asked: whether each replicate did what was asked, boolean ``replicates``. ``data`` and ``count`` do not hold
+                the row yet.
+        """
+
+    @abstractmethod
+    def best(self) -> Tensor:
+        """What each replicate would name best now, in the form of a query, ``replicates x ...``."""
+
+    @abstractmethod
+    def posteriors(self) -> Posterior:
+        """The posterior of f, its first batch dimension the replicates."""
+
+    def record(self) -> Mapping[str, Tensor]:
+        """What of the last round is worth recording, each ``replicates x ...``."""
+        return {}
+
+    def check(self, **rows: Tensor) -> None:  # noqa: B027  # there may be nothing more to check
+        """Raise ``ValueError`` if rows ``replicates x n x ...`` can't be learned from; they are finite and fit."""
+
+    def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
+        """Whether a row's queries are those asked, to rounding, boolean ``replicates``."""
+        query = row["query"]
+        near = (query - asked).abs() <= 1e-9 * (1 + asked.abs())
+        return near.reshape(len(query), -1).all(-1)
+
+    def encode(self, name: str, value: Any) -> Tensor:
+        """What a single run was told of ``query``, or of one of ``sees``, as rows ``n x ...`` of the batch's form.
+
+        One of it without the dimension ``n`` is one row.
+        """
+        rows = as_tensor(name, value, self.space.like)
+        dims = self.query_dims if name == "query" else self.sees[name]
+        if rows.dim() == dims + 2 and rows.shape[-1] == 1:
+            rows = rows.squeeze(-1)  # a column of a frame
+        if rows.dim() not in (dims, dims + 1):
+            raise ValueError(
+                f"{name} must have {dims} dimensions, or {dims + 1} for several, got shape {tuple(rows.shape)}"
+            )
+        return rows.unsqueeze(0) if rows.dim() == dims else rows
+
+    def present(self, query: Tensor) -> Any:
+        """One query of the batch in the form in which a single run asks it."""
+        return query
+
+    # Inside.
+
+    def _begin(self, seeds: Sequence[int], alone: bool) -> None:
+        like = self.space.like
+        self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
+        self.count, self._early = 0, False
+        self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=like.device)
+        self.data = {}
+        self.begin()
+        if self.initial:
+            self._design = self.design(self.initial)
+
+    def _ready(self) -> None:
+        if self._random is None:
+            with torch.no_grad():
+                self._begin([self.seed], alone=True)
+
+    def _draw_for(self, count: int) -> None:
+        """Set the generators to the beginning of the round after ``count`` observations."""
+        assert self._random is not None
+        self._random.at(count + 1)
+
+    def _rows(self, query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Everything that was told, each ``replicates x n x ...``.
+
+        Raises:
+            ValueError: if a name is unknown or missing, a shape does not fit or a value is not finite.
+        """
+        unknown, missing = seen.keys() - self.sees.keys(), self.sees.keys() - seen.keys() - self.optional
+        if unknown or missing:
+            wanted = ", ".join(["query", "y", *self.sees])
+            raise ValueError(f"tell takes {wanted}; {sorted(unknown)} is unknown, {sorted(missing)} is missing")
+        given = {name: value for name, value in seen.items() if value is not None}
+        if self._alone:
+            rows = {name: self.encode(name, value) for name, value in {"query": query, **given}.items()}
+            rows["y"] = as_tensor("y", y, self.space.like).reshape(-1)
+            rows = {name: tensor.unsqueeze(0) for name, tensor in rows.items()}
+        else:
+            rows = {}
+            for name, value in {"query": query, "y": y, **given}.items():
+                dims = {"query": self.query_dims, "y": 0, **self.sees}[name]
+                tensor = as_tensor(name, value, self.space.like, keep=True)
+                rows[name] = tensor.unsqueeze(1) if tensor.dim() == dims + 1 else tensor
+                if rows[name].dim() != dims + 2 or len(tensor) != self.replicates:
+                    raise ValueError(
+                        f"{name} must hold one row a replicate, {self.replicates} with {dims} more dimensions, "
+                        f"or several, got shape {tuple(tensor.shape)}"
+                    )
+        n = rows["query"].shape[1]
+        for name, tensor in rows.items():
+            if tensor.shape[1] != n:
+                raise ValueError(f"{name} must hold as many rows as query, {n}, got {tensor.shape[1]}")
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+        like = rows["y"]
+        for name in self.sees.keys() - given.keys():
+            rows[name] = like.new_full((*like.shape, *self.missing(name)), math.nan)
+        if not self.data:
+            self.data = {name: tensor[:, :0] for name, tensor in rows.items()}
+        for name, tensor in rows.items():
+            if tensor.shape[2:] != self.data[name].shape[2:]:
+                raise ValueError(
+                    f"{name} must have the shape {tuple(self.data[name].shape[2:])} of those told before, "
+                    f"got {tuple(tensor.shape[2:])}"
+                )
+        return rows
+
+    def missing(self, name: str) -> Sequence[int]:
+        """The shape of one row of what was left out."""
+        return ()
