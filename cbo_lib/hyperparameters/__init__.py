@@ -3,7 +3,7 @@
 from cbo_lib.hyperparameters.acquisition import OptimisticUpperConfidenceBound
 from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
 from cbo_lib.hyperparameters.policies import HEGPUCB
-from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem, lengthscale_candidates
+from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem
 from cbo_lib.hyperparameters.robust import HEStableOpt, StableOpt
 from cbo_lib.hyperparameters.widths import eliminates
 
@@ -19,5 +19,4 @@ __all__ = [
     "StableOpt",
     "UnknownPriorProblem",
     "eliminates",
-    "lengthscale_candidates",
 ]

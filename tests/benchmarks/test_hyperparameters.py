@@ -6,8 +6,9 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.settings import validate_input_scaling
 
-from cbo_lib.hyperparameters import HEGPUCB, UnknownPriorProblem, lengthscale_candidates
-from cbo_lib.hyperparameters.experiments import LENGTHSCALES, slope_and_peak
+from book.hyperparameters.experiments import LENGTHSCALES, slope_and_peak
+from book.hyperparameters.problems import lengthscale_candidates
+from cbo_lib.hyperparameters import HEGPUCB, UnknownPriorProblem
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report

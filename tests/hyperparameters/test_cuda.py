@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
 from cbo_lib.hyperparameters import (
     AGPUCB,
     GPUCB,
@@ -18,7 +19,6 @@ from cbo_lib.hyperparameters import (
     UnknownPriorProblem,
     eliminates,
 )
-from cbo_lib.hyperparameters.problem import decomposition_candidates, lengthscale_candidates, periodic_kernel
 from cbo_lib.hyperparameters.regret import confidence_ratio, ledger, robust_claim
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.measure import Measure

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
-from cbo_lib.hyperparameters import UnknownPriorProblem, eliminates, lengthscale_candidates
+from book.hyperparameters.problems import lengthscale_candidates
+from cbo_lib.hyperparameters import UnknownPriorProblem, eliminates
 from cbo_lib.hyperparameters.widths import (
     bayesian_sqrt_beta,
     continuous_sqrt_beta,

@@ -19,21 +19,23 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
-from cbo_lib.history import History
-from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
-from cbo_lib.hyperparameters.policies import HEGPUCB, CandidatePolicy
-from cbo_lib.hyperparameters.problem import UnknownPriorProblem, decomposition_candidates, lengthscale_candidates
-from cbo_lib.hyperparameters.problems import (
+from book.hyperparameters.problems import (
     DECOMPOSITIONS,
     LENGTHSCALES,
+    decomposition_candidates,
     draws_of_candidates,
     four_sines,
     hidden_corner,
     hill_candidates,
+    lengthscale_candidates,
     period_candidates,
     random_truth,
     slope_and_peak,
 )
+from cbo_lib.history import History
+from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
+from cbo_lib.hyperparameters.policies import HEGPUCB, CandidatePolicy
+from cbo_lib.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from cbo_lib.hyperparameters.robust import HEStableOpt, StableOpt
 from cbo_lib.hyperparameters.widths import Schedule, frequentist_sqrt_beta

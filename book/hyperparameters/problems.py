@@ -15,19 +15,74 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from gpytorch.kernels import PeriodicKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from cbo_lib.functions import Function, prior_samples
-from cbo_lib.generators import ReplicateGenerators
+from book.functions import prior_samples
 from cbo_lib.gp import GaussianProcess, rbf_kernel
-from cbo_lib.hyperparameters.problem import Candidates, Mean, periodic_kernel
-from cbo_lib.measure import Measure
+from cbo_lib.hyperparameters.problem import Candidates, Mean
+from cbo_lib.measure import Function, Measure
+from cbo_lib.random import ReplicateGenerators
 
 #: Candidates of the first experiment ([Ziomek2024]_, section 7).
 LENGTHSCALES = (0.3, 0.4, 0.5, 0.7, 1.0)
 #: Candidates of the third, coordinates from zero; the second is the right one ([Ziomek2024]_, Appendix J.3).
 DECOMPOSITIONS = (((0,), (1,), (2,)), ((0, 1), (2,)), ((0,), (1, 2)), ((1,), (0, 2)))
+
+
+def lengthscale_candidates(lengthscales: Sequence[float], dtype: torch.dtype = torch.float64) -> Candidates:
+    """RBF kernels of variance 1 that differ in their lengthscale."""
+    kernels = tuple(rbf_kernel(lengthscale, 1.0, dtype) for lengthscale in lengthscales)
+    return Candidates(tuple(f"lengthscale {lengthscale:g}" for lengthscale in lengthscales), kernels)
+
+
+def periodic_kernel(period: float, lengthscale: float, dtype: torch.dtype = torch.float64) -> Kernel:
+    """``exp(-2 sin^2(pi r / period) / lengthscale^2)``, the periodic kernel with its usual lengthscale.
+
+    GPyTorch's ``PeriodicKernel`` divides by the lengthscale without its square.
+    """
+    for name, value in (("period", period), ("lengthscale", lengthscale)):
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+    kernel = PeriodicKernel().to(dtype=dtype)
+    kernel.period_length = torch.tensor(period, dtype=dtype)
+    kernel.lengthscale = torch.tensor(lengthscale**2, dtype=dtype)
+    return kernel.requires_grad_(False)
+
+
+def additive_kernel(
+    groups: Sequence[Sequence[int]], lengthscale: float, dtype: torch.dtype = torch.float64
+) -> AdditiveKernel:
+    """The mean of RBF kernels on groups of coordinates ([Ziomek2024]_, section 1), of variance 1.
+
+    The paper writes the sum; divided by the number of groups, all decompositions have the same prior variance.
+
+    Args:
+        groups: the coordinates of each group, from zero, such as ``((0, 1), (2,))``.
+        lengthscale: of every group, positive.
+        dtype: of the hyperparameters.
+    """
+    if not groups:
+        raise ValueError("groups must hold at least one group of coordinates, got none")
+    if not lengthscale > 0:
+        raise ValueError(f"lengthscale must be positive, got {lengthscale}")
+    parts = []
+    for group in groups:
+        part = ScaleKernel(RBFKernel(active_dims=tuple(group))).to(dtype=dtype)
+        part.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=dtype)
+        part.outputscale = torch.tensor(1 / len(groups), dtype=dtype)
+        parts.append(part.requires_grad_(False))
+    return AdditiveKernel(*parts)
+
+
+def decomposition_candidates(
+    decompositions: Sequence[Sequence[Sequence[int]]], lengthscale: float, dtype: torch.dtype = torch.float64
+) -> Candidates:
+    """Additive kernels that differ in which coordinates interact ([Ziomek2024]_, Appendix J.3)."""
+    names = tuple(
+        " + ".join("(" + ", ".join(f"x{i + 1}" for i in group) + ")" for group in groups) for groups in decompositions
+    )
+    return Candidates(names, tuple(additive_kernel(groups, lengthscale, dtype) for groups in decompositions))
 
 
 def slope_and_peak(x: Tensor, reading: Literal["peak", "density"] = "peak") -> Tensor:

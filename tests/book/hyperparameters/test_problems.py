@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cbo_lib.gp import rbf_kernel
-from cbo_lib.hyperparameters import Candidates
-from cbo_lib.hyperparameters.problems import (
+from book.hyperparameters.problems import (
     Hills,
     draws_of_candidates,
     fit_period,
@@ -18,6 +16,8 @@ from cbo_lib.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
+from cbo_lib.gp import rbf_kernel
+from cbo_lib.hyperparameters import Candidates
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, line
 

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from book import figures
+from book.hyperparameters import drawing
+from book.hyperparameters.problems import draws_of_candidates, hill_candidates
 from cbo_lib.gp import rbf_kernel
-from cbo_lib.hyperparameters import GPUCB, HEGPUCB, Candidates, HEStableOpt, UnknownPriorProblem, drawing
-from cbo_lib.hyperparameters.problems import draws_of_candidates, hill_candidates
+from cbo_lib.hyperparameters import GPUCB, HEGPUCB, Candidates, HEStableOpt, UnknownPriorProblem
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import line, run, setting
 

@@ -10,18 +10,8 @@ import torch
 from matplotlib.colors import to_hex
 
 from book import figures
-from cbo_lib.hyperparameters import (
-    AGPUCB,
-    GPUCB,
-    HEGPUCB,
-    ExpectedUCB,
-    HEStableOpt,
-    MaximumLikelihood,
-    StableOpt,
-    experiments,
-    problems,
-)
-from cbo_lib.hyperparameters.problems import (
+from book.hyperparameters import experiments, problems
+from book.hyperparameters.problems import (
     draws_of_candidates,
     four_sines,
     hidden_corner,
@@ -30,6 +20,7 @@ from cbo_lib.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
+from cbo_lib.hyperparameters import AGPUCB, GPUCB, HEGPUCB, ExpectedUCB, HEStableOpt, MaximumLikelihood, StableOpt
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, LENGTHSCALES, line, run, setting
