@@ -1,6 +1,8 @@
 """The experiments of the paper and two applications, and how they are drawn.
 
-``scale="paper"`` runs 30 replicates (the paper shows 5), ``scale="reader"`` the first 10 of the same seeds.
+``scale="paper"`` runs 30 replicates (the paper shows 5), ``scale="reader"`` the first 10 of the same seeds::
+
+    python -m book.indirect.experiments figure_1-linear --scale paper
 
 .. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
    Integrated Feedback. 2025.
@@ -9,37 +11,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures
+from book import figures, harness
 from book.functions import prior_samples
-from book.indirect.problems import TAU, UNIT, Transformation, branin, branin_problem, transformation
+from book.indirect.problems import (
+    TAU,
+    UNIT,
+    Transformation,
+    bandit_problem,
+    branin,
+    branin_problem,
+    district_problem,
+    transformation,
+)
 from book.indirect.schedule import BlurredProblem, ScheduledUCB
 from cbo_lib.gp import GaussianProcess, rbf_kernel
-from cbo_lib.history import History
 from cbo_lib.indirect.embedding import cross_validate, draw_data, embedding_weights, estimated_prior, known_prior
 from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, IndirectPolicy, RandomQueries
 from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
-from cbo_lib.indirect.regret import at_cost, instant_regret, recommendation_regret, simple_regret
+from cbo_lib.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
 from cbo_lib.indirect.tree import CMETS, Nodes
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
-Scale = Literal["reader", "paper"]
+Comparison = harness.Comparison[IndirectProblem]
 
 
-def replicates(scale: Scale) -> int:
-    """How many replicates a scale has."""
-    if scale not in ("reader", "paper"):
-        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
-    return 30 if scale == "paper" else 10
+def replicates(scale: harness.Scale) -> range:
+    """The seeds of a scale."""
+    return harness.choose(scale, range(10), range(30))
 
 
 @dataclass(frozen=True)
@@ -87,33 +96,17 @@ def fit_hyperparameters(problem: IndirectProblem, count: int = 500, pilot: int =
     return Hyperparameters(best(averages), action_lengthscale, regularization, best(points))
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """The runs of one experiment.
-
-    Args:
-        problems: by policy; they share f.
-        histories: by policy.
-    """
-
-    problems: Mapping[str, IndirectProblem]
-    histories: Mapping[str, History]
-
-    def regrets(self, kind: Literal["simple", "instant", "recommendation"]) -> dict[str, Tensor]:
-        """One notion of regret of each policy, ``replicates x T``."""
-        notion = {"simple": simple_regret, "instant": instant_regret, "recommendation": recommendation_regret}[kind]
-        return {name: notion(history, self.problems[name]) for name, history in self.histories.items()}
-
-
 def figure_1(
     name: Transformation,
-    scale: Scale = "paper",
+    scale: harness.Scale = "paper",
     count: int = 300,
     steps: int = 100,
     initial: int = 5,
     noise_std: float = 0.1,
     only: Sequence[str] | None = None,
     hyperparameters: Hyperparameters | None = None,
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
 ) -> Comparison:
     """Fixed resolution, fixed noise ([Zhang2025]_, Figure 1).
 
@@ -126,8 +119,10 @@ def figure_1(
         noise_std: of the observations, in standard deviations of f.
         only: which policies. Default all.
         hyperparameters: default ``fit_hyperparameters``.
+        seeds: default those of the scale.
+        folder: see ``harness.run``.
     """
-    problem, seeds = branin_problem(name, noise_std), range(replicates(scale))
+    problem, seeds = branin_problem(name, noise_std), seeds or replicates(scale)
     fit = hyperparameters or fit_hyperparameters(problem, max(count, 50))
     x, a = draw_data(problem, count, seeds, UNIT)
     prior = estimated_prior(problem, x, a, fit.lengthscale, fit.action_lengthscale, fit.regularization)
@@ -142,15 +137,18 @@ def figure_1(
         "CMES, p known": CMES(problem, known, initial),
         "MES on f, direct": DirectMES(problem, known),
     }
-    if only is not None and not set(only) <= set(policies):
-        raise ValueError(f"only must name some of {list(policies)}, got {list(only)}")
-    chosen = {label: policy for label, policy in policies.items() if only is None or label in only}
-    runs = {label: simulate(problem, policy, steps, seeds) for label, policy in chosen.items()}
-    return Comparison(dict.fromkeys(runs, problem), runs)
+    chosen = policies if only is None else {label: harness.pick(policies, label, "only") for label in only}
+    return harness.run(problem, chosen, steps, seeds, folder=folder, name=f"figure_1-{name}")
 
 
 def figure_2(
-    name: Transformation, scale: Scale = "paper", budget: float = 60.0, levels: int = 6, windows: bool = False
+    name: Transformation,
+    scale: harness.Scale = "paper",
+    budget: float = 60.0,
+    levels: int = 6,
+    windows: bool = False,
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
 ) -> Comparison:
     """Cost and noise by resolution under a budget ([Zhang2025]_, Figure 2).
 
@@ -165,6 +163,8 @@ def figure_2(
         levels: ``l_max``.
         windows: whether a node also averages over a wider window the higher it stands (``tau`` half its radius), as in
             section 5.2. Default: the same ``tau`` for all, as in section 7.
+        seeds: default those of the scale.
+        folder: see ``harness.run``.
     """
     nodes = Nodes.complete(UNIT, levels)
     spread: float | Callable[[Tensor], Tensor] = (lambda a: a[..., 2] / 2) if windows else TAU
@@ -176,23 +176,30 @@ def figure_2(
     fit = fit_hyperparameters(branin_problem(name))
     prior, prior_fine = known_prior(tree, fit.lengthscale), known_prior(fine, fit.lengthscale)
     on_actions = GaussianProcess(rbf_kernel(fit.baseline_lengthscale), 0.1)
-    policies: dict[str, tuple[IndirectProblem, IndirectPolicy]] = {
-        "CMETS": (tree, CMETS(tree, nodes, prior, budget)),
-        "CMES, all nodes": (tree, CMES(tree, prior, 0, budget)),
-        "CMES": (fine, CMES(fine, prior_fine, 1, budget)),
-        "MES on g": (fine, ActionPolicy(fine, prior_fine, on_actions, "mes", 1, budget)),
-        "UCB on g": (fine, ActionPolicy(fine, prior_fine, on_actions, "ucb", 1, budget)),
-        "EI on g": (fine, ActionPolicy(fine, prior_fine, on_actions, "ei", 1, budget)),
-        "random": (fine, RandomQueries(fine, prior_fine, 1, budget)),
+    policies: dict[str, IndirectPolicy] = {
+        "CMETS": CMETS(tree, nodes, prior, budget),
+        "CMES, all nodes": CMES(tree, prior, 0, budget),
+        "CMES": CMES(fine, prior_fine, 1, budget),
+        "MES on g": ActionPolicy(fine, prior_fine, on_actions, "mes", 1, budget),
+        "UCB on g": ActionPolicy(fine, prior_fine, on_actions, "ucb", 1, budget),
+        "EI on g": ActionPolicy(fine, prior_fine, on_actions, "ei", 1, budget),
+        "random": RandomQueries(fine, prior_fine, 1, budget),
     }
-    seeds, runs = range(replicates(scale)), {}
-    for label, (problem, policy) in policies.items():
-        steps = int(budget / float(problem.costs[: problem.n].amin() if problem is fine else 1.0))
-        runs[label] = simulate(problem, policy, steps, seeds)
-    return Comparison({label: problem for label, (problem, _) in policies.items()}, runs)
+    problems = {label: policy.problem for label, policy in policies.items()}
+    steps = {label: int(budget / (float(fine.costs.amin()) if problems[label] is fine else 1.0)) for label in policies}
+    label = f"figure_2-{name}{'-windows' if windows else ''}"
+    return harness.run(problems, policies, steps, seeds or replicates(scale), folder=folder, name=label)
 
 
-def application(problem: IndirectProblem, lengthscale: float, scale: Scale = "paper", steps: int = 40) -> Comparison:
+def application(
+    problem: IndirectProblem,
+    lengthscale: float,
+    scale: harness.Scale = "paper",
+    steps: int = 40,
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    name: str = "application",
+) -> Comparison:
     """CMES, random queries and a usual policy on g, with known ``p(x | a)``.
 
     Args:
@@ -200,8 +207,11 @@ def application(problem: IndirectProblem, lengthscale: float, scale: Scale = "pa
         lengthscale: of the kernel of f; actions have the same.
         scale: 30 or 10 replicates of the noise.
         steps: rounds.
+        seeds: default those of the scale.
+        folder: see ``harness.run``.
+        name: of its files there.
     """
-    prior, seeds = known_prior(problem, lengthscale), range(replicates(scale))
+    prior = known_prior(problem, lengthscale)
     on_actions = GaussianProcess(rbf_kernel(lengthscale), float(problem.noise[0]))
     policies: dict[str, IndirectPolicy] = {
         "CMES": CMES(problem, prior),
@@ -209,11 +219,12 @@ def application(problem: IndirectProblem, lengthscale: float, scale: Scale = "pa
         "UCB on g": ActionPolicy(problem, prior, on_actions, "ucb"),
         "random": RandomQueries(problem, prior),
     }
-    runs = {label: simulate(problem, policy, steps, seeds) for label, policy in policies.items()}
-    return Comparison(dict.fromkeys(runs, problem), runs)
+    return harness.run(problem, policies, steps, seeds or replicates(scale), folder=folder, name=name)
 
 
-def schedules(scale: Scale = "paper", steps: int = 100, lengthscale: float = 0.15) -> dict[str, tuple[Tensor, Tensor]]:
+def schedules(
+    scale: harness.Scale = "paper", steps: int = 100, lengthscale: float = 0.15
+) -> dict[str, tuple[Tensor, Tensor]]:
     """Theorem 2: GP-UCB with blurred queries, on draws of a prior of one variable.
 
     Args:
@@ -225,7 +236,7 @@ def schedules(scale: Scale = "paper", steps: int = 100, lengthscale: float = 0.1
         For each schedule of ``tau_t``, ``f* - g_t(a_t)`` (``replicates x T``) and the cost so far (``T``); a query
         costs ``1 / tau_t`` in units of the first.
     """
-    seeds = range(replicates(scale))
+    seeds = replicates(scale)
     wide = torch.tensor([[-1.0], [2.0]], dtype=torch.float64)
     f = prior_samples(rbf_kernel(lengthscale), wide, seeds, grid=257)
     points = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
@@ -255,8 +266,8 @@ def plot_comparison(comparison: Comparison, by_cost: float | None = None) -> Fig
         by_cost: the budget, if the horizontal axis is the cost. Default: the round.
     """
     figure, axes = figures.subplots(1, 2, figsize=(10, 3.8))
-    for axis, kind in zip(axes.flat, ("simple", "instant"), strict=True):
-        curves = comparison.regrets(kind)  # type: ignore[arg-type]
+    for axis, kind, notion in zip(axes.flat, ("simple", "instant"), (simple_regret, instantaneous_regret), strict=True):
+        curves = comparison.regrets(notion)
         for name, dash in zip(curves, ["-", "--", "-", "-", ":", "-.", "-"], strict=False):
             values, x = curves[name], None
             if by_cost is not None:
@@ -267,3 +278,21 @@ def plot_comparison(comparison: Comparison, by_cost: float | None = None) -> Fig
         axis.set(xlabel="round" if by_cost is None else "cost", ylabel=f"{kind} regret (sd of f)", yscale="log")
     axes[0, 0].legend(fontsize="x-small")
     return figure
+
+
+def _show(comparison: Comparison) -> object:
+    return comparison.final(recommendation_regret).round(3)
+
+
+EXPERIMENTS: dict[str, harness.Experiment] = {
+    "figure_1-linear": partial(figure_1, "linear"),
+    "figure_1-cosine": partial(figure_1, "cosine"),
+    "figure_2-linear": partial(figure_2, "linear"),
+    "figure_2-cosine": partial(figure_2, "cosine"),
+    "figure_2-linear-windows": partial(figure_2, "linear", windows=True),
+    "bandit": partial(application, bandit_problem(), 0.15, name="bandit"),
+    "districts": partial(application, district_problem(), 0.12, name="districts"),
+}
+
+if __name__ == "__main__":
+    harness.command(EXPERIMENTS, Path(__file__).parent / "results", _show)

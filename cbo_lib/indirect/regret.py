@@ -26,7 +26,7 @@ def recommendation_regret(history: History, problem: IndirectProblem) -> Tensor:
     return problem.optimum - history["recommended_value"]
 
 
-def instant_regret(history: History, problem: IndirectProblem) -> Tensor:
+def instantaneous_regret(history: History, problem: IndirectProblem) -> Tensor:
     """``f* - max_{s <= t} g(a_s)`` over the actions asked so far, ``replicates x T`` ([Zhang2025]_, Def. 2).
 
     It stays above ``f* - g*``, the gap between the maxima of f and g.

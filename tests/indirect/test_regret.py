@@ -14,7 +14,7 @@ from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem
 from cbo_lib.indirect.regret import (
     at_cost,
     information_gain,
-    instant_regret,
+    instantaneous_regret,
     ledger,
     recommendation_regret,
     simple_regret,
@@ -51,8 +51,8 @@ def test_regrets_are_those_of_their_definitions(fixture, request):
             asked = [f[q] for q, active in zip(g[r, : t + 1], history["active"][r, : t + 1], strict=True) if active]
             assert float(simple_regret(history, problem)[r, t]) == pytest.approx(best - recommended.max(), abs=1e-12)
             assert float(recommendation_regret(history, problem)[r, t]) == pytest.approx(best - recommended[-1])
-            assert float(instant_regret(history, problem)[r, t]) == pytest.approx(best - max(asked), abs=1e-12)
-    assert bool((instant_regret(history, problem) >= best - f[: problem.n].max() - 1e-12).all())
+            assert float(instantaneous_regret(history, problem)[r, t]) == pytest.approx(best - max(asked), abs=1e-12)
+    assert bool((instantaneous_regret(history, problem) >= best - f[: problem.n].max() - 1e-12).all())
 
 
 def test_a_round_that_asks_nothing_counts_for_nothing():
@@ -60,7 +60,7 @@ def test_a_round_that_asks_nothing_counts_for_nothing():
     active = torch.tensor([[True, False, True]])
     history = History({"value": value, "active": active}, [0])
     expected = float(problem.optimum) - np.array([0.5, 0.5, 0.7])
-    np.testing.assert_allclose(instant_regret(history, problem)[0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(instantaneous_regret(history, problem)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_by_cost_is_the_last_round_that_was_paid(spent):
