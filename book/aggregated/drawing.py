@@ -12,23 +12,23 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from book import figures
-from book.aggregated.experiments import Comparison
 from book.aggregated.problems import Curve
 from book.functions import interval
+from book.harness import Comparison
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.aggregated.regret import ledger
+from cbo_lib.aggregated.regret import aggregated_regret, ledger
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import rounds
 
 
-def plot_figure_4(result: dict[tuple[Curve, int], Comparison]) -> Figure:
+def plot_figure_4(result: dict[tuple[Curve, int], Comparison[CellProblem]]) -> Figure:
     """One panel a curve and feedback; bands are one standard deviation over replicates, as in the paper."""
     figure, axes = figures.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True)
     for axis, ((curve, points), comparison) in zip(axes.T.flat, result.items(), strict=True):
-        for name, regret in comparison.regrets.items():
+        for name, regret in comparison.regrets(aggregated_regret).items():
             figures.plot_replicates(axis, regret, name)
         axis.set(title=f"{curve}, S = {points}", ylim=(0, 1.3))
     for axis in axes[-1]:

@@ -1,6 +1,7 @@
 """The experiments of the paper on aggregated feedback, one function a figure.
 
 ``scale="paper"`` runs the paper's 30 replicates, ``scale="reader"`` 10 of them (the first ten of the same seeds).
+``python -m book.aggregated.experiments figure_4-peaks-10 --scale paper`` runs and stores one panel.
 
 .. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
 """
@@ -9,22 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from pathlib import Path
 
 from torch import Tensor
 
+from book import harness
 from book.aggregated.problems import LENGTHSCALES, VARIANCE, Curve, curve_problem
+from book.harness import Comparison, Scale
 from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.regret import aggregated_regret
 from cbo_lib.aggregated.tree_policy import TreePolicy
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
-
-Scale = Literal["reader", "paper"]
-REPLICATES = {"reader": 10, "paper": 30}
 
 
 def delta(depth: Tensor) -> Tensor:
@@ -56,43 +56,32 @@ def policies(problem: CellProblem, curve: Curve, budget: int) -> dict[str, TreeP
     }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Several policies on one problem, with the same seeds.
-
-    Args:
-        problem: what they were run on.
-        histories: by the name of the policy.
-    """
-
-    problem: CellProblem
-    histories: dict[str, History]
-
-    @property
-    def regrets(self) -> dict[str, Tensor]:
-        """Aggregated regret of each policy, ``replicates x steps``."""
-        return {name: aggregated_regret(history, self.problem) for name, history in self.histories.items()}
+def replicates(scale: Scale) -> range:
+    """The seeds of a scale: those of the paper's 30 replicates, or the first ten of them."""
+    return harness.choose(scale, range(10), range(30))
 
 
-def compare(curve: Curve, points_per_cell: int, scale: Scale = "paper", steps: int = 80) -> Comparison:
+def compare(
+    curve: Curve,
+    points_per_cell: int,
+    scale: Scale = "paper",
+    steps: int = 80,
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[CellProblem]:
     """Run every policy on one curve with the same noise: one panel of Figure 4 ([Zhang2022]_)."""
     problem = curve_problem(curve, points_per_cell)
-    seeds = range(replicates(scale))
-    runs = policies(problem, curve, steps).items()
-    return Comparison(problem, {name: simulate(problem, policy, steps, seeds) for name, policy in runs})
+    chosen = replicates(scale) if seeds is None else seeds
+    name = f"figure_4-{curve}-{points_per_cell}"
+    return harness.run(problem, policies(problem, curve, steps), steps, chosen, folder=folder, name=name)
 
 
-def replicates(scale: Scale) -> int:
-    """How many replicates a scale runs."""
-    if scale not in REPLICATES:
-        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
-    return REPLICATES[scale]
+PANELS: tuple[tuple[Curve, int], ...] = (("peaks", 1), ("peaks", 10), ("periodic", 1), ("periodic", 10))
 
 
-def figure_4(scale: Scale = "paper", steps: int = 80) -> dict[tuple[Curve, int], Comparison]:
+def figure_4(scale: Scale = "paper", steps: int = 80) -> dict[tuple[Curve, int], Comparison[CellProblem]]:
     """Aggregated regret of every policy on two curves, with 1 and 10 points a cell ([Zhang2022]_, Figure 4)."""
-    curves: tuple[Curve, ...] = ("peaks", "periodic")
-    return {(curve, points): compare(curve, points, scale, steps) for curve in curves for points in (1, 10)}
+    return {(curve, points): compare(curve, points, scale, steps) for curve, points in PANELS}
 
 
 def figure_5(scale: Scale = "paper", steps: int = 80) -> dict[int, tuple[CellProblem, GPOO, History]]:
@@ -101,7 +90,7 @@ def figure_5(scale: Scale = "paper", steps: int = 80) -> dict[int, tuple[CellPro
     for points in (1, 10):
         problem = curve_problem("spike", points)
         policy = GPOO(problem, rbf_kernel(LENGTHSCALES["spike"], VARIANCE), delta)
-        result[points] = problem, policy, simulate(problem, policy, steps, range(replicates(scale)))
+        result[points] = problem, policy, simulate(problem, policy, steps, replicates(scale))
     return result
 
 
@@ -116,8 +105,14 @@ def figure_6(scale: Scale = "paper", steps: Sequence[int] = (25, 50)) -> dict[in
     for points in (1, 10, 20, 30, 40, 50):
         for branching in (2, 3, 4, 5):
             problem = curve_problem("spike", points, branching)
-            history = simulate(problem, GPOO(problem, kernel, delta), max(steps), range(replicates(scale)))
+            history = simulate(problem, GPOO(problem, kernel, delta), max(steps), replicates(scale))
             mean = aggregated_regret(history, problem).mean(0)
             for step in steps:
                 result[step][points, branching] = float(mean[step - 1].log())
     return result
+
+
+EXPERIMENTS = {f"figure_4-{curve}-{points}": partial(compare, curve, points) for curve, points in PANELS}
+
+if __name__ == "__main__":
+    harness.command(EXPERIMENTS, Path(__file__).parent / "results", lambda result: result.final(aggregated_regret))

@@ -11,7 +11,7 @@ import torch
 
 from book.functions import posterior_mean_function
 from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function
 
 Curve = Literal["peaks", "periodic", "spike"]

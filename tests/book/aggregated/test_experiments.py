@@ -3,17 +3,19 @@
 import inspect
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from book import figures
+from book import figures, harness
 from book.aggregated import drawing, experiments
 from book.aggregated.problems import LENGTHSCALES, VARIANCE, aggregated_reward_curve, curve_problem
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.aggregated.regret import aggregated_regret
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
 from tests.aggregated.helpers import F64, nodes_of, noise_draws
@@ -33,7 +35,7 @@ def regret_of(history, problem):
 
 
 def test_scales_are_the_papers_thirty_replicates_and_a_third_of_them():
-    assert (experiments.replicates("paper"), experiments.replicates("reader")) == (30, 10)
+    assert (experiments.replicates("paper"), experiments.replicates("reader")) == (range(30), range(10))
     runners = (experiments.compare, experiments.figure_4, experiments.figure_5, experiments.figure_6)
     assert {inspect.signature(runner).parameters["scale"].default for runner in runners} == {"paper"}
 
@@ -41,7 +43,7 @@ def test_scales_are_the_papers_thirty_replicates_and_a_third_of_them():
 @pytest.mark.parametrize("scale", ["Reader", "", "full"])
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_another_scale_is_refused(runner, scale):
-    with pytest.raises(ValueError, match=f"scale must be 'reader' or 'paper', got {scale!r}"):
+    with pytest.raises(ValueError, match=f"scale must be one of reader, paper, got {scale!r}"):
         runner(scale)
 
 
@@ -161,9 +163,23 @@ def test_policies_of_a_comparison_run_on_its_problem(reader):
 
 
 def test_regrets_of_a_comparison_are_those_of_its_histories(reader):
-    assert list(reader.regrets) == NAMES
+    regrets = reader.regrets(aggregated_regret)
+    assert list(regrets) == NAMES
     for name, history in reader.histories.items():
-        np.testing.assert_allclose(reader.regrets[name].numpy(), regret_of(history, reader.problem), rtol=1e-14)
+        np.testing.assert_allclose(regrets[name].numpy(), regret_of(history, reader.problem), rtol=1e-14)
+
+
+def test_a_panel_is_run_and_shown_by_its_name(capsys, tmp_path):
+    shown = harness.command(
+        {"panel": partial(experiments.compare, "peaks", 1, steps=3)},
+        tmp_path,
+        lambda result: result.final(aggregated_regret),
+        ["panel", "--seeds", "0:2"],
+    )
+    assert shown is None
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("panel", "mean", *NAMES))
+    assert list(experiments.EXPERIMENTS) == [f"figure_4-{c}-{s}" for c in ("peaks", "periodic") for s in (1, 10)]
 
 
 def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
@@ -174,7 +190,7 @@ def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
         assert comparison.problem.points_per_cell == points
         assert torch.equal(comparison.problem.f(x), aggregated_reward_curve(curve)(x))
         assert {history.replicates for history in comparison.histories.values()} == {10}
-    torch.testing.assert_close(result["periodic", 10].regrets, reader.regrets)
+    torch.testing.assert_close(result["periodic", 10].regrets(aggregated_regret), reader.regrets(aggregated_regret))
     check_plot_of_figure_4(result)
 
 
@@ -186,7 +202,9 @@ def check_plot_of_figure_4(result):
     for (curve, points), axis in panels.items():
         assert axis.get_title() == f"{curve}, S = {points}"
         low, high = axis.get_ylim()
-        for line, (name, regret) in zip(axis.lines, result[curve, points].regrets.items(), strict=True):
+        for line, (name, regret) in zip(
+            axis.lines, result[curve, points].regrets(aggregated_regret).items(), strict=True
+        ):
             assert line.get_label() == name
             np.testing.assert_allclose(line.get_ydata(), regret.numpy().mean(0))
             assert low <= min(line.get_ydata()) <= max(line.get_ydata()) <= high
@@ -304,7 +322,7 @@ def test_figure_5_is_drawn_tree_over_posterior(spike):
 @pytest.fixture(scope="module")
 def heat():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(experiments.REPLICATES, "reader", 2)
+        patch.setattr(experiments, "replicates", lambda scale: range(2))
         return experiments.figure_6("reader", (25, 27))
 
 
