@@ -5,8 +5,9 @@ holds what the chapters of the book call.
 """
 
 from cbo_lib import information
-from cbo_lib.gp import GaussianProcess, Posterior, rbf_kernel
+from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.history import History
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree

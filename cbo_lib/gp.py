@@ -20,7 +20,7 @@ from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.model import Model
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
@@ -28,23 +28,6 @@ from torch import Tensor
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.random import standard_normal
 from cbo_lib.tracked import TrackedPosterior
-
-
-def rbf_kernel(lengthscale: float, variance: float = 1.0, dtype: torch.dtype = torch.float64) -> ScaleKernel:
-    """A squared exponential kernel with fixed hyperparameters: ``variance * exp(-r^2 / (2 lengthscale^2))``.
-
-    Args:
-        lengthscale: positive, in the units of the inputs.
-        variance: positive, the prior variance of f at a point.
-        dtype: of the hyperparameters; it must be that of the points.
-    """
-    for name, value in (("lengthscale", lengthscale), ("variance", variance)):
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-    kernel = ScaleKernel(RBFKernel()).to(dtype=dtype)
-    kernel.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=dtype)
-    kernel.outputscale = torch.tensor(variance, dtype=dtype)
-    return kernel.requires_grad_(False)
 
 
 class GaussianProcess:

@@ -1,4 +1,4 @@
-"""Kernels that GPyTorch does not have.
+"""Kernels with fixed hyperparameters, and kernels that GPyTorch does not have.
 
 .. [Gardner2018] J. R. Gardner, G. Pleiss, D. Bindel, K. Q. Weinberger, A. G. Wilson. GPyTorch: Blackbox Matrix-Matrix
    Gaussian Process Inference with GPU Acceleration. NeurIPS 2018.
@@ -6,14 +6,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from gpytorch import settings
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator import LinearOperator, to_dense
 from torch import Tensor
+
+
+def rbf_kernel(
+    lengthscale: float | Sequence[float] | Tensor,
+    variance: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+) -> ScaleKernel:
+    """A squared exponential kernel with fixed hyperparameters: ``variance * exp(-r^2 / 2)``.
+
+    ``r`` is the Euclidean distance after every coordinate is divided by its lengthscale.
+
+    Args:
+        lengthscale: positive, in the units of the inputs: a number, or one a dimension.
+        variance: positive, the prior variance of f at a point.
+        dtype: of the hyperparameters; it must be that of the points.
+
+    Raises:
+        ValueError: if ``lengthscale`` or ``variance`` is no positive finite number.
+    """
+    return _scaled(RBFKernel, lengthscale, variance, dtype)
+
+
+def matern_kernel(
+    lengthscale: float | Sequence[float] | Tensor,
+    variance: float = 1.0,
+    nu: float = 2.5,
+    dtype: torch.dtype = torch.float64,
+) -> ScaleKernel:
+    """A Matern kernel with fixed hyperparameters, rougher than ``rbf_kernel``.
+
+    Args:
+        lengthscale: positive, in the units of the inputs: a number, or one a dimension.
+        variance: positive, the prior variance of f at a point.
+        nu: the smoothness, 0.5, 1.5 or 2.5: draws have derivatives up to the order below it.
+        dtype: of the hyperparameters; it must be that of the points.
+
+    Raises:
+        ValueError: if ``lengthscale`` or ``variance`` is no positive finite number, or ``nu`` another one.
+    """
+    if nu not in (0.5, 1.5, 2.5):
+        raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {nu}")
+    return _scaled(partial(MaternKernel, nu), lengthscale, variance, dtype)
+
+
+def _scaled(
+    base: Callable[..., Kernel], lengthscale: float | Sequence[float] | Tensor, variance: float, dtype: torch.dtype
+) -> ScaleKernel:
+    """``variance`` times a base kernel of given lengthscales, without gradients."""
+    lengths, scale = torch.as_tensor(lengthscale, dtype=dtype), torch.as_tensor(variance, dtype=dtype)
+    if lengths.dim() > 1 or not lengths.numel() or not bool(((lengths > 0) & (lengths < torch.inf)).all()):
+        raise ValueError(f"lengthscale must be positive, got {lengthscale}; give a number, or one a dimension")
+    if scale.dim() or not 0 < float(scale) < torch.inf:
+        raise ValueError(f"variance must be positive, got {variance}")
+    kernel = ScaleKernel(base(ard_num_dims=len(lengths) if lengths.dim() else None)).to(dtype=dtype)
+    kernel.base_kernel.lengthscale, kernel.outputscale = lengths, scale
+    return kernel.requires_grad_(False)
 
 
 class StackedKernel(Kernel):

@@ -5,7 +5,8 @@ import math
 import torch
 from gpytorch.kernels import AdditiveKernel, MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.toys import normal
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 import cbo_lib.expectation as module
 from cbo_lib.expectation import PartialPosterior, TrackedPartial, expected_ucb, pointwise_ucb
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.products import (
     KERNELS,
@@ -20,11 +21,13 @@ from tests.products import (
     matern,
     matern_on,
     own_kernel,
+    pairs,
     rbf,
     scaled,
     textbook,
     uniform,
 )
+from tests.rounding import other_rounding
 from tests.toys import normal, random_measure
 
 F64 = torch.float64
@@ -331,24 +334,39 @@ def test_points_far_from_the_origin(rng):
     close([there], [here], 1e-7)
 
 
-@pytest.mark.parametrize("lengthscale", [0.2, 0.5])
-def test_single_precision_is_as_good_as_the_pointwise_formula(rng, lengthscale):
-    """Where a factor went on until nothing but rounding was left, it would be worse."""
-    posterior, observed, y = given_points(rng, 80, kernel=rbf(lengthscale))
-    x, contexts, controlled = uniform(rng, 5, 3), uniform(rng, 100, 3), mask(1, 1, 0)
-    single = GaussianProcess(fixed(rbf(lengthscale)).float(), 0.1).condition(Measure.dirac(observed.float()), y.float())
-    partial = PartialPosterior(single, contexts.float(), controlled)
-    assert partial._features.dtype == torch.float32
-    value = partial.expected_ucb(x.float(), 1.5)
-    assert value.dtype == torch.float32
-    wanted = PartialPosterior(posterior, contexts, controlled).mean_and_variance(x)
-    pointwise = pointwise_ucb(single, x.float(), contexts.float(), controlled, 0.0)
-    mean, variance = partial.mean_and_variance(x.float())
-    assert (mean - wanted[0]).abs().max() < 3 * (pointwise - wanted[0]).abs().max() + 1e-5
-    assert (variance - wanted[1]).abs().max() < 2e-5
-    decisions = x.float().requires_grad_()
-    (gradient,) = torch.autograd.grad(partial.expected_ucb(decisions, 1.5).sum(), decisions)
-    assert gradient.dtype == torch.float32 and bool(torch.isfinite(gradient).all())
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("lengthscale", [0.1, 0.2, 0.5])
+def test_single_precision_is_wrong_by_no_more_than_its_roundings(rng, lengthscale, seed):
+    """Where a factor went on until nothing but rounding was left, it would be worse; on any processor.
+
+    The reference is exact for what single precision made of the data: its factor ``L`` and ``w = L^{-1} y``. With
+    ``v = L^{-1} k`` the mean is ``v^T w``, the reduction of the variance ``v^T v``. A kernel that is wrong by ``d`` and a
+    triangular solve with the backward error ``E``, ``|E| <= t eps |L|``, move both by ``sum_j |g_j| (d_j + (E |v|)_j)``,
+    where ``g = L^{-T} w`` for the mean and ``2 L^{-T} v`` for the variance. A factor with ``r`` columns leaves an entry
+    of eight roundings over, and each column may add the roundings of an entry: ``d = 8 (r + 1) eps``.
+    """
+    _, observed, y = given_points(rng, 80, kernel=rbf(lengthscale))
+    x, contexts, controlled = uniform(rng, 5, 3).float(), uniform(rng, 100, 3).float(), mask(1, 1, 0)
+    observed = observed.float()
+    with other_rounding(seed):
+        single = GaussianProcess(fixed(rbf(lengthscale)).float(), 0.1).condition(Measure.dirac(observed), y.float())
+        partial = PartialPosterior(single, contexts, controlled)
+        mean, variance = partial.mean_and_variance(x)
+        value = partial.expected_ucb(x, 1.5)
+        decisions = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(partial.expected_ucb(decisions, 1.5).sum(), decisions)
+    assert partial._features.dtype == value.dtype == gradient.dtype == torch.float32
+    assert bool(torch.isfinite(gradient).all())
+    exact = float(fixed(rbf(lengthscale)).float().lengthscale)
+    k = gauss(observed.double(), pairs(x, contexts, controlled).double(), exact)
+    factor, w = single.data.factor.double(), single.data.whitened.double()
+    v = torch.linalg.solve_triangular(factor, k, upper=False)
+    eps = torch.finfo(torch.float32).eps
+    entry = 8 * (partial._features.shape[-1] + 1) * eps
+    wrong = entry + len(y) * eps * (factor.abs() @ v.abs())  # of the right-hand sides, t x n M
+    for result, wanted, direction in ((mean, w @ v, w.unsqueeze(-1)), (variance, 1 - v.square().sum(0), 2 * v)):
+        g = torch.linalg.solve_triangular(factor.mT, direction, upper=True).abs()
+        assert bool(((result.flatten() - wanted).abs() <= (g * wrong).sum(0)).all())
 
 
 # Gradients

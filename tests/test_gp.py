@@ -12,7 +12,8 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from scipy.stats import multivariate_normal, norm
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.oracles import condition, gram, matern52, rbf, sets
 from tests.toys import normal, random_measure
@@ -50,13 +51,6 @@ def same(posterior, other, queries, tolerance=1e-9):
         (posterior.log_marginal_likelihood, other.log_marginal_likelihood),
     ):
         torch.testing.assert_close(one, two, rtol=0, atol=tolerance)
-
-
-def test_rbf_kernel_is_the_squared_exponential(rng):
-    x = torch.rand(5, 2, generator=rng, dtype=F64)
-    kernel = rbf_kernel(0.4, 1.3)
-    np.testing.assert_allclose(kernel(x, x).to_dense(), k(x.numpy(), x.numpy()), atol=1e-14)
-    assert not any(parameter.requires_grad for parameter in kernel.parameters())
 
 
 @pytest.mark.parametrize("mean", MEANS)
@@ -587,14 +581,6 @@ def test_noise_of_observations_that_is_not_positive_is_refused(rng, noise):
     posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
     with pytest.raises(ValueError, match="noise_std must be positive, got"):
         posterior.extend(random_measure(rng, 3), normal(rng, 3), noise)
-
-
-@pytest.mark.parametrize("name", ["lengthscale", "variance"])
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
-def test_kernel_parameters_that_are_not_positive_are_refused(name, value):
-    arguments = {"lengthscale": 0.4, "variance": 1.0, name: value}
-    with pytest.raises(ValueError, match=f"{name} must be positive, got {value}"):
-        rbf_kernel(**arguments)
 
 
 @pytest.mark.parametrize("count", [0, 3])

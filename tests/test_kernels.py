@@ -1,17 +1,58 @@
+import math
+import re
+
 import numpy as np
 import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import describe
-from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel
+from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel, matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure, covariance, variance
 from tests.oracles import condition, matern52, rbf, sets
 from tests.toys import normal, random_measure
 
 F64 = torch.float64
+
+
+def test_rbf_kernel_is_the_squared_exponential(rng):
+    x = torch.rand(5, 2, generator=rng, dtype=F64)
+    for lengthscale in (0.4, 2, [10.0, 8.0], torch.tensor([0.3, 0.7]), np.array([0.2])):
+        kernel = rbf_kernel(lengthscale, 1.3)
+        np.testing.assert_allclose(kernel(x, x).to_dense(), rbf(x, x, lengthscale, 1.3), atol=1e-7)
+        assert not any(parameter.requires_grad for parameter in kernel.parameters())
+    np.testing.assert_allclose(rbf_kernel(0.4, 1.3)(x, x).to_dense(), rbf(x, x, 0.4, 1.3), atol=1e-14)
+
+
+@pytest.mark.parametrize("lengthscale", [0.4, [0.3, 0.7]])
+def test_matern_kernel_is_that_of_its_smoothness(rng, lengthscale):
+    x = torch.rand(5, 2, generator=rng, dtype=F64)
+    r = np.sqrt(-2 * np.log(rbf(x, x, lengthscale)))  # the scaled distance
+    for nu, expected in (
+        (0.5, 1.3 * np.exp(-r)),
+        (1.5, 1.3 * (1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r)),
+        (2.5, matern52(x, x, lengthscale, 1.3)),
+    ):
+        kernel = matern_kernel(lengthscale, 1.3, nu)
+        np.testing.assert_allclose(kernel(x, x).to_dense(), expected, atol=1e-7)
+        assert not any(parameter.requires_grad for parameter in kernel.parameters())
+    assert matern_kernel(0.4).base_kernel.nu == 2.5
+    assert matern_kernel(lengthscale, dtype=torch.float32)(x.float()).to_dense().dtype == torch.float32
+
+
+@pytest.mark.parametrize("make", [rbf_kernel, matern_kernel])
+@pytest.mark.parametrize("name", ["lengthscale", "variance"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), [], [1.0, -1.0], [[1.0]]])
+def test_kernel_parameters_that_are_not_positive_are_refused(make, name, value):
+    with pytest.raises(ValueError, match=re.escape(f"{name} must be positive, got {value}")):
+        make(**{"lengthscale": 0.4, name: value})
+
+
+def test_another_smoothness_is_refused():
+    with pytest.raises(ValueError, match=r"nu must be 0\.5, 1\.5 or 2\.5, got 2"):
+        matern_kernel(0.4, nu=2)
 
 
 def members():

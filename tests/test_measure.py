@@ -8,7 +8,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.integrate import nquad
 
 from cbo_lib import measure as module
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure, covariance, variance
 from tests.oracles import gram, matern52, rbf, sets
 from tests.toys import random_measure

@@ -5,9 +5,9 @@ from gpytorch.kernels.rbf_kernel_grad import RBFKernelGrad
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.gp import rbf_kernel
-from cbo_lib.kernels import StackedKernel
+from cbo_lib.kernels import StackedKernel, rbf_kernel
 from cbo_lib.separable import SplitKernel, pivoted_factor
+from tests.rounding import other_rounding
 
 F64 = torch.float64
 MASKS = torch.tensor([[True, False, True], [False, True, False], [True, True, True], [False, False, False]])
@@ -182,3 +182,27 @@ def test_single_precision_stops_at_its_own_rounding(rng, tolerance):
     assert factor.dtype == torch.float32 and factor.shape[-1] < 60
     rest = unit_rbf(points.double(), points.double()) - factor.double() @ factor.double().mT
     assert float(rest.abs().max()) < 5e-6
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("center", [0.0, 30.0])
+def test_the_kernel_of_a_split_is_as_exact_as_its_factor_needs(rng, center, seed):
+    """Entries that were wrong by more than the factor leaves over would be taken for new directions.
+
+    In single precision the points are what they are; only what is computed from them may be wrong.
+    """
+    points, controlled = center + uniform(rng, 200, 3).float(), torch.tensor([True, True, False])
+    kernel = rbf_kernel(0.2)
+    single = rbf_kernel(0.2, dtype=torch.float32)
+    with other_rounding(seed):
+        split = SplitKernel.of(single, controlled, 0)
+        value = split.free(points, points)
+        factor = pivoted_factor(split.free, points, 200, 1e-14)
+    kernel.base_kernel.lengthscale = single.base_kernel.lengthscale.double()
+    wanted = SplitKernel.of(kernel, controlled, 0).free
+    eps, scaled = torch.finfo(torch.float32).eps, (points * split.inverse[1]).double()
+    exact = (-0.5 * torch.cdist(scaled, scaled).square()).exp()
+    assert float((value - exact).abs().max()) < 8 * eps
+    rank = pivoted_factor(wanted, points.double(), 200, eps).shape[-1]
+    assert factor.shape[-1] <= rank + 1
+    assert float((factor.double() @ factor.double().mT - exact).abs().max()) < 8 * (factor.shape[-1] + 1) * eps

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from cbo_lib import tracked as module
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.oracles import condition, gram, rbf, sets
 from tests.toys import normal, random_measure

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import uniform
 

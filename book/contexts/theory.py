@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,17 +14,26 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from book import harness
+from book.contexts.tables import density_rate
 from book.functions import interval
+from book.harness import Scale
 from cbo_lib.contexts.acquisition import ExpectedUCB
+from cbo_lib.contexts.bounds import Constants
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.distribution import ContextDistribution, Marginal, Normal
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, Settings, TotalVariationRadius
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.regret import density_nodes
+from cbo_lib.contexts.regret import density_nodes, ledger
 from cbo_lib.contexts.worst_case import tv_worst_case
-from cbo_lib.gp import Posterior
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.information import greedy_information_gain
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.ledger import RegretLedger
 from cbo_lib.maximize import maximum
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal
+from cbo_lib.simulate import simulate
 
 
 class PriorDraws:
@@ -247,3 +257,55 @@ def ball_gap(
     width = sqrt_beta * posterior.variance(points).sqrt()
     q = worst_weights(f, radius)
     return (q * (posterior.mean(points) + width - f)).sum(-1), (q * width).sum(-1)
+
+
+def theorem_constants(lengthscale: float = 0.2, noise_std: float = 0.1) -> Constants:
+    """The constants of the bounds for draws of a known prior with one decision and one context.
+
+    ``b`` is twice the standard deviation of a derivative, and ``a`` the least that covers the suprema of 300 draws.
+    ``density`` is the largest mean of ``|p - p_hat_t|_1 t^(2/5)`` over 20 runs of ``density_rate``.
+
+    Args:
+        lengthscale: of the prior.
+        noise_std: of the observations.
+    """
+    slopes = PriorDraws(lengthscale, range(1000, 1300)).slopes()
+    b = 2 / lengthscale
+    counts = (5, 10, 20, 50, 100, 200)
+    errors, _ = density_rate(drawn_problem([0], lengthscale), counts)
+    scaled = errors.mean(0) * torch.tensor(counts, dtype=errors.dtype) ** 0.4
+    return Constants(slope_tail(slopes, b), b, 1.0, 1, 1, noise_std, float(scaled.max()))
+
+
+def theorem_ledgers(
+    scale: Scale = "paper", sqrt_beta: float | None = None, lengthscale: float = 0.2, noise_std: float = 0.1
+) -> dict[str, RegretLedger]:
+    """SBO-KDE and DRBO-KDE on draws of a known prior, term by term beside the bounds of Theorems 1 and 2.
+
+    Args:
+        scale: 30 draws and 100 evaluations, or 10 draws and 40 evaluations.
+        sqrt_beta: the multiplier of the standard deviation. Default: that of Theorem 1.
+        lengthscale: of the prior, in one decision and one context.
+        noise_std: of the observations.
+
+    Returns:
+        A ledger each.
+
+    Raises:
+        ValueError: for another scale.
+    """
+    seeds, steps, samples = harness.choose(scale, (range(10), 40, 256), (range(30), 100, 1024))
+    constants, prior = theorem_constants(lengthscale, noise_std), GaussianProcess(rbf_kernel(lengthscale), noise_std)
+    settings = Settings(initial=3, sqrt_beta=constants.sqrt_beta if sqrt_beta is None else sqrt_beta, prior=prior)
+    problem, radius = drawn_problem(seeds, lengthscale, noise_std), TotalVariationRadius(1)
+    axis = interval(problem.bounds, 21)[:, 0]
+    greedy = greedy_information_gain(prior.kernel, torch.cartesian_prod(axis, axis), noise_std, steps)[1:]
+    gain = greedy * math.e / (math.e - 1)  # an upper bound of the maximum
+    runs = {
+        "SBO-KDE": (SBOKDE(problem, settings, samples), None),
+        "DRBO-KDE": (DRBOKDE(problem, settings, samples, cover=samples), radius),
+    }
+    return {
+        name: ledger(simulate(problem, policy, steps, seeds), problem, settings, constants, gain, delta)
+        for name, (policy, delta) in runs.items()
+    }

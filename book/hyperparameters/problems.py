@@ -19,8 +19,9 @@ from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel, RBFKernel, 
 from torch import Tensor
 
 from book.functions import prior_samples
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.problem import Candidates, Mean
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators
 

@@ -33,12 +33,13 @@ from book.indirect.problems import (
     transformation,
 )
 from book.indirect.schedule import BlurredProblem, ScheduledUCB
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import cross_validate, draw_data, embedding_weights, estimated_prior, known_prior
 from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, IndirectPolicy, RandomQueries
 from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
 from cbo_lib.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
 from cbo_lib.indirect.tree import CMETS, Nodes
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate

@@ -17,8 +17,8 @@ from botorch.test_functions import Branin
 from torch import Tensor
 
 from book.functions import prior_samples
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.indirect.problem import ClippedGaussian, FinitePolicies, IndirectProblem, cosine_map, unit_grid
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function, Measure
 
 Transformation = Literal["linear", "cosine"]

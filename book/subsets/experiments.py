@@ -27,8 +27,9 @@ from book import figures
 from book.functions import rkhs_samples
 from book.subsets import problems
 from book.subsets.prior import fit_prior
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import maximum
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC

@@ -13,9 +13,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem
-from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel
+from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel, rbf_kernel
 from cbo_lib.measure import Measure, covariance
 from cbo_lib.random import ReplicateGenerators
 

@@ -12,7 +12,8 @@ from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO, CellProblem, regret
 from cbo_lib.aggregated.regret import ledger
 from cbo_lib.confidence import union_bound_sqrt_beta
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
 from tests.aggregated import plain

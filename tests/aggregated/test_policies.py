@@ -7,7 +7,7 @@ import torch
 from book.aggregated.problems import aggregated_reward_curve
 from cbo_lib.aggregated import GPOO, AveStoOO, CellProblem, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.tree_policy import check_smoothness
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import ObservationError, simulate
 from tests.aggregated import plain

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from book.aggregated.problems import aggregated_reward_curve
 from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO, CellProblem
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate

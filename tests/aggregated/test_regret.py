@@ -21,8 +21,8 @@ from cbo_lib.aggregated.regret import (
     simple_regret,
     theorem_depth,
 )
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, both, hills

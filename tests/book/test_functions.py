@@ -4,7 +4,7 @@ import torch
 
 from book.aggregated.problems import aggregated_reward_curve
 from book.functions import interval, posterior_mean_function, rkhs_samples
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from tests.oracles import matern52, rbf
 
 F64 = torch.float64
@@ -78,7 +78,7 @@ def test_an_unknown_name_is_refused():
 
 
 def test_values_of_another_number_are_refused():
-    from cbo_lib.gp import rbf_kernel
+    from cbo_lib.kernels import rbf_kernel
 
     with pytest.raises(ValueError, match="y must have shape"):
         posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(2, dtype=F64), 0.1)

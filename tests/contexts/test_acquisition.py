@@ -18,7 +18,8 @@ from cbo_lib.contexts.acquisition import (
     TotalVariationUCB,
 )
 from cbo_lib.contexts.surrogate import Hyperparameters
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.contexts import plain
 from tests.contexts.helpers import F64, box

@@ -14,8 +14,9 @@ from cbo_lib.contexts.policies import (
     TotalVariationRadius,
 )
 from cbo_lib.contexts.robust import DRBOMMD, DRBOMMDMinimax, StableOpt, context_grid
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.contexts import plain

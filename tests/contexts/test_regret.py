@@ -22,8 +22,9 @@ from cbo_lib.contexts.regret import (
     instantaneous_regret,
     ledger,
 )
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.information import greedy_information_gain
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 from tests.contexts import plain
 from tests.contexts.helpers import F64, Always, hill

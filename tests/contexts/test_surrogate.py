@@ -12,7 +12,8 @@ from scipy import optimize
 
 from cbo_lib.contexts import surrogate
 from cbo_lib.contexts.surrogate import Hyperparameters, Surrogate, fit_hyperparameters
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.contexts import plain
 from tests.contexts.helpers import F64, box

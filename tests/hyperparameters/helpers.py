@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.history import History
 from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from book.hyperparameters.problems import lengthscale_candidates
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import (
     AGPUCB,
     GPUCB,
@@ -23,6 +22,7 @@ from cbo_lib.hyperparameters import (
     UnknownPriorProblem,
 )
 from cbo_lib.hyperparameters.regret import critical_rounds, ledger, rounds
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import ObservationError

@@ -13,9 +13,8 @@ from book.hyperparameters.problems import (
     lengthscale_candidates,
     periodic_kernel,
 )
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import Candidates, UnknownPriorProblem
-from cbo_lib.kernels import StackedKernel
+from cbo_lib.kernels import StackedKernel, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
 from tests.hyperparameters import plain

@@ -9,7 +9,6 @@ import torch
 
 from book.functions import rkhs_samples
 from book.hyperparameters.problems import draws_of_candidates, lengthscale_candidates
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import (
     GPUCB,
     HEGPUCB,
@@ -32,6 +31,7 @@ from cbo_lib.hyperparameters.regret import (
     simple_regret,
 )
 from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
+from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, SEEDS, SETTINGS, bump, doctored, line, noise_draws, run, setting
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from book.hyperparameters.problems import lengthscale_candidates
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, StableOpt, UnknownPriorProblem
 from cbo_lib.hyperparameters.regret import critical_rounds, rounds
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain

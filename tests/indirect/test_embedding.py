@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.integrate import dblquad
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import (
     ClippedGaussian,
     FinitePolicies,
@@ -24,6 +24,7 @@ from cbo_lib.indirect.embedding import (
     tabulated_prior,
 )
 from cbo_lib.indirect.problem import cosine_map, unit_grid
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.indirect import plain
 from tests.indirect.helpers import F64, SEEDS, UNIT, identity, learned, ripple, square

@@ -7,10 +7,11 @@ import pytest
 import torch
 from scipy.stats import kstest, norm
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import CMES, ActionPolicy, DirectMES, IndirectProblem, RandomQueries
 from cbo_lib.indirect.embedding import tabulated_prior
 from cbo_lib.indirect.problem import ClippedGaussian
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from tests.indirect import plain
 from tests.indirect.helpers import (

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from book.contexts.panels import POLICIES, make_policy
 
 from book.contexts import problems
-from book.contexts.panels import POLICIES, make_policy
 from cbo_lib.contexts import Settings
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 
 pytestmark = [

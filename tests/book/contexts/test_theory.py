@@ -13,7 +13,8 @@ from book.contexts.theory import (
     slope_tail,
     worst_weights,
 )
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.contexts import plain
 from tests.contexts.helpers import F64

@@ -7,8 +7,8 @@ import torch
 from book import figures
 from book.hyperparameters import drawing
 from book.hyperparameters.problems import draws_of_candidates, hill_candidates
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import GPUCB, HEGPUCB, Candidates, HEStableOpt, UnknownPriorProblem
+from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import line, run, setting
 

@@ -16,8 +16,8 @@ from book.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.hyperparameters import Candidates
+from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, line
 

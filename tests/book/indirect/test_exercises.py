@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cbo_lib.gp import GaussianProcess, rbf_kernel
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import CMES
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.indirect.policies import IndirectPolicy
-from cbo_lib.kernels import GaussianMeasureKernel
+from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
 from tests.exercises import Exercises
 

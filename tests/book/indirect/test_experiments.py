@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from book.indirect import experiments, problems
-from cbo_lib.gp import rbf_kernel
 from cbo_lib.indirect import CMES, regret
 from cbo_lib.indirect.embedding import draw_data, embedding_loss, known_prior
 from cbo_lib.indirect.tree import Nodes
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 from tests.indirect import plain
 from tests.indirect.helpers import UNIT

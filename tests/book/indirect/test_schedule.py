@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from book.functions import prior_samples
 from book.indirect.schedule import BlurredProblem, ScheduledUCB
-from cbo_lib.gp import rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.indirect import plain
