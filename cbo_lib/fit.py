@@ -1,0 +1,422 @@
+"""The Gaussian process of a policy: hyperparameters fitted to values of measures, for all replicates as one batch.
+
+The model is BoTorch's default ([Balandat2020]): a kernel with a lengthscale a coordinate, whose log-normal prior grows
+with the dimension ([Hvarfner2024]), a constant mean, a log-normal prior on the noise. Inputs are scaled to the unit
+box, outputs standardized in each replicate, and everything that is returned is in the user's units again.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gpytorch
+import torch
+from botorch import settings
+from botorch.exceptions.warnings import OptimizationWarning
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Standardize
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.measure import Measure, covariance
+
+# Fitted values are rounded to this share of an octave, so that rounding of the processor does not reach a run.
+_OCTAVE = 64
+# Mean log likelihoods are flat to this at a maximum.
+_FLAT = 1e-3
+
+
+class FitWarning(UserWarning):
+    """A fit of hyperparameters stopped before it reached a maximum."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Hyperparameters of every replicate, in the user's units.
+
+    Args:
+        process: the priors, of batch shape ``(replicates,)``.
+        lengthscale: ``replicates x d``; NaN of a coordinate that has none, or several.
+        scale: the standard deviation of the outputs that the kernel is multiplied with, ``replicates``.
+        mean: prior mean of f, ``replicates``.
+        noise_std: ``replicates``.
+        converged: whether the fit reached a maximum, boolean ``replicates``.
+    """
+
+    process: GaussianProcess
+    lengthscale: Tensor
+    scale: Tensor
+    mean: Tensor
+    noise_std: Tensor
+    converged: Tensor
+
+
+def default_kernel(name: str, dim: int, groups: Sequence[Sequence[int]] | None = None) -> Kernel:
+    """A kernel on the unit box with BoTorch's prior of the lengthscales, one a coordinate.
+
+    Args:
+        name: ``"matern"`` (Matern-5/2) or ``"rbf"``.
+        dim: the number ``d`` of coordinates; the prior grows with its root ([Hvarfner2024]).
+        groups: the coordinates of each factor of a product of kernels. Default: one kernel of all coordinates.
+
+    Raises:
+        ValueError: for another name, or groups that are no partition of the coordinates.
+    """
+    if name not in ("matern", "rbf"):
+        raise ValueError(f"kernel must be 'matern', 'rbf' or a GPyTorch kernel, got {name!r}")
+    groups = [range(dim)] if groups is None else groups
+    if sorted(i for group in groups for i in group) != list(range(dim)):
+        raise ValueError(f"groups must hold each of the {dim} coordinates once, got {[list(g) for g in groups]}")
+    parts = []
+    for group in groups:
+        prior = LogNormalPrior(loc=math.sqrt(2) + 0.5 * math.log(dim), scale=math.sqrt(3))
+        options = {
+            "ard_num_dims": len(group),
+            "active_dims": None if len(groups) == 1 else tuple(group),
+            "lengthscale_prior": prior,
+            "lengthscale_constraint": GreaterThan(2.5e-2, transform=None, initial_value=prior.mode),
+        }
+        parts.append(RBFKernel(**options) if name == "rbf" else MaternKernel(nu=2.5, **options))
+    return parts[0] if len(parts) == 1 else ProductKernel(*parts)
+
+
+def fit_gaussian_process(
+    measure: Measure,
+    y: Tensor,
+    bounds: Tensor,
+    kernel: str | Kernel = "matern",
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Fit:
+    """Maximum a posteriori hyperparameters for noisy values of measures, for all replicates as one batch.
+
+    BoTorch runs one L-BFGS-B a replicate and evaluates them together. Every fit starts from the same values and nothing
+    is random; it goes on until rounding stops it, and its values are rounded to 1/64 of an octave (the mean to 1/1024
+    of the outputs' standard deviation), so that neither company nor processor matters.
+
+    Args:
+        measure: what was observed, ``replicates x n`` measures, ``n >= 2``.
+        y: the observations, ``replicates x n``.
+        bounds: the box of the inputs, ``2 x d``.
+        kernel: ``"matern"``, ``"rbf"``, or a GPyTorch kernel without batch dimensions, to begin with; its parameters
+            and their priors speak of the unit box.
+        groups: see ``default_kernel``.
+
+    Returns:
+        The fit. One that did not converge is reported by a ``FitWarning``.
+
+    Raises:
+        ValueError: if the shapes do not fit, there are fewer than two observations, or a value is not finite.
+    """
+    dim = bounds.shape[-1]
+    if y.dim() != 2 or measure.points.dim() != 4 or measure.points.shape[:2] != y.shape or bounds.shape != (2, dim):
+        raise ValueError(
+            "measure, y and bounds must have shapes (replicates, n, p, d), (replicates, n) and (2, d), "
+            f"got {tuple(measure.points.shape)}, {tuple(y.shape)} and {tuple(bounds.shape)}"
+        )
+    if y.shape[1] < 2:
+        raise ValueError(f"y must hold at least two observations a replicate, got {y.shape[1]}")
+    if not bool(torch.isfinite(y).all()):
+        raise ValueError("y must be finite, got a NaN or an infinity")
+    if not bool((bounds[0] < bounds[1]).all()):
+        raise ValueError(f"bounds must have each lower bound below the upper, got {bounds.tolist()}")
+    low, side = bounds[0], bounds[1] - bounds[0]
+    unit = Measure((measure.points - low) / side, measure.weights)
+    batch = y.shape[:1]
+    template = default_kernel(kernel, dim, groups) if isinstance(kernel, str) else kernel
+    with torch.enable_grad(), settings.validate_input_scaling(False), warnings.catch_warnings():
+        # BoTorch warns of a line search that ends in rounding; what matters is whether the maximum was reached.
+        warnings.simplefilter("ignore", OptimizationWarning)
+        inner = _batched(template, y)
+        standardize = Standardize(m=1, batch_shape=batch)
+        rows, covar, mean = _encoded(unit, inner)
+        model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+        with gpytorch.settings.max_cholesky_size(2**20):  # beyond 800 points GPyTorch would turn to random probes
+            # BoTorch's batched L-BFGS-B and SciPy's, which serves a single replicate, name one option differently.
+            stop = {"factr": 1e-3} if len(y) > 1 else {"ftol": 1e-3 * torch.finfo(y.dtype).eps}
+            fit_gpytorch_mll_scipy(mll, options={**stop, "gtol": 1e-9})
+            converged = _at_maximum(mll)
+    if not bool(converged.all()):
+        which = (~converged).nonzero().flatten().tolist()
+        warnings.warn(f"the fit of hyperparameters did not reach a maximum in replicates {which}", FitWarning, 2)
+    _round(mll)
+    shift, factor = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
+    center = shift + factor * mean.constant.detach().reshape(-1)
+    noise_std = factor * model.likelihood.noise.detach().reshape(-1).sqrt()
+    return _fit(inner, low, side, factor, center, noise_std, converged)
+
+
+class Surrogate:
+    """What a policy has seen, and the posterior given it, for every replicate.
+
+    Hyperparameters are fitted anew at a schedule. Between two fits the posterior grows by a rank-one step an
+    observation.
+
+    Args:
+        bounds: the box of the inputs, ``2 x d``.
+        replicates: how many.
+        prior: known hyperparameters of batch shape ``()`` or ``(replicates,)``; nothing is fitted then.
+        kernel: what is fitted otherwise, see ``fit_gaussian_process``.
+        groups: see ``default_kernel``.
+        refit_every: how many observations pass between two fits, at least 1. Default: a tenth of those seen at the
+            last fit, rounded down, and at least 1.
+
+    Attributes:
+        measure: what was observed, ``replicates x n`` measures; None before.
+        y: the observations, ``replicates x n``.
+        prior: the priors in force. Before there are two observations to fit: the kernel's initial values, the mean of
+            the observations (zero without one), standard deviation 1 and noise 0.1.
+        fit: the last fit; None before it, and with a known prior.
+        version: how many priors have been in force so far.
+    """
+
+    def __init__(
+        self,
+        bounds: Tensor,
+        replicates: int,
+        prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
+        groups: Sequence[Sequence[int]] | None = None,
+        refit_every: int | None = None,
+    ) -> None:
+        if refit_every is not None and refit_every < 1:
+            raise ValueError(f"refit_every must be at least 1, got {refit_every}")
+        if isinstance(kernel, str):
+            default_kernel(kernel, bounds.shape[-1], groups)  # raises now
+        elif not isinstance(kernel, Kernel) or kernel.batch_shape:
+            raise ValueError(f"kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch, got {kernel!r}")
+        if prior is not None and prior.kernel.batch_shape not in (torch.Size(), torch.Size([replicates])):
+            raise ValueError(
+                f"prior must have no batch or one of {replicates} replicates, got {tuple(prior.kernel.batch_shape)}"
+            )
+        self.bounds, self.kernel, self.groups, self.refit_every = bounds, kernel, groups, refit_every
+        self.given, self.measure, self.fit = prior, None, None
+        self.y = bounds.new_zeros(replicates, 0)
+        self.version = 0
+        self._posterior: Posterior | None = None
+        self._fitted_at = 0
+
+    measure: Measure | None
+    fit: Fit | None
+
+    @property
+    def count(self) -> int:
+        """How many observations each replicate holds."""
+        return self.y.shape[-1]
+
+    @property
+    def prior(self) -> GaussianProcess:
+        """The priors in force."""
+        return self.posterior().prior
+
+    def observe(self, measure: Measure, y: Tensor) -> None:
+        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``."""
+        self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
+        self.y = torch.cat([self.y, y], -1)
+        if self._posterior is not None and not self._due():
+            self._posterior = self._posterior.extend(measure, y)
+
+    def posterior(self) -> Posterior:
+        """The posterior given everything, of batch shape ``(replicates,)``; fitted anew if that is due."""
+        if self._posterior is None or self._due():
+            self._posterior = self._given(self._prior())
+            self._fitted_at, self.version = self.count, self.version + 1
+        return self._posterior
+
+    def _due(self) -> bool:
+        if self.given is not None:
+            return False
+        every = self.refit_every if self.fit is not None and self.refit_every else max(1, self._fitted_at // 10)
+        return self.count >= self._fitted_at + every
+
+    def _prior(self) -> GaussianProcess:
+        if self.given is not None:
+            return self.given
+        if self.measure is not None and self.count >= 2:
+            self.fit = fit_gaussian_process(self.measure, self.y, self.bounds, self.kernel, self.groups)
+            return self.fit.process
+        replicates, dim = len(self.y), self.bounds.shape[-1]
+        kernel = default_kernel(self.kernel, dim, self.groups) if isinstance(self.kernel, str) else self.kernel
+        inner = _batched(kernel, self.y)
+        one = torch.ones_like(self.bounds[0, 0]).expand(replicates)
+        mean = self.y.mean(-1) if self.count else 0.0 * one
+        side = self.bounds[1] - self.bounds[0]
+        return _fit(inner, self.bounds[0], side, one, mean, 0.1 * one, one > 0).process
+
+    def _given(self, prior: GaussianProcess) -> Posterior:
+        posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))
+        return posterior if self.measure is None else posterior.extend(self.measure, self.y)
+
+
+class UnitBoxKernel(Kernel):
+    """A kernel of the unit box at inputs of another box.
+
+    Args:
+        kernel: of the unit box.
+        low: the lower corner, ``d``.
+        side: the sides, ``d``.
+    """
+
+    def __init__(self, kernel: Kernel, low: Tensor, side: Tensor) -> None:
+        super().__init__(batch_shape=kernel.batch_shape)
+        self.kernel = kernel
+        self.register_buffer("low", low)
+        self.register_buffer("side", side)
+        self.low: Tensor
+        self.side: Tensor
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """What GPyTorch asks of every kernel; call the kernel itself instead."""
+        unit = ((x - self.low) / self.side for x in (x1, x2))
+        return self.kernel.forward(*unit, diag=diag, **params)
+
+
+class _MeasureKernel(Kernel):
+    """Covariances of measures that are encoded as rows: their points and weights, or the weights of shared points."""
+
+    def __init__(self, kernel: Kernel, dim: int, points: Tensor | None) -> None:
+        super().__init__(batch_shape=kernel.batch_shape)
+        self.kernel, self.dim = kernel, dim
+        self.register_buffer("points", points)
+
+    def measure(self, rows: Tensor) -> Measure:
+        """The measures of rows ``... x n x k``."""
+        if self.points is not None:
+            points = self.points.unsqueeze(-3)
+            return Measure(points.expand(*rows.shape[:-1], *points.shape[-2:]), rows)
+        points, weights = rows.split(
+            [rows.shape[-1] // (self.dim + 1) * self.dim, rows.shape[-1] // (self.dim + 1)], -1
+        )
+        return Measure(points.unflatten(-1, (-1, self.dim)), weights)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
+        """What GPyTorch asks of every kernel."""
+        dense = covariance(self.kernel, self.measure(x1), self.measure(x2))
+        return dense.diagonal(dim1=-2, dim2=-1) if diag else dense
+
+
+class _MeasureMean(ConstantMean):
+    """A constant counts as often as the weights of a measure sum to."""
+
+    def __init__(self, kernel: _MeasureKernel) -> None:
+        super().__init__(batch_shape=kernel.batch_shape)
+        self._measure = kernel.measure  # a method, so that the kernel does not become a part of the mean
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The mean of each row."""
+        return self.constant.unsqueeze(-1) * self._measure(input).weights.sum(-1)
+
+
+def _batched(kernel: Kernel, y: Tensor) -> Kernel:
+    """A kernel with parameters of its own for every replicate of ``y``."""
+    kernel = copy.deepcopy(kernel).to(y)
+    for part in kernel.modules():  # GPyTorch's expand_batch leaves the factors of a product as they are
+        if isinstance(part, Kernel):
+            part.batch_shape = y.shape[:1]
+            for parameter in part.parameters(recurse=False):
+                parameter.data = parameter.data.expand(len(y), *parameter.shape).clone()
+    return kernel
+
+
+def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, ConstantMean]:
+    """Measures as rows for a model that knows points alone, its kernel and its mean."""
+    points, weights = measure.points, measure.weights
+    batch, n = weights.shape[:1], weights.shape[1]
+    if measure.p == 1 and bool((weights == 1).all()):
+        return points.squeeze(-2), kernel, ConstantMean(batch_shape=batch)
+    shared = (n > 1 and points.stride(-3) == 0) or bool((points == points[:, :1]).all())
+    covar = _MeasureKernel(kernel, measure.dim, points[:, 0] if shared else None)
+    rows = weights if shared else torch.cat([points.flatten(-2), weights], -1)
+    return rows, covar, _MeasureMean(covar)
+
+
+def _at_maximum(mll: ExactMarginalLogLikelihood) -> Tensor:
+    """Whether the gradient vanishes in each replicate, but for what points out of the bounds, ``replicates``."""
+    model = mll.model
+    named = [(p, c) for _, p, c in mll.named_parameters_and_constraints() if p.requires_grad and p.numel()]
+    loss = -mll(model(*model.train_inputs), model.train_targets)
+    gradients = torch.autograd.grad(loss.sum(), [p for p, _ in named])
+    steepest = []
+    for (parameter, constraint), gradient in zip(named, gradients, strict=True):
+        free = gradient
+        if constraint is not None and not constraint.enforced:
+            free = free.masked_fill((parameter <= constraint.lower_bound + 1e-9) & (gradient > 0), 0.0)
+            free = free.masked_fill((parameter >= constraint.upper_bound - 1e-9) & (gradient < 0), 0.0)
+        steepest.append(free.abs().reshape(loss.numel(), -1).amax(-1))
+    return torch.stack(steepest).amax(0) <= _FLAT
+
+
+@torch.no_grad()
+def _round(mll: ExactMarginalLogLikelihood) -> None:
+    """Round what was fitted."""
+    for name, parameter, constraint in mll.named_parameters_and_constraints():
+        if not parameter.requires_grad:
+            continue
+        if "mean_module" in name:
+            parameter.copy_((parameter * 1024).round() / 1024)
+            continue
+        value = parameter if constraint is None else constraint.transform(parameter)
+        octaves = (value.abs().log2() * _OCTAVE).round() / _OCTAVE
+        value = torch.where(value == 0, value, value.sign() * octaves.exp2())
+        parameter.copy_(value if constraint is None else constraint.inverse_transform(value))
+
+
+def _fit(
+    inner: Kernel, low: Tensor, side: Tensor, scale: Tensor, mean: Tensor, noise_std: Tensor, converged: Tensor
+) -> Fit:
+    """A fit from a batched kernel of the unit box and what multiplies it."""
+    try:
+        kernel = _in_units(inner, side)
+    except NotImplementedError:
+        kernel = UnitBoxKernel(copy.deepcopy(inner), low, side)
+    outer = ScaleKernel(kernel, batch_shape=scale.shape).to(scale)
+    outer.outputscale = scale.square()
+    # The setters go through softplus; what they store differs from what was asked by rounding.
+    process = GaussianProcess(outer.requires_grad_(False), noise_std.unsqueeze(-1), mean.unsqueeze(-1))
+    return Fit(process, _lengthscales(kernel, len(scale), side), scale.clone(), mean, noise_std, converged)
+
+
+def _in_units(kernel: Kernel, side: Tensor) -> Kernel:
+    """A kernel of the unit box as one of the box of the given sides.
+
+    Raises:
+        NotImplementedError: if it holds a kernel whose units are not known here.
+    """
+    if isinstance(kernel, ProductKernel | AdditiveKernel):
+        return type(kernel)(*(_in_units(part, side) for part in kernel.kernels))
+    batch = {"batch_shape": kernel.batch_shape}
+    if isinstance(kernel, ScaleKernel) and kernel.active_dims is None:
+        scaled = ScaleKernel(_in_units(kernel.base_kernel, side), **batch).to(side)
+        scaled.outputscale = kernel.outputscale.detach()
+        return scaled
+    if type(kernel) not in (RBFKernel, MaternKernel):
+        raise NotImplementedError
+    where = slice(None) if kernel.active_dims is None else kernel.active_dims
+    lengthscale = kernel.lengthscale.detach() * side[where]
+    dims = None if kernel.active_dims is None else tuple(kernel.active_dims.tolist())
+    options = {"ard_num_dims": lengthscale.shape[-1], "active_dims": dims, **batch}
+    made = RBFKernel(**options) if type(kernel) is RBFKernel else MaternKernel(nu=kernel.nu, **options)
+    made = made.to(side)
+    made.lengthscale = lengthscale
+    return made
+
+
+def _lengthscales(kernel: Kernel, replicates: int, side: Tensor) -> Tensor:
+    """The lengthscale of every coordinate that has exactly one, ``replicates x d``."""
+    found, times = side.new_full((replicates, len(side)), math.nan), torch.zeros(len(side))
+    for part in kernel.modules():
+        if type(part) in (RBFKernel, MaternKernel):
+            where = list(range(len(side))) if part.active_dims is None else part.active_dims.tolist()
+            found[:, where] = part.lengthscale.detach().reshape(replicates, -1)
+            times[where] += 1
+    return found.masked_fill((times != 1).to(side.device), math.nan)
