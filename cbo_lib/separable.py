@@ -73,10 +73,8 @@ class SplitKernel:
         inverse = self.inverse[side]
         # Where a free coordinate holds no number it must not be looked at, and 0 * nan is nan.
         a, b = (torch.where(inverse > 0, p * inverse, 0.0) for p in (x, y))
-        center = b[..., :1, :].detach()  # near the origin the expanded square does not cancel
-        a, b = a - center, b - center
-        square = a.square().sum(-1, keepdim=True) + b.square().sum(-1).unsqueeze(-2) - 2 * (a @ b.mT)
-        value = (-0.5 * square).exp()
+        # Not from the expanded square, whose rounding grows with the distance from the origin.
+        value = (-0.5 * torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()).exp()
         for other in self.others[side]:
             value = value * other(x, y)
         return value
@@ -119,8 +117,9 @@ def pivoted_factor(
         side: a kernel, 1 at distance zero.
         points: ``... N x d``.
         rank: the most columns that are worth having.
-        tolerance: the largest entry that may be left over; never less than eight roundings of 1, since dividing what
-            is nothing but rounding by its root would make it large.
+        tolerance: the largest entry that may be left over; never less than eight roundings of 1, which is more than an
+            entry is wrong by. A pivot ``p`` whose row is wrong by ``e`` adds an error of at most ``e^2 / p``, no more
+            than ``e`` as long as ``p >= e``; a smaller pivot would make nothing but rounding large.
     """
     tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
     left = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1]).clone()

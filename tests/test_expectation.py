@@ -340,10 +340,10 @@ def test_single_precision_is_wrong_by_no_more_than_its_roundings(rng, lengthscal
     """Where a factor went on until nothing but rounding was left, it would be worse; on any processor.
 
     The reference is exact for what single precision made of the data: its factor ``L`` and ``w = L^{-1} y``. With
-    ``v = L^{-1} k`` the mean is ``v^T w``, the reduction of the variance ``v^T v``. A kernel that is wrong by ``d`` and a
-    triangular solve with the backward error ``E``, ``|E| <= t eps |L|``, move both by ``sum_j |g_j| (d_j + (E |v|)_j)``,
-    where ``g = L^{-T} w`` for the mean and ``2 L^{-T} v`` for the variance. A factor with ``r`` columns leaves an entry
-    of eight roundings over, and each column may add the roundings of an entry: ``d = 8 (r + 1) eps``.
+    ``v = L^{-1} k`` the mean is ``v^T w``, the reduction of the variance ``v^T v``. A kernel that is wrong by ``d`` and
+    a triangular solve with the backward error ``E``, ``|E| <= t eps |L|``, move both by at most
+    ``sum_j |g_j| (d_j + (E |v|)_j)``, where ``g = L^{-T} w`` for the mean and ``2 L^{-T} v`` for the variance. A factor
+    with ``r`` columns leaves eight roundings over, and each column may add those of an entry: ``d = 8 (r + 1) eps``.
     """
     _, observed, y = given_points(rng, 80, kernel=rbf(lengthscale))
     x, contexts, controlled = uniform(rng, 5, 3).float(), uniform(rng, 100, 3).float(), mask(1, 1, 0)
