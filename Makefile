@@ -52,7 +52,7 @@ lab: .venv/.installed ## open the book in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book
 
 lint: .venv/.installed ## check style and types
-	$(call stage,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy cbo_lib)
+	$(call stage,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy)
 
 format: .venv/.installed ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .

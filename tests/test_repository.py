@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -91,6 +93,55 @@ def test_installed_packages_are_the_locked_ones() -> None:
 def test_every_direct_dependency_is_installed() -> None:
     for requirement in declared():
         importlib.metadata.version(requirement.name)
+
+
+def test_the_library_can_be_installed_without_what_draws() -> None:
+    def names(requirements: list[str]) -> set[str]:
+        return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+    drawing = {"ipython", "matplotlib", "pillow"}
+    assert not drawing & names(PROJECT["project"]["dependencies"])
+    assert drawing <= names(PROJECT["project"]["optional-dependencies"]["book"])
+
+
+def test_packages_are_the_folders_with_modules() -> None:
+    """Those of the library, and those that stand beside the pages."""
+    find = PROJECT["tool"]["setuptools"]["packages"]["find"]
+    found = set(find_namespace_packages(str(ROOT), include=find["include"], exclude=find["exclude"]))
+    folders = {path.parent.relative_to(ROOT) for name in ("cbo_lib", "book") for path in (ROOT / name).rglob("*.py")}
+    expected = {".".join(folder.parts) for folder in folders if not folder.name.startswith("_")}
+    assert expected <= found
+    assert not [name for name in found if re.search(r"\._|results|checkpoints|cache", name)]
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    stored = [path.relative_to(ROOT).as_posix() for path in (ROOT / "cbo_lib").rglob("*.npz")]
+    assert set(data) == {"cbo_lib", "book.contexts"}
+    assert not stored, "what the library stores must be in package-data"
+
+
+@pytest.mark.parametrize(
+    "changed", ["cbo_lib/gp.py", "book/harness.py", "book/contexts/results/a.npz", "requirements.lock"]
+)
+def test_pages_are_run_again_when_code_or_data_change(changed: str, tmp_path: Path) -> None:
+    script = (ROOT / "book/_tools/build_book.sh").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^state=\$\((.*?)\)$", script, flags=re.M | re.S)
+    for name in (
+        "cbo_lib/gp.py",
+        "book/harness.py",
+        "book/contexts/results/a.npz",
+        "requirements.lock",
+        "book/index.md",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("old\n", encoding="utf-8")
+
+    def state() -> str:
+        return subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    before = state()
+    (tmp_path / "book/index.md").write_text("new\n", encoding="utf-8")
+    assert state() == before
+    (tmp_path / changed).write_text("new\n", encoding="utf-8")
+    assert state() != before
 
 
 def test_environment_file_uses_the_same_lock() -> None:

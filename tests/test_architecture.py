@@ -1,0 +1,162 @@
+"""The plan of the house, read from the imports: what stands on what, and how much of it there is."""
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS = ("aggregated", "indirect", "contexts", "subsets", "hyperparameters")
+FILES = sorted((ROOT / "cbo_lib").rglob("*.py"))
+ROOMS = ("space", "problem", "policies", "regret")
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def outer(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when a module is imported: no bodies of functions, nothing for type checkers alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        yield child
+        yield from outer(child)
+
+
+def imports(module: str, everywhere: bool = True) -> set[str]:
+    """What a module imports; names of modules inside ``cbo_lib`` in full, of others as they stand there."""
+    found = set()
+    for node in ast.walk(TREES[module]) if everywhere else outer(TREES[module]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} imports relatively"
+            assert node.module
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & TREES.keys()
+            found |= inner
+            # A package may be named for a module in it alone.
+            if len(inner) < len(node.names):
+                found.add(node.module)
+    return found
+
+
+def setting_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "cbo_lib" and len(parts) > 1 and parts[1] in SETTINGS else None
+
+
+def test_the_parser_sees_what_is_there() -> None:
+    """Otherwise the rest would hold of nothing."""
+    assert set(SETTINGS) == {setting_of(module) for module in TREES} - {None}
+    assert "cbo_lib.measure" in imports("cbo_lib.gp")
+    assert sum(len(imports(module)) for module in TREES) > 100
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_stand_side_by_side(setting: str) -> None:
+    wrong = {
+        (module, other)
+        for module in TREES
+        if setting_of(module) == setting
+        for other in imports(module)
+        if setting_of(other) not in (None, setting)
+    }
+    assert not wrong
+
+
+def test_the_foundation_knows_no_setting() -> None:
+    wrong = {(m, other) for m in TREES if setting_of(m) is None for other in imports(m) if setting_of(other)}
+    assert not wrong
+
+
+def test_the_library_neither_draws_nor_reads_the_book() -> None:
+    forbidden = {"matplotlib", "IPython", "PIL", "ipywidgets", "book", "tests"}
+    wrong = {(m, other) for m in TREES for other in imports(m) if other.split(".")[0] in forbidden}
+    assert not wrong
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """A package is imported with each of its modules, but what it gathers there need not be ready before them."""
+    graph = {module: {other for other in imports(module, everywhere=False) if other in TREES} for module in TREES}
+    packages = {module for module in TREES if any(other.startswith(f"{module}.") for other in TREES)}
+    for module, others in graph.items():
+        if module not in packages:
+            assert not others & packages, f"{module} imports from {others & packages}: name the modules in it"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("module", [m for m in TREES if m.split(".")[-1] in ("policies", "baselines", "space")])
+def test_policies_see_no_problem(module: str) -> None:
+    """A policy knows the space alone, so it cannot cheat, also not by way of the modules that it uses."""
+    seen, left = {module}, [module]
+    while left:
+        new = {other for other in imports(left.pop()) if other in TREES} - seen
+        seen |= new
+        left += new
+    assert not [other for other in seen if other.endswith((".problem", ".regret"))]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_has_the_same_rooms(setting: str) -> None:
+    assert {f"cbo_lib.{setting}.{room}" for room in ROOMS} <= TREES.keys()
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """Only ``Space`` is there once in every setting."""
+    places = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module)
+    twins = {name: modules for name, modules in places.items() if len(modules) > 1 and name != "Space"}
+    assert not twins
+
+
+def test_public_names_are_there() -> None:
+    """What a package lists in ``__all__`` it imports, and the other way around."""
+    for module in ("cbo_lib", *(f"cbo_lib.{setting}" for setting in SETTINGS)):
+        tree = TREES[module]
+        lists = [
+            node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets)
+        ]
+        if lists:
+            names = ast.literal_eval(lists[0])
+            bound = {
+                alias.asname or alias.name
+                for node in tree.body
+                if isinstance(node, ast.Import | ast.ImportFrom)
+                for alias in node.names
+            }
+            assert sorted(names) == names, f"{module}.__all__ is not sorted"
+            assert set(names) == bound, f"{module}.__all__ and its imports differ by {set(names) ^ bound}"
+
+
+def test_what_draws_is_not_imported_by_others_either() -> None:
+    script = "import sys, cbo_lib\n" + "".join(f"import cbo_lib.{s}\n" for s in SETTINGS)
+    script += "print(sorted({'matplotlib', 'IPython', 'PIL'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_library_stays_small() -> None:
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    longest = sorted(lines.items(), key=lambda item: -item[1])[:5]
+    assert sum(lines.values()) <= 10_000, f"{sum(lines.values())} lines; the longest: {longest}"
