@@ -43,7 +43,7 @@ def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = Fa
     if isinstance(value, pd.DataFrame | pd.Series):
         value = value.to_numpy()
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value, dtype=np.float64))
+        tensor = value if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} must be numbers, a tensor, an array, a list or a frame, got {value!r}") from error
     if tensor.is_complex():
