@@ -75,7 +75,7 @@ def save_object(path: str | Path, thing: object) -> None:
     Raises:
         ValueError: if it holds something that can't be stored; the message says where.
     """
-    writer = _Writer()
+    writer = _Writer(type(thing).__module__)
     root = writer.encode(thing, type(thing).__name__)
     document = {"root": root, "provenance": provenance()}
     write_atomically(path, pack_arrays({**writer.arrays, _DOCUMENT: np.array(json.dumps(document))}))
@@ -109,8 +109,9 @@ def load_object(path: str | Path, kind: type[T]) -> T:
 class _Writer:
     """An object as plain values, and arrays aside; what occurs twice is written once."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self.arrays: dict[str, np.ndarray] = {}
+        self._module = module
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []  # as long as they live their ids stay theirs
 
@@ -163,7 +164,7 @@ class _Writer:
     def _name(self, x: Any, where: str) -> str:
         name = f"{x.__module__}:{x.__qualname__}"
         try:
-            found = _find(name, x.__module__)
+            found = _find(name, self._module)
         except ValueError:
             found = None
         if found is not x:

@@ -211,6 +211,12 @@ class Policy(ABC):
     # What hooks use.
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The public attributes that the constructor set, without the seed: what identifies a policy."""
+        names = getattr(self, "_configured", vars(self).keys())
+        return {name: getattr(self, name) for name in sorted(names) if not name.startswith("_") and name != "seed"}
+
+    @property
     def replicates(self) -> int:
         """How many runs the batch holds."""
         return len(self.active)
@@ -325,6 +331,9 @@ class Policy(ABC):
     # Inside.
 
     def _begin(self, seeds: Sequence[int], alone: bool) -> None:
+        self._configured = getattr(self, "_configured", None) or frozenset(vars(self)) | {"_configured"}
+        for name in vars(self).keys() - self._configured:
+            delattr(self, name)
         like = self.space.like
         self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
         self.count, self._early = 0, False

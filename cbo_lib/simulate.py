@@ -87,7 +87,8 @@ def simulate(
     if not isinstance(policy, Policy):  # TRANSITIONAL
         policy = _Old(policy)
     policy.start(noise.seeds)
-    config = {"problem": describe(problem), "policy": describe(described)}
+    settings = describe(policy.settings) if isinstance(policy, Policy) else describe(described)
+    config = {"problem": describe(problem), "policy": {"class": type(described).__name__, **settings}}
     log = None
     if checkpoint is not None:
         log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})

@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -96,7 +97,14 @@ def test_what_is_recorded():
     assert h.seeds == [5, 6] and (h.replicates, h.steps) == (2, 8)
     assert h.config == {
         "problem": {"class": "Bumps", "count": 15, "noise_std": 0.1, "device": "cpu"},
-        "policy": {"class": "UCB", "name": "finite", "count": 15},
+        "policy": {
+            "class": "UCB",
+            "name": "finite",
+            "space": {"class": "Grid", "count": 15, "device": "cpu"},
+            "initial": 0,
+            "resolution": 2**-13,
+            "sqrt_beta": 2.0,
+        },
     }
     assert h.provenance["device"] == "cpu" and "torch" in h.provenance["versions"]
 
@@ -117,9 +125,9 @@ def test_noise_and_choices_come_from_different_streams():
             return self.value(query)
 
     class Drawing(Random):
-        def ask(self):
-            drawn.setdefault("choice", []).append(torch.randn(3, generator=self._generators[0]).tolist())
-            return super().ask()
+        def propose(self):
+            drawn.setdefault("choice", []).append(torch.randn(3, generator=self.generators[0]).tolist())
+            return super().propose()
 
     simulate(Noisy(), Drawing(), 5, [0])
     every = [tuple(z) for stream in drawn.values() for z in stream]
@@ -128,7 +136,7 @@ def test_noise_and_choices_come_from_different_streams():
 
 def test_no_gradients_are_kept():
     class Learning(UCB):
-        def trace(self):
+        def record(self):
             return {"grad": torch.tensor([float(torch.is_grad_enabled())] * 3)}
 
     assert float(run(Learning)["grad"].sum()) == 0
@@ -205,12 +213,11 @@ def test_a_killed_run_resumes_and_loses_one_step_at_most(tmp_path, policy):
         "warnings.simplefilter('ignore')\n"
         "from pathlib import Path\n"
         "from cbo_lib.simulate import simulate\n"
-        f"from toys import {policy.__name__} as Policy, Watched\n"
+        f"from tests.toys import {policy.__name__} as Policy, Watched\n"
         "folder = Path(sys.argv[1])\n"
         "simulate(Watched(folder / 'side', 0.05), Policy(), 200, [3, 4], checkpoint=folder / 'log')\n"
     )
-    here = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], env=environment) as process:
         deadline = time.monotonic() + 120
         while evaluations(tmp_path) < 6 and process.poll() is None and time.monotonic() < deadline:
@@ -243,13 +250,13 @@ def test_an_interrupted_policy_resumes_its_own_run(tmp_path):
     """In a notebook the object that was interrupted is run again; what it learned is no setting."""
 
     class Counting(UCB):
-        def start(self, generators):
-            super().start(generators)
-            self.round = 1
+        def begin(self):
+            super().begin()
+            self.learned = 0
 
-        def tell(self, query, observation):
-            super().tell(query, observation)
-            self.round += 1
+        def learn(self, row, asked):
+            super().learn(row, asked)
+            self.learned += 1
 
     policy = Counting()
     simulate(Bumps(), policy, 5, [1, 2], checkpoint=tmp_path / "log")
@@ -289,8 +296,8 @@ def test_a_checkpoint_with_other_queries_is_refused(tmp_path):
     """The settings that a header can hold are equal; the policy is not."""
 
     class Greedy(UCB):
-        def ask(self):
-            return self._tracked.mean.argmax(-1)
+        def propose(self):
+            return self.tracked.mean.argmax(-1)
 
     Greedy.__name__ = "UCB"
     run(UCB, checkpoint=tmp_path / "log")
@@ -355,13 +362,13 @@ def test_a_bad_first_observation_leaves_an_empty_history():
     assert caught.value.history.steps == 0 and caught.value.history.replicates == 3
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 3, 1), (1,), (3,), (3, 2), (1, 2), ()])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 1), (2, 3), (1,), (3,), (3, 2), ()])
 def test_observations_of_another_shape_are_refused(tmp_path, shape):
     class Shaped(Bumps):
         def observe(self, query, generators):
             return torch.zeros(shape, dtype=F64)
 
-    message = f"observations must be one value a replicate, shape (2,), or one row a replicate, got {shape}"
+    message = f"observations must be one value a replicate, y of shape (2,), got {shape}"
     with pytest.raises(ValueError, match=re.escape(message)):
         simulate(Shaped(), Recording(), 3, [0, 1], checkpoint=tmp_path / "log")
 
@@ -369,16 +376,16 @@ def test_observations_of_another_shape_are_refused(tmp_path, shape):
 class Recording(Finite):
     """Takes whatever it is told."""
 
-    def ask(self):
-        return torch.zeros(self._tracked.mean.shape[0], dtype=torch.long)
+    def propose(self):
+        return torch.zeros(self.replicates, dtype=torch.long)
 
-    def tell(self, query, observation):
+    def learn(self, row, asked):
         pass
 
 
 def test_a_trace_that_shadows_a_record_is_refused():
     class Shadowing(UCB):
-        def trace(self):
+        def record(self):
             return {"value": torch.zeros(3)}
 
     with pytest.raises(ValueError, match="value"):
@@ -399,38 +406,52 @@ def test_nonsense_is_refused_before_anything_runs(tmp_path, watched, arguments, 
     assert evaluations(tmp_path) == 0 and not (tmp_path / "log").exists()
 
 
-# Rows of observations
+# More than one number a round
 
 
 class Last(UCB):
-    """Learns from the last number of each row, and keeps what it was told."""
+    """Is shown a context too, and keeps it."""
 
-    def start(self, generators):
-        super().start(generators)
-        self._told = []
-
-    def tell(self, query, observation):
-        self._told.append(observation)
-        super().tell(query, observation[:, -1])
+    sees: ClassVar = {"context": 0}
 
 
-def test_rows_of_observations_are_told_and_recorded():
+def test_all_that_is_seen_is_told_and_recorded():
     policy = Last()
     h = simulate(Rows(), policy, 6, [3, 4, 5])
-    assert h["observation"].shape == (3, 6, 2) and h["value"].shape == (3, 6)
-    assert torch.equal(torch.stack(policy._told, 1), h["observation"])
-    context, y = h["observation"].unbind(-1)
+    context, y = h["context"], h["observation"]
+    assert torch.equal(policy.data["context"], context) and torch.equal(policy.data["y"], y)
     assert bool(((context >= 0) & (context <= 1)).all()) and context.unique().numel() == 18
     assert 0 < (y - h["value"]).abs().max() < 1
 
 
-def test_a_single_column_is_a_row():
-    class Column(Bumps):
+def test_what_was_played_is_told_in_the_place_of_what_was_asked():
+    class Clumsy(Bumps):
         def observe(self, query, generators):
-            return super().observe(query, generators).unsqueeze(-1)
+            played = (query + 1) % 15
+            return {"played": played, "y": super().observe(played, generators)}
 
-    h, flat = simulate(Column(), Last(), 6, [3, 4]), simulate(Bumps(), UCB(), 6, [3, 4])
-    assert torch.equal(h["observation"].squeeze(-1), flat["observation"]) and torch.equal(h["query"], flat["query"])
+    policy = UCB()
+    h = simulate(Clumsy(), policy, 6, [3, 4])
+    assert torch.equal(h["played"], (h["query"] + 1) % 15) and torch.equal(policy.data["query"], h["played"])
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), ()])
+def test_what_else_is_seen_holds_one_row_a_replicate(shape):
+    class Shaped(Bumps):
+        def observe(self, query, generators):
+            return {"y": torch.zeros(2, dtype=F64), "context": torch.zeros(shape, dtype=F64)}
+
+    with pytest.raises(ValueError, match="observations must hold one row a replicate, context has shape"):
+        simulate(Shaped(), Last(), 3, [0, 1])
+
+
+def test_a_problem_without_y_is_refused():
+    class Mute(Bumps):
+        def observe(self, query, generators):
+            return {"context": torch.zeros(2, dtype=F64)}
+
+    with pytest.raises(ValueError, match=r"y of shape \(2,\), got the names \['context'\]"):
+        simulate(Mute(), Last(), 3, [0, 1])
 
 
 def test_a_replicate_of_rows_is_the_same_alone_or_in_company(tmp_path):
@@ -451,14 +472,17 @@ def test_rows_are_resumed_from_a_checkpoint(tmp_path, done):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize(("places", "seeds"), [([(1, 0)], [8]), ([(2, 1)], [2]), ([(0, 1), (2, 0), (2, 1)], [5, 2])])
+@pytest.mark.parametrize(
+    ("places", "seeds"),
+    [([("y", 1)], [8]), ([("context", 2)], [2]), ([("y", 0), ("y", 2), ("context", 2)], [5, 2])],
+)
 def test_a_bad_number_in_one_column_stops_the_run(tmp_path, bad, places, seeds):
     class BrokenRows(Rows):
         def observe(self, query, generators):
             rows = super().observe(query, generators)
             if evaluations(tmp_path) == 3:
-                for place in places:
-                    rows[place] = bad
+                for name, replicate in places:
+                    rows[name][replicate] = bad
             with open(tmp_path / "side", "a") as file:
                 file.write("evaluated\n")
             return rows
@@ -467,7 +491,7 @@ def test_a_bad_number_in_one_column_stops_the_run(tmp_path, bad, places, seeds):
         simulate(BrokenRows(), Last(), 8, [5, 8, 2], checkpoint=tmp_path / "log")
     assert str(caught.value).endswith(f"for seeds {seeds}")
     h = caught.value.history
-    assert h["observation"].shape == (3, 3, 2)
+    assert h["observation"].shape == (3, 3)
     good = simulate(Rows(), Last(), 3, [5, 8, 2])
     assert all(torch.equal(h[name], good[name]) for name in good.tensors)
 
@@ -478,16 +502,16 @@ def test_a_bad_number_in_one_column_stops_the_run(tmp_path, bad, places, seeds):
 class Spending(UCB):
     """Pays a random price a step, and records the step and what it has spent."""
 
-    def start(self, generators):
-        super().start(generators)
-        self._spent, self._step = torch.zeros(len(generators), dtype=F64), 0
+    def begin(self):
+        super().begin()
+        self._spent, self._step = torch.zeros(self.replicates, dtype=F64), 0
 
-    def tell(self, query, observation):
-        super().tell(query, observation)
-        self._spent = self._spent + torch.stack([torch.rand((), generator=g, dtype=F64) for g in self._generators])
+    def learn(self, row, asked):
+        super().learn(row, asked)
+        self._spent = self._spent + torch.stack([torch.rand((), generator=g, dtype=F64) for g in self.generators])
         self._step += 1
 
-    def trace(self):
+    def record(self):
         return {"spent": self._spent, "step": torch.full_like(self._spent, self._step)}
 
 
@@ -588,11 +612,12 @@ def test_rounds_are_the_steps_of_one_replicate(policy):
     problem = Bumps()
     told, asked, seen = policy(), [], []
     with torch.no_grad():
-        for step, query, observation in rounds(problem, told, 6, 2):
-            assert step == len(asked) + 1
+        for step, query, shown in rounds(problem, told, 6, 2):
+            assert step == len(asked) + 1 == told.count + 1
             asked.append(query)
-            seen.append(observation)
-            told.tell(query, observation)
+            seen.append(shown["y"])
+            if step % 2:  # else it is told with the next question
+                told.tell(**shown)
     alone = simulate(problem, policy(), 6, [2])
     assert torch.equal(torch.stack(asked, 1), alone["query"])
     assert torch.equal(torch.stack(seen, 1), alone["observation"])

@@ -8,6 +8,7 @@ import torch
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.policy import Policy
 from cbo_lib.random import uniform
 
 
@@ -44,11 +45,11 @@ class Bumps:
 
 @dataclass(frozen=True)
 class Rows(Bumps):
-    """Bumps that show a second number, drawn before the noise: ``replicates x 2``, the value last."""
+    """Bumps that show a second number, drawn before the noise."""
 
     def observe(self, query, generators):
         context = uniform(generators, (), query.double())
-        return torch.stack([context, super().observe(query, generators)], -1)
+        return {"context": context, "y": super().observe(query, generators)}
 
 
 class Watched:
@@ -86,50 +87,62 @@ class Broken:
         return values
 
 
-class Finite:
-    def __init__(self, count=15, device="cpu", name="finite"):
+@dataclass(frozen=True)
+class Grid:
+    """What the toys know: how many points there are."""
+
+    count: int = 15
+    device: str = "cpu"
+
+    @property
+    def like(self):
+        return torch.zeros((), dtype=torch.float64, device=self.device)
+
+
+class Finite(Policy):
+    query_dims = 0
+
+    def __init__(self, count=15, device="cpu", name="finite", seed=0):
+        super().__init__(Grid(count, device), seed=seed)
         self.name = name
-        self.count = count
         self._queries = Measure.dirac(grid(count, device))
         self._prior = GaussianProcess(rbf_kernel(0.15).to(device), 0.1)
 
-    def start(self, generators):
-        self._generators = generators
-        self._tracked = self._prior.posterior(len(generators)).track(self._queries)
+    def begin(self):
+        self.tracked = self._prior.posterior(self.replicates).track(self._queries)
 
-    def tell(self, query, observation):
-        self._tracked.observe(query, observation)
+    def learn(self, row, asked):
+        self.tracked.observe(row["query"].long(), row["y"])
 
-    def recommend(self):
-        return self._tracked.mean.argmax(-1)
+    def best(self):
+        return self.tracked.mean.argmax(-1)
 
-    def trace(self):
-        return {"width": self._tracked.variance.amax(-1).sqrt(), "means": self._tracked.mean}
+    def record(self):
+        return {"width": self.tracked.variance.amax(-1).sqrt(), "means": self.tracked.mean}
+
+    def posteriors(self):
+        posterior = self._prior.posterior(self.replicates)
+        if self.count == 0:
+            return posterior
+        points = self._queries.points[self.data["query"].long()]
+        return posterior.extend(Measure.average(points), self.data["y"])
 
 
 class UCB(Finite):
-    def ask(self):
-        return (self._tracked.mean + 2.0 * self._tracked.variance.sqrt()).argmax(-1)
+    def propose(self):
+        return (self.tracked.mean + self.multiplier() * self.tracked.variance.sqrt()).argmax(-1)
 
 
 class Random(Finite):
     """Uniform choices; each replicate draws from its own generator."""
 
-    def ask(self):
-        draws = [torch.randint(self.count, (), generator=g) for g in self._generators]
+    def propose(self):
+        draws = [torch.randint(self.space.count, (), generator=g) for g in self.generators]
         return torch.stack(draws).to(self._queries.points.device)
 
 
 class Thompson(Finite):
     """Maximizes one draw of f on the grid, redrawn each round from the generators."""
 
-    def start(self, generators):
-        super().start(generators)
-        self._posterior = self._prior.posterior(len(generators))
-
-    def ask(self):
-        return self._posterior.sample(self._queries, 1, self._generators).squeeze(-2).argmax(-1)
-
-    def tell(self, query, observation):
-        super().tell(query, observation)
-        self._posterior = self._posterior.extend(self._queries[query.unsqueeze(-1)], observation.unsqueeze(-1))
+    def propose(self):
+        return self.posteriors().sample(self._queries, 1, self.generators).squeeze(-2).argmax(-1)

@@ -1,0 +1,249 @@
+"""What users give as tensors, and objects as files."""
+
+import functools
+import json
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import GammaPrior
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbo_lib.data import as_box, as_tensor, load_object, save_object
+from cbo_lib.fit import default_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.measure import Measure
+
+F64 = torch.float64
+ROWS = [[1, 2.5], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ROWS,
+        tuple(ROWS),
+        np.array(ROWS),
+        np.array(ROWS, dtype=np.float32),
+        pd.DataFrame(ROWS, columns=["a", "b"]),
+        torch.tensor(ROWS, dtype=F64),
+        [np.array(row) for row in ROWS],
+    ],
+    ids=["list", "tuple", "array", "single", "frame", "tensor", "arrays"],
+)
+def test_everything_that_holds_numbers_becomes_a_tensor(given):
+    tensor = as_tensor("x", given)
+    assert tensor.dtype == F64 and tensor.tolist() == [[1.0, 2.5], [3.0, 4.0]]
+
+
+def test_dtype_and_device_are_those_that_were_asked_for():
+    assert as_tensor("x", [1, 2], torch.zeros((), dtype=torch.float32)).dtype == torch.float32
+    assert as_tensor("x", torch.ones(2, dtype=torch.float32)).dtype == torch.float32
+    assert as_tensor("x", torch.tensor([1, 2])).dtype == F64
+    assert as_tensor("x", torch.tensor([1, 2]), torch.zeros((), dtype=F64), keep=True).dtype == torch.long
+    assert as_tensor("x", pd.Series([1, 2])).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("given", ["text", [[1.0], [1.0, 2.0]], object(), {"a": 1}])
+def test_what_holds_no_numbers_is_refused_by_name(given):
+    with pytest.raises(ValueError, match="speed must be numbers"):
+        as_tensor("speed", given)
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(ValueError, match="x must be real"):
+        as_tensor("x", torch.tensor([1j]))
+
+
+def test_a_box_is_two_corners():
+    assert as_box("bounds", [[0, -1], [2, 5]]).tolist() == [[0.0, -1.0], [2.0, 5.0]]
+
+
+@pytest.mark.parametrize(
+    ("box", "match"),
+    [
+        ([0.0, 1.0], r"shape \(2, d\)"),
+        ([[0.0, 1.0]], r"shape \(2, d\)"),
+        ([[0.0], [0.0]], "below the upper"),
+        ([[1.0], [0.0]], "below the upper"),
+        ([[0.0], [float("inf")]], "finite"),
+        ([[], []], r"shape \(2, d\)"),
+    ],
+)
+def test_what_is_no_box_is_refused(box, match):
+    with pytest.raises(ValueError, match=match):
+        as_box("bounds", box)
+
+
+def test_a_box_of_other_dimensions_is_refused():
+    with pytest.raises(ValueError, match=r"bounds must have shape \(2, 3\)"):
+        as_box("bounds", [[0.0], [1.0]], 3)
+
+
+# Files
+
+
+@dataclass
+class Bag:
+    content: object
+
+
+class Chest:
+    pass
+
+
+def returned(tmp_path, content):
+    save_object(tmp_path / "bag", Bag(content))
+    return load_object(tmp_path / "bag", Bag).content
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda part: st.lists(part) | st.tuples(part, part) | st.dictionaries(st.text(), part),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_plain_values_come_back(tmp_path_factory, content):
+    back = returned(tmp_path_factory.mktemp("bag"), content)
+    assert back == content and type(back) is type(content)
+
+
+def test_tensors_and_arrays_come_back(tmp_path):
+    content = {
+        "float": torch.rand(2, 3, dtype=F64),
+        "single": torch.rand(2),
+        "long": torch.tensor([1, 2]),
+        "bool": torch.tensor(True),
+        "empty": torch.zeros(3, 0, 2),
+        "array": np.arange(3.0),
+        "size": torch.Size([1, 2]),
+        "dtype": torch.float32,
+        "set": {1, 2},
+        "slice of floats": (float("inf"), -0.0, 1e-320),
+    }
+    back = returned(tmp_path, content)
+    for name, value in content.items():
+        if isinstance(value, torch.Tensor):
+            assert back[name].dtype == value.dtype and torch.equal(back[name], value)
+        elif isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(back[name], value)
+        else:
+            assert back[name] == value and type(back[name]) is type(value)
+
+
+def test_what_is_one_thing_stays_one_thing(tmp_path):
+    kernel = rbf_kernel(0.3)
+    back = returned(tmp_path, [kernel, {"same": kernel}])
+    assert back[0] is back[1]["same"]
+
+
+def test_an_expanded_tensor_is_stored_once_and_stays_expanded(tmp_path):
+    shared = Measure(torch.rand(1, 50, 2, dtype=F64).expand(400, 50, 2), torch.rand(400, 50, dtype=F64))
+    back = returned(tmp_path, shared)
+    assert back.points.stride(0) == 0 and torch.equal(back.points, shared.points)
+    assert (tmp_path / "bag").stat().st_size < 400 * 50 * 8 * 1.1
+
+
+def test_generators_go_on_where_they_were(tmp_path):
+    generator = torch.Generator().manual_seed(3)
+    torch.rand(5, generator=generator)
+    back = returned(tmp_path, generator)
+    assert torch.equal(torch.rand(4, generator=back), torch.rand(4, generator=generator))
+
+
+def kernels():
+    matern = MaternKernel(lengthscale_prior=GammaPrior(2.0, 3.0)).double()
+    return {
+        "rbf": rbf_kernel(0.3),
+        "product": ProductKernel(RBFKernel(active_dims=(0,)), MaternKernel(nu=1.5, active_dims=(1,))).double(),
+        "periodic": PeriodicKernel().double(),
+        "scaled": ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=2)).double(),
+        "with a prior": ScaleKernel(matern),
+        "default": default_kernel("matern", 2, [[0], [1]]).double(),
+    }
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_kernels_come_back(tmp_path, name):
+    kernel = kernels()[name]
+    back = returned(tmp_path, kernel)
+    x = torch.rand(6, 2, dtype=F64)
+    assert type(back) is type(kernel) and back is not kernel
+    assert torch.equal(back(x).to_dense(), kernel(x).to_dense())
+    assert [n for n, _ in back.named_parameters()] == [n for n, _ in kernel.named_parameters()]
+    for (_, module, prior, closure, _), (_, old, other, origin, _) in zip(
+        back.named_priors(), kernel.named_priors(), strict=True
+    ):
+        assert torch.equal(prior.log_prob(closure(module)), other.log_prob(origin(old)))
+
+
+def test_posteriors_come_back(tmp_path):
+    x = Measure.dirac(torch.rand(5, 1, dtype=F64))
+    posterior = GaussianProcess(rbf_kernel(0.3), 0.1).condition(x, torch.rand(5, dtype=F64))
+    back = returned(tmp_path, posterior)
+    assert torch.equal(back.mean(x), posterior.mean(x)) and torch.equal(back.variance(x), posterior.variance(x))
+
+
+@pytest.mark.parametrize("content", [lambda t: 2.0, functools.partial(lambda t: t, 1), open], ids=str)
+def test_what_cannot_be_stored_is_refused_with_its_place_and_nothing_is_written(tmp_path, content):
+    with pytest.raises(ValueError, match=r"Bag\['content'\]\['deep'\].* holds .* can't be stored"):
+        save_object(tmp_path / "bag", Bag({"deep": content}))
+    assert not list(tmp_path.iterdir())
+
+
+def double(t):
+    return 2 * t
+
+
+def test_functions_of_the_modules_that_may_be_named_come_back(tmp_path):
+    assert returned(tmp_path, double) is double
+    assert returned(tmp_path, functools.partial(double, t=3))() == 6
+
+
+def rewrite(path, change):
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with np.load(path) as arrays:
+        document = json.loads(str(arrays["document"]))
+    text = json.dumps(change(document))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            if name != "document.npy":
+                archive.writestr(name, content)
+        with archive.open("document.npy", "w") as file:
+            np.lib.format.write_array(file, np.array(text), allow_pickle=False)
+
+
+@pytest.mark.parametrize("name", ["os:system", "subprocess:run", "builtins:eval", "numpy:load", "cbo_lib.data:absent"])
+def test_a_file_names_no_code_of_other_packages(tmp_path, name):
+    save_object(tmp_path / "bag", Bag(double))
+    rewrite(tmp_path / "bag", lambda d: json.loads(json.dumps(d).replace(f"{double.__module__}:double", name)))
+    with pytest.raises(ValueError, match=r"path (must name nothing but|names)"):
+        load_object(tmp_path / "bag", Bag)
+
+
+def test_other_files_and_other_classes_are_refused(tmp_path):
+    (tmp_path / "text").write_text("no policy")
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    for name in ("text", "other.npz"):
+        with pytest.raises(ValueError, match="path must name a file written by save"):
+            load_object(tmp_path / name, Bag)
+    save_object(tmp_path / "bag", Bag(1))
+    content = (tmp_path / "bag").read_bytes()
+    (tmp_path / "cut").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="path must name a file written by save"):
+        load_object(tmp_path / "cut", Bag)
+    with pytest.raises(ValueError, match="path must hold a Chest, got a Bag"):
+        load_object(tmp_path / "bag", Chest)
+    with pytest.raises(ValueError, match="path must name nothing but classes of"):
+        load_object(tmp_path / "bag", GaussianProcess)
+    with pytest.raises(FileNotFoundError):
+        load_object(tmp_path / "absent", Bag)
