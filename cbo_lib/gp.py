@@ -10,24 +10,27 @@ their prior values, and the textbook formulas hold with measures in the place of
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from botorch.acquisition.objective import PosteriorTransform
-from botorch.models.model import Model
-from botorch.posteriors import GPyTorchPosterior
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from cbo_lib.kernels import member
 from cbo_lib.measure import Measure, covariance, variance
+from cbo_lib.models import Encoding, MeasureModel
 from cbo_lib.random import standard_normal
 from cbo_lib.tracked import TrackedPosterior
+
+# Maps a tensor and how many of its last dimensions are no batch dimensions.
+Part = Callable[[Tensor, int], Tensor]
 
 
 class GaussianProcess:
@@ -62,6 +65,21 @@ class GaussianProcess:
             return measure.expectation(self.mean)
         return self.mean * measure.weights.sum(-1)
 
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> GaussianProcess:
+        """The same process on another device or in another dtype; the kernel is copied, not shared.
+
+        A mean that is a plain function stays as it is; one that is a ``torch.nn.Module`` moves too.
+        """
+        return self._map(_mover(device, dtype))
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> GaussianProcess:
+        def moved(value: Any) -> Any:
+            if isinstance(value, torch.nn.Module):
+                return copy.deepcopy(value)._apply(move)
+            return move(value) if isinstance(value, Tensor) else value
+
+        return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
+
     def posterior(self, replicates: int | None = None) -> Posterior:
         """The posterior before any observation.
 
@@ -86,6 +104,10 @@ class GaussianProcess:
         return self.posterior().extend(measure, y, noise_std)
 
 
+def _mover(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+
 @dataclass(frozen=True)
 class _Data:
     """What was observed, and the triangular factor that summarizes it."""
@@ -93,6 +115,10 @@ class _Data:
     measure: Measure
     factor: Tensor  # ... t t, the lower Cholesky factor of K + noise
     whitened: Tensor  # ... t, factor^{-1} (y - prior mean)
+
+    def map(self, part: Part) -> _Data:
+        measure = Measure(part(self.measure.points, 3), part(self.measure.weights, 2))
+        return _Data(measure, part(self.factor, 2), part(self.whitened, 1))
 
 
 class Posterior:
@@ -120,8 +146,8 @@ class Posterior:
         """How many observations each element of the batch holds."""
         return 0 if self.data is None else self.data.whitened.shape[-1]
 
-    def _whiten(self, measure: Measure) -> Tensor:
-        """``factor^{-1} K(observed, measure)``, ``... x t x n``."""
+    def whiten(self, measure: Measure) -> Tensor:
+        """``factor^{-1} K(observed, measure)``, ``... x t x n``, once something was observed."""
         assert self.data is not None
         cross = covariance(self.prior.kernel, self.data.measure, measure)
         return torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
@@ -130,7 +156,7 @@ class Posterior:
         """Posterior mean of each measure, ``... x n``."""
         prior = self.prior.prior_mean(measure)
         if self.data is not None:
-            prior = prior + (self._whiten(measure).mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
+            prior = prior + (self.whiten(measure).mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
 
     def variance(self, measure: Measure) -> Tensor:
@@ -138,14 +164,14 @@ class Posterior:
         prior = variance(self.prior.kernel, measure)
         if self.data is not None:
             # Rounding may leave a variance of -1e-17 where it is zero.
-            prior = (prior - self._whiten(measure).square().sum(-2)).clamp_min(0.0)
+            prior = (prior - self.whiten(measure).square().sum(-2)).clamp_min(0.0)
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
 
     def covariance(self, a: Measure, b: Measure) -> Tensor:
         """Posterior covariance of every pair, ``... x n x m``."""
         prior = covariance(self.prior.kernel, a, b)
         if self.data is not None:
-            prior = prior - self._whiten(a).mT @ self._whiten(b)
+            prior = prior - self.whiten(a).mT @ self.whiten(b)
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-2]), a.n, b.n)
 
     def extend(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
@@ -174,7 +200,7 @@ class Posterior:
             factor = torch.linalg.cholesky(block).expand(*shape, measure.n, measure.n)
             whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
             return Posterior(self.prior, _Data(measure, factor, whitened.expand(*shape, measure.n)), self._batch_shape)
-        cross = self._whiten(measure)  # ... t n
+        cross = self.whiten(measure)  # ... t n
         corner = torch.linalg.cholesky(block - cross.mT @ cross)
         gap = residual - (cross.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
         step = torch.linalg.solve_triangular(corner, gap.unsqueeze(-1), upper=False).squeeze(-1)
@@ -230,18 +256,68 @@ class Posterior:
         """Keep the mean and variance of a finite set of queries up to date (see ``TrackedPosterior``)."""
         return TrackedPosterior(self, queries)
 
-    def as_botorch(self) -> PosteriorModel:
-        """A BoTorch model of f at points, for any acquisition function and ``optimize_acqf``."""
-        return PosteriorModel(self)
+    def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
+        """A BoTorch model, for any acquisition function and ``optimize_acqf``.
+
+        Args:
+            measure: what a candidate stands for: maps ``... x q x D`` to ``... x q`` measures. Default: a point.
+        """
+        return PosteriorModel(self, measure)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Posterior:
+        """The same posterior on another device or in another dtype; the kernel is copied, not shared."""
+        return self._map(_mover(device, dtype))
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> Posterior:
+        data = None if self.data is None else self.data.map(lambda tensor, own: move(tensor))
+        return Posterior(self.prior._map(move), data, self._batch_shape)
+
+    def select(self, index: int) -> Posterior:
+        """One element of the leading batch dimension, such as a replicate, without that dimension.
+
+        Raises:
+            ValueError: if there is no batch or no such element.
+        """
+        batch, prior = self.batch_shape, self.prior
+        if not batch or not 0 <= index < batch[0]:
+            raise ValueError(f"index must choose from the leading dimension of the batch {tuple(batch)}, got {index}")
+
+        def part(tensor: Tensor, own: int) -> Tensor:
+            """What belongs to the element, if the tensor has the dimension in front of its ``own`` last ones."""
+            return tensor[min(index, len(tensor) - 1)] if tensor.dim() == len(batch) + own else tensor
+
+        kernel = prior.kernel
+        if len(kernel.batch_shape) == len(batch):
+            kernel = member(kernel, index)
+        noise_std, mean = (part(v, 1) if isinstance(v, Tensor) else v for v in (prior.noise_std, prior.mean))
+        chosen = GaussianProcess(kernel, noise_std, _MeanOf(mean, index, len(batch)) if callable(mean) else mean)
+        return Posterior(
+            chosen,
+            None if self.data is None else self.data.map(part),
+            self._batch_shape[1:] if len(self._batch_shape) == len(batch) else self._batch_shape,
+        )
 
 
-class PosteriorModel(Model):
-    """A ``Posterior`` dressed as a single-output BoTorch model; test points are Dirac measures."""
+@dataclass(frozen=True)
+class _MeanOf:
+    """A mean function of one element of the leading one of ``depth`` batch dimensions."""
 
-    num_outputs = 1
+    mean: Callable[[Tensor], Tensor]
+    index: int
+    depth: int
 
-    def __init__(self, measure_posterior: Posterior) -> None:
-        super().__init__()
+    def __call__(self, points: Tensor) -> Tensor:
+        """Values ``... x n x p`` at points ``... x n x p x d`` without that dimension."""
+        points = points.reshape(*[1] * max(0, self.depth + 2 - points.dim()), *points.shape)
+        values = self.mean(points.unsqueeze(-self.depth - 3))
+        return values.select(-self.depth - 2, min(self.index, values.shape[-self.depth - 2] - 1))
+
+
+class PosteriorModel(MeasureModel):
+    """A ``Posterior`` dressed as a BoTorch model, made by ``Posterior.as_botorch``."""
+
+    def __init__(self, measure_posterior: Posterior, measure: Encoding = Measure.dirac) -> None:
+        super().__init__(measure)
         self.measure_posterior = measure_posterior
         self.kernel = measure_posterior.prior.kernel
 
@@ -250,41 +326,29 @@ class PosteriorModel(Model):
         """The batch of independent posteriors."""
         return self.measure_posterior.batch_shape
 
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> GPyTorchPosterior:
-        """Joint posterior at ``X``, ``batch_shape x q x d``.
-
-        As in BoTorch, ``observation_noise`` is a flag or the noise *variances*, ``... x q x 1``.
-        """
-        points = Measure.dirac(X)
-        mean = self.measure_posterior.mean(points)
-        joint = self.measure_posterior.covariance(points, points)
-        if isinstance(observation_noise, Tensor):
-            joint = joint + torch.diag_embed(observation_noise.squeeze(-1).expand(mean.shape))
-        elif observation_noise:
-            joint = joint + torch.diag_embed((torch.zeros_like(mean) + self.measure_posterior.prior.noise_std).square())
-        # GPyTorch warns of variances that rounding took below this floor.
-        joint = joint + torch.diag_embed((1e-10 - joint.diagonal(dim1=-2, dim2=-1)).clamp_min(0.0))
-        result = GPyTorchPosterior(MultivariateNormal(mean, joint))
-        return result if posterior_transform is None else posterior_transform(result)
-
     def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
     ) -> PosteriorModel:
-        """Condition on point observations.
+        """Condition on observations of the measures that candidates stand for.
 
         Args:
-            X: ``... x n x d`` points.
+            X: ``... x n x D`` candidates.
             Y: ``... x n x 1`` values.
             noise: ``... x n x 1`` noise variances, as in BoTorch. Default the noise of the process.
         """
         noise_std = None if noise is None else noise.squeeze(-1).sqrt()
-        return PosteriorModel(self.measure_posterior.extend(Measure.dirac(X), Y.squeeze(-1), noise_std))
+        return PosteriorModel(self.measure_posterior.extend(self._read(X), Y.squeeze(-1), noise_std), self.measure)
+
+    def _joint(self, measure: Measure) -> tuple[Tensor, Tensor]:
+        return self.measure_posterior.mean(measure), self.measure_posterior.covariance(measure, measure)
+
+    def _noise(self, measure: Measure) -> Tensor:
+        return torch.as_tensor(self.measure_posterior.prior.noise_std, dtype=measure.points.dtype).square()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PosteriorModel:
+        self.measure_posterior = self.measure_posterior._map(fn)
+        self.kernel = self.measure_posterior.prior.kernel
+        return self
 
 
 def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -71,6 +72,37 @@ def _scaled(
     kernel = ScaleKernel(base(ard_num_dims=len(lengths) if lengths.dim() else None)).to(dtype=dtype)
     kernel.base_kernel.lengthscale, kernel.outputscale = lengths, scale
     return kernel.requires_grad_(False)
+
+
+def member(kernel: Kernel, index: int) -> Kernel:
+    """One element of the leading batch dimension of a kernel, as a copy without that dimension.
+
+    GPyTorch's own indexing fails where ``active_dims`` are set.
+
+    Raises:
+        ValueError: if there is no batch or no such element.
+    """
+    batch = kernel.batch_shape
+    if not batch or not 0 <= index < batch[0]:
+        raise ValueError(f"index must choose from the leading dimension of the batch {tuple(batch)}, got {index}")
+
+    def chosen(module: torch.nn.Module) -> torch.nn.Module:
+        own = isinstance(module, StackedKernel | TabulatedKernel)
+        shape = module.batch_shape if own else getattr(module, "_batch_shape", ())
+        if len(shape) == len(batch):
+            place = min(index, shape[0] - 1)
+            if isinstance(module, StackedKernel):
+                return module[place]
+            if isinstance(module, TabulatedKernel):
+                return TabulatedKernel(module.gram[place])
+            for parameter in module.parameters(recurse=False):
+                parameter.data = parameter.data[place]
+            module.batch_shape = shape[1:]
+        for name, child in module.named_children():
+            setattr(module, name, chosen(child))
+        return module
+
+    return chosen(copy.deepcopy(kernel))
 
 
 class StackedKernel(Kernel):

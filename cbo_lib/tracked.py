@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from linear_operator.functions import pivoted_cholesky
@@ -11,15 +11,27 @@ from torch import Tensor
 
 from cbo_lib.measure import Measure, covariance
 
-if TYPE_CHECKING:
-    from cbo_lib.gp import Posterior
-
-
 # Room for this many observations at first.
 _ROWS = 32
 # The kernel of a set of points is computed and factored at once up to this many entries, and used up to this rank.
 _GRAM_ENTRIES = 4_000_000
 _RANK = 64
+
+
+class Start(Protocol):
+    """What tracking continues: the part of a ``Posterior`` that it needs."""
+
+    prior: Any  # a GaussianProcess
+
+    @property
+    def batch_shape(self) -> torch.Size: ...  # noqa: D102
+    @property
+    def count(self) -> int: ...  # noqa: D102
+    @property
+    def log_marginal_likelihood(self) -> Tensor: ...  # noqa: D102
+    def mean(self, measure: Measure) -> Tensor: ...  # noqa: D102
+    def variance(self, measure: Measure) -> Tensor: ...  # noqa: D102
+    def whiten(self, measure: Measure) -> Tensor: ...  # noqa: D102
 
 
 class TrackedPosterior:
@@ -52,7 +64,7 @@ class TrackedPosterior:
         ValueError: if ``queries`` has batch dimensions.
     """
 
-    def __init__(self, posterior: Posterior, queries: Measure) -> None:
+    def __init__(self, posterior: Start, queries: Measure) -> None:
         _check_shared(queries, queries.dim)
         self.posterior = posterior
         self.batch_shape = posterior.batch_shape
@@ -64,7 +76,7 @@ class TrackedPosterior:
         batch, n = self.batch_shape, queries.n
         self._kernel = posterior.prior.kernel
         self._start = posterior.count
-        base = posterior._whiten(queries) if posterior.count else like.new_zeros(0, n)
+        base = posterior.whiten(queries) if posterior.count else like.new_zeros(0, n)
         self._base = base.expand(*batch, self._start, n)  # rows of A that the initial data gave
         self._gram = like.new_zeros(*self._kernel.batch_shape, 8, n)  # one row a query that was ever observed
         self._gram_row = torch.full((n,), -1, dtype=torch.long, device=like.device)
@@ -174,7 +186,7 @@ class TrackedPosterior:
         if m == 0:
             return first
         posterior = self.posterior
-        base = posterior._whiten(queries) if self._start else self._rows.new_zeros(0, m)
+        base = posterior.whiten(queries) if self._start else self._rows.new_zeros(0, m)
         base = base.expand(*self.batch_shape, self._start, m)
         mean = posterior.mean(queries).expand(*self.mean_shape, m)
         variances = posterior.variance(queries).expand(*self.batch_shape, m)

@@ -1,16 +1,10 @@
 import math
-import warnings
 
 import numpy as np
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
-from botorch.models import SingleTaskGP
-from botorch.optim import optimize_acqf
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.means import ZeroMean
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -408,166 +402,96 @@ def test_gradient_of_the_log_marginal_likelihood(rng, parts):
     np.testing.assert_allclose(got, numeric, rtol=1e-6)
 
 
-# The way to BoTorch
+# Elsewhere, and one of many
 
 
-@pytest.fixture
-def fitted(rng):
-    x = torch.rand(6, 2, generator=rng, dtype=F64)
-    y = torch.sin(5 * x[:, 0]) - x[:, 1]
-    averages = Measure.average(torch.rand(3, 4, 2, generator=rng, dtype=F64))
-    observed = Measure.cat([Measure.dirac(x), averages])
-    values = torch.cat([y, averages.expectation(lambda p: torch.sin(5 * p[..., 0]) - p[..., 1])])
-    return observed, values, GaussianProcess(rbf_kernel(0.4, 1.3), 0.1, wave).condition(observed, values)
+def level(points):
+    return torch.tensor([[0.3], [-0.8], [2.0]], dtype=F64).unsqueeze(-1) + 0 * points.sum(-1)  # replicates n p
 
 
-def moments(fitted, x):
-    observed, y, _ = fitted
-    mean, cov = condition(k, sets(observed), y.numpy(), 0.1, [(p[None], np.ones(1)) for p in x], wave)
-    return mean, np.sqrt(np.diag(cov))
+SELECTED = {
+    "data": ((), (3, 4), 0.2, 0.0),
+    "noise and mean": ((), (3, 4), torch.tensor([[0.1], [0.5], [1.0]], dtype=F64), normal(torch.Generator(), 3, 1)),
+    "kernels": ((3,), (4,), 0.2, wave),
+    "means of replicates": ((3,), (3, 4), 0.2, level),
+    "all": ((3,), (3, 4), torch.tensor([[0.1], [0.5], [1.0]], dtype=F64), torch.tensor(0.4, dtype=F64)),
+}
 
 
-def improvement(mean, std, best):
-    u = (mean - best) / std
-    return np.log(std * (norm.pdf(u) + u * norm.cdf(u)))
-
-
-def test_acquisition_functions_equal_their_formulas(rng, fitted):
-    x = torch.rand(7, 2, generator=rng, dtype=F64)
-    model = fitted[2].as_botorch()
-    mean, std = moments(fitted, x.numpy())
-    for beta in (0.5, 4.0):
-        got = UpperConfidenceBound(model, beta=beta)(x.unsqueeze(-2))
-        np.testing.assert_allclose(got, mean + np.sqrt(beta) * std, atol=1e-9)
-    np.testing.assert_allclose(
-        LogExpectedImprovement(model, best_f=0.2)(x.unsqueeze(-2)), improvement(mean, std, 0.2), atol=1e-7
-    )
-
-
-def test_joint_posterior_of_several_points(rng, fitted):
-    x = torch.rand(3, 4, 2, generator=rng, dtype=F64)
-    observed, y, posterior = fitted
-    model = posterior.as_botorch()
-    joint, noisy = model.posterior(x), model.posterior(x, observation_noise=True)
-    assert model.num_outputs == 1 and model.batch_shape == ()
-    assert joint.mean.shape == joint.variance.shape == (3, 4, 1)
-    for b in range(3):
-        mean, cov = condition(k, sets(observed), y.numpy(), 0.1, [(p[None], np.ones(1)) for p in x[b].numpy()], wave)
-        np.testing.assert_allclose(joint.mean[b, :, 0], mean, atol=1e-9)
-        np.testing.assert_allclose(joint.distribution.covariance_matrix[b], cov, atol=1e-9)
-        np.testing.assert_allclose(noisy.variance[b, :, 0], np.diag(cov) + 0.01, atol=1e-9)
-
-
-def test_observation_noise_may_be_a_tensor_of_variances_as_in_botorch(rng, fitted):
-    x = torch.rand(4, 2, generator=rng, dtype=F64)
-    variances = torch.tensor([[0.1], [0.2], [0.3], [0.4]], dtype=F64)  # q x m
-    model = fitted[2].as_botorch()
-    got = model.posterior(x, observation_noise=variances).variance - model.posterior(x).variance
-    np.testing.assert_allclose(got, variances, atol=1e-9)
-
-
-def test_posterior_transform_is_applied(rng, fitted):
-    x, model = torch.rand(4, 2, generator=rng, dtype=F64), fitted[2].as_botorch()
-    double = ScalarizedPosteriorTransform(weights=torch.tensor([2.0], dtype=F64), offset=1.0)
-    torch.testing.assert_close(
-        model.posterior(x, posterior_transform=double).mean,
-        1 + 2 * model.posterior(x).mean,
-        rtol=0,
-        atol=1e-12,
-    )
-
-
-@pytest.mark.parametrize("name", ["ucb", "logei"])
-def test_gradient_of_an_acquisition_function_in_its_points(rng, fitted, name):
-    x = torch.rand(5, 1, 2, generator=rng, dtype=F64, requires_grad=False).requires_grad_()
-    model = fitted[2].as_botorch()
-    acquisition = UpperConfidenceBound(model, beta=4.0) if name == "ucb" else LogExpectedImprovement(model, best_f=0.2)
-
-    def oracle(p):
-        mean, std = moments(fitted, p)
-        return mean + 2 * std if name == "ucb" else improvement(mean, std, 0.2)
-
-    (got,) = torch.autograd.grad(acquisition(x).sum(), x)
-    at, numeric = x.detach().numpy()[:, 0], np.zeros((5, 2))
-    for i in range(2):
-        step = 1e-5 * np.eye(2)[i]
-        numeric[:, i] = (oracle(at + step) - oracle(at - step)) / 2e-5
-    np.testing.assert_allclose(got[:, 0], numeric, rtol=1e-5, atol=1e-6)
-
-
-def test_optimize_acqf_beats_a_fine_grid(fitted):
-    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
-    acquisition = UpperConfidenceBound(fitted[2].as_botorch(), beta=4.0)
-    best, value = optimize_acqf(acquisition, bounds, q=1, num_restarts=4, raw_samples=64)
-    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41, dtype=F64)] * 2)
-    mean, std = moments(fitted, grid.numpy())
-    assert best.shape == (1, 2) and float(best.min()) >= 0 and float(best.max()) <= 1
-    assert float(value) >= (mean + 2 * std).max() - 1e-6
-
-
-def test_a_model_of_replicates_evaluates_each_at_the_points(rng):
-    process = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2)
-    observed, y = random_measure(rng, 3, 4), normal(rng, 3, 4)
-    posterior = process.condition(observed, y)
-    model, x = posterior.as_botorch(), torch.rand(5, 1, 1, 2, generator=rng, dtype=F64)
-    assert model.batch_shape == (3,)
-    got = model.posterior(x)
-    assert got.mean.shape == (5, 3, 1, 1)
-    for r in range(3):
-        one = Measure(observed.points[r], observed.weights[r])
-        mean, cov = condition(k, sets(one), y[r].numpy(), 0.2, [(p[None], np.ones(1)) for p in x[:, 0, 0].numpy()])
-        np.testing.assert_allclose(got.mean[:, r, 0, 0], mean, atol=1e-9)
-        np.testing.assert_allclose(got.variance[:, r, 0, 0], np.diag(cov), atol=1e-9)
-
-
-def test_single_task_gp_with_the_same_kernel_agrees(rng):
-    x = torch.rand(12, 2, generator=rng, dtype=F64)
-    x = (x - x.amin(0)) / (x.amax(0) - x.amin(0))
-    y = torch.sin(5 * x[:, 0]) - x[:, 1]
-    y = ((y - y.mean()) / y.std()).unsqueeze(-1)
+@pytest.mark.parametrize("case", SELECTED)
+def test_an_element_of_a_batch_is_a_posterior_of_its_own(rng, case):
+    batch, shape, noise, mean = SELECTED[case]
     kernel = rbf_kernel(0.4, 1.3)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The model inputs are of type")
-        model = SingleTaskGP(
-            x,
-            y,
-            torch.full_like(y, 0.04),
-            covar_module=kernel,
-            mean_module=ZeroMean(),
-            outcome_transform=None,
-        ).eval()
-    ours = GaussianProcess(kernel, 0.2).condition(Measure.dirac(x), y.squeeze(-1)).as_botorch()
-    points = torch.rand(9, 2, generator=rng, dtype=F64)
-    theirs, mine = model.posterior(points), ours.posterior(points)
-    torch.testing.assert_close(mine.mean, theirs.mean, rtol=0, atol=1e-8)
-    torch.testing.assert_close(
-        mine.distribution.covariance_matrix, theirs.distribution.covariance_matrix, rtol=0, atol=1e-8
-    )
+    if batch:
+        kernel = ScaleKernel(
+            MaternKernel(2.5, ard_num_dims=2, active_dims=[0, 1], batch_shape=batch), batch_shape=batch
+        )
+        kernel = kernel.to(F64).requires_grad_(False)
+        kernel.base_kernel.lengthscale = 0.3 + torch.rand(*batch, 1, 2, generator=rng, dtype=F64)
+        kernel.outputscale = 0.5 + torch.rand(batch, generator=rng, dtype=F64)
+    posterior = GaussianProcess(kernel, noise, mean).condition(random_measure(rng, *shape), normal(rng, 3, 4))
+    queries, more, y = random_measure(rng, 5), random_measure(rng, 2), normal(rng, 3, 2)
+    assert posterior.batch_shape == (3,)
+    for r in range(3):
+        alone = posterior.select(r)
+        assert alone.batch_shape == () and alone.prior.kernel.batch_shape == ()
+        for whole, one in ((posterior, alone), (posterior.extend(more, y), alone.extend(more, y[r]))):
+            torch.testing.assert_close(one.mean(queries), whole.mean(queries)[r], rtol=0, atol=1e-10)
+            expected = whole.covariance(queries, queries)[r]
+            torch.testing.assert_close(one.covariance(queries, queries), expected, rtol=0, atol=1e-10)
+            expected = whole.log_marginal_likelihood[r]
+            torch.testing.assert_close(one.log_marginal_likelihood, expected, rtol=0, atol=1e-9)
 
 
-def test_conditioning_the_botorch_model_extends_the_posterior(rng, fitted):
-    x, y, points = normal(rng, 2, 2), normal(rng, 2, 1), normal(rng, 5, 2)
-    model = fitted[2].as_botorch().condition_on_observations(x, y)
-    direct = fitted[2].extend(Measure.dirac(x), y.squeeze(-1)).as_botorch()
-    torch.testing.assert_close(model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12)
-    assert model.measure_posterior.count == fitted[2].count + 2
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_replicate_of_a_batch_of_kernels_keeps_the_kernels(rng, seen):
+    kernel = ScaleKernel(RBFKernel(batch_shape=(2,))).to(F64).requires_grad_(False)
+    kernel.base_kernel.lengthscale = torch.tensor([0.2, 0.7], dtype=F64).reshape(2, 1, 1)
+    means = torch.tensor([0.5, -1.0], dtype=F64)
+    process = GaussianProcess(kernel, 0.2, lambda x: means[:, None, None] + x.sum(-1))
+    posterior, queries = process.posterior(3), random_measure(rng, 3, 2, 5)
+    if seen:
+        posterior = posterior.extend(random_measure(rng, 3, 1, 4), normal(rng, 3, 1, 4))
+    for r in range(3):
+        alone, one = posterior.select(r), Measure(queries.points[r], queries.weights[r])
+        assert alone.batch_shape == (2,)
+        torch.testing.assert_close(alone.mean(one), posterior.mean(queries)[r], rtol=0, atol=1e-12)
+        torch.testing.assert_close(alone.variance(one), posterior.variance(queries)[r], rtol=0, atol=1e-12)
+        twice = alone.select(1)
+        torch.testing.assert_close(twice.mean(one)[1], posterior.mean(queries)[r, 1], rtol=0, atol=1e-12)
+        assert twice.batch_shape == ()
 
 
-def test_conditioning_the_botorch_model_takes_the_noise_it_is_given(rng, fitted):
-    x, y, points = normal(rng, 2, 2), normal(rng, 2, 1), normal(rng, 5, 2)
-    model = fitted[2].as_botorch().condition_on_observations(x, y, noise=torch.full_like(y, 4.0))
-    direct = fitted[2].extend(Measure.dirac(x), y.squeeze(-1), torch.full((2,), 2.0, dtype=F64)).as_botorch()
-    torch.testing.assert_close(model.posterior(points).mean, direct.posterior(points).mean, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_element_that_a_batch_lacks_is_refused(index):
+    with pytest.raises(ValueError, match=rf"index must choose .* the batch \(3,\), got {index}"):
+        GaussianProcess(rbf_kernel(0.4), 0.1).posterior(3).select(index)
+    with pytest.raises(ValueError, match=r"index must choose .* the batch \(\), got 0"):
+        GaussianProcess(rbf_kernel(0.4), 0.1).posterior().select(0)
 
 
-def test_a_nearly_noiseless_model_evaluates_at_its_data_without_a_warning():
-    x = torch.linspace(0, 1, 30, dtype=F64).unsqueeze(-1)
-    posterior = GaussianProcess(rbf_kernel(0.3), 1e-5).condition(Measure.dirac(x), x.squeeze(-1))
-    got = UpperConfidenceBound(posterior.as_botorch(), beta=4.0)(x.unsqueeze(-2))
-    np.testing.assert_allclose(got, x.squeeze(-1), atol=1e-3)
+class Trend(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=F64))
+
+    def forward(self, x):
+        return x @ self.slope
 
 
-# Bad input
+@pytest.mark.parametrize("mean", [0.7, torch.tensor([0.7], dtype=F64), Trend(), wave])
+def test_a_posterior_in_another_precision_shares_nothing(rng, mean):
+    process = GaussianProcess(rbf_kernel(0.4, 1.3), torch.tensor(0.2, dtype=F64), mean)
+    posterior, queries = process.condition(random_measure(rng, 5), normal(rng, 5)), random_measure(rng, 4)
+    moved, low = posterior.to(dtype=torch.float32), Measure(queries.points.float(), queries.weights.float())
+    assert moved.prior.noise_std.dtype == torch.float32
+    for got, expected in (
+        (moved.mean(low), posterior.mean(queries)),
+        (moved.variance(low), posterior.variance(queries)),
+        (process.to(dtype=torch.float32).prior_mean(low), process.prior_mean(queries)),
+    ):
+        assert got.dtype == torch.float32 and expected.dtype == F64  # the first has not changed
+        torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("noise", [0.0, -0.1, float("nan"), torch.tensor([0.1, 0.0])])
