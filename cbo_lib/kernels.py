@@ -1,8 +1,4 @@
-"""Kernels with fixed hyperparameters, and kernels that GPyTorch does not have.
-
-.. [Gardner2018] J. R. Gardner, G. Pleiss, D. Bindel, K. Q. Weinberger, A. G. Wilson. GPyTorch: Blackbox Matrix-Matrix
-   Gaussian Process Inference with GPU Acceleration. NeurIPS 2018.
-"""
+"""Kernels with fixed hyperparameters, and kernels that GPyTorch does not have."""
 
 from __future__ import annotations
 
@@ -108,7 +104,7 @@ def member(kernel: Kernel, index: int) -> Kernel:
 class StackedKernel(Kernel):
     """Kernels of any structure as one batched kernel, so that a list of candidate priors runs as one batch.
 
-    A batched GPyTorch kernel ([Gardner2018]_) is one formula with a batch of hyperparameters. Here every member may be
+    A batched GPyTorch kernel ([Gardner2018]) is one formula with a batch of hyperparameters. Here every member may be
     a formula of its own: sums over subsets of the coordinates, periodic kernels, other smoothness. The members are
     evaluated in a loop; everything after the kernel matrix (factors, posteriors, tracked queries) is batched.
 
@@ -277,3 +273,45 @@ class GaussianMeasureKernel(Kernel):
             spread = s.square() + t.square().mT
         width = self.length**2 + spread
         return self.variance * (self.length**2 / width) ** (a.shape[-1] / 2) * (-squared / (2 * width)).exp()
+
+
+@torch.no_grad()  # it writes into a buffer; and the factor is constant for whoever differentiates
+def pivoted_cholesky(
+    rows: Callable[[Tensor], Tensor], diagonal: Tensor, rank: int, tolerance: float | Tensor
+) -> Tensor | None:
+    """``F`` (``... r x N``) with ``K = F^T F`` but for a tolerance; None if ``r`` would pass ``rank``.
+
+    A pivoted Cholesky decomposition ([Harbrecht2012]) that asks for one row of ``K`` a pivot. What is left over,
+    ``K - F^T F``, is positive semidefinite, so that its largest entry stands on its diagonal.
+
+    Args:
+        rows: the rows ``... x 1 x N`` of a positive semidefinite ``K`` at places ``... x 1``.
+        diagonal: of ``K``, ``... x N``.
+        rank: the most rows of ``F`` that are worth having.
+        tolerance: the largest entry that may be left over, positive: a number, or one an element of the batch. A pivot
+            ``p`` whose row is wrong by ``e`` adds an error of at most ``e^2 / p``, no more than ``e`` as long as
+            ``p >= e``; a smaller pivot would make nothing but rounding large.
+    """
+    least = torch.as_tensor(tolerance, dtype=diagonal.dtype, device=diagonal.device).unsqueeze(-1)
+    left, found = diagonal, 0
+    factor = diagonal.new_empty(*diagonal.shape[:-1], min(rank, 16), diagonal.shape[-1])  # grows by doubling
+    while True:
+        top, place = left.max(-1, keepdim=True)
+        if bool((top <= least).all()):
+            return factor[..., :found, :].contiguous()
+        if found >= rank:
+            return None
+        if found == factor.shape[-2]:
+            factor = torch.cat([factor, torch.empty_like(factor)], -2)
+        known = factor[..., :found, :]
+        own = known.gather(-1, place.unsqueeze(-2).expand(*known.shape[:-1], 1))
+        row = (rows(place) - own.mT @ known).squeeze(-2)
+        # An element of the batch that is finished gets rows of zeros.
+        factor[..., found, :] = torch.where(top > least, row / torch.maximum(top, least).sqrt(), 0.0)
+        left = (left - factor[..., found, :].square()).clamp_min(0.0)
+        found += 1
+
+
+def rows_of(matrix: Tensor) -> Callable[[Tensor], Tensor]:
+    """The rows ``... x 1 x N`` of matrices ``... x N x N`` at places ``... x 1``, for ``pivoted_cholesky``."""
+    return lambda place: matrix.gather(-2, place.unsqueeze(-1).expand(*place.shape, matrix.shape[-1]))

@@ -6,9 +6,9 @@ import math
 from typing import Any, Protocol
 
 import torch
-from linear_operator.functions import pivoted_cholesky
 from torch import Tensor
 
+from cbo_lib.kernels import pivoted_cholesky, rows_of
 from cbo_lib.measure import Measure, covariance
 
 # Room for this many observations at first.
@@ -228,17 +228,9 @@ class TrackedPosterior:
         gram = covariance(self._kernel, self.queries, self.queries)
         self._gram, self._gram_queries = gram, torch.arange(n, device=gram.device)
         self._gram_row = self._gram_queries
-        rank, tolerance = min(_RANK, n // 4), 10 * n * torch.finfo(gram.dtype).eps
-        factors = []
-        for member in gram.reshape(-1, n, n) if rank else ():
-            factor = pivoted_cholesky(member, rank, tolerance)
-            # A factor that stopped short, or went on where only rounding was left, is of no use.
-            if not bool((factor @ factor.mT - member).abs().amax() <= tolerance * member.diagonal().amax()):
-                return None
-            factors.append(factor.mT)
-        rank = max((len(factor) for factor in factors), default=0)
-        padded = [torch.nn.functional.pad(factor, (0, 0, 0, rank - len(factor))) for factor in factors]
-        return torch.stack(padded).reshape(*kernel_batch, rank, n) if padded else None
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        tolerance = 10 * torch.finfo(gram.dtype).eps * diagonal.amax(-1)
+        return pivoted_cholesky(rows_of(gram), diagonal, min(_RANK, n // 4), tolerance)
 
     def _coefficients(self, at: Tensor) -> Tensor:
         """Columns of ``B`` at queries ``batch x 1``, ``batch x 1 x r``."""

@@ -6,10 +6,20 @@ import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import describe
-from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel, matern_kernel, rbf_kernel
+from cbo_lib.kernels import (
+    GaussianMeasureKernel,
+    StackedKernel,
+    TabulatedKernel,
+    matern_kernel,
+    pivoted_cholesky,
+    rbf_kernel,
+    rows_of,
+)
 from cbo_lib.measure import Measure, covariance, variance
 from tests.oracles import condition, matern52, rbf, sets
 from tests.toys import normal, random_measure
@@ -466,3 +476,21 @@ def test_parameters_of_a_kernel_of_averages_must_be_positive(value):
         GaussianMeasureKernel(value)
     with pytest.raises(ValueError, match="variance must be positive, got"):
         GaussianMeasureKernel(0.3, value)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1e-2, 1e-5, 1e-8]))
+def test_the_pivoted_factor_leaves_little_and_nothing_negative(seed, tolerance):
+    generator = np.random.default_rng(seed)
+    points = generator.random((3, int(generator.integers(1, 40)), 2))
+    gram = np.stack([rbf(x, x, 0.5, 1.3) for x in points])
+    factor = pivoted_cholesky(rows_of(torch.tensor(gram)), torch.full(gram.shape[:2], 1.3, dtype=F64), 40, tolerance)
+    rest = gram - factor.mT.numpy() @ factor.numpy()
+    assert np.linalg.eigvalsh(rest).min() >= -1e-9
+    assert np.diagonal(rest, axis1=-2, axis2=-1).max() <= tolerance + 1e-12
+    # Each member of the batch ends by its own tolerance; fewer rows than it needs are no factor.
+    each = torch.tensor([tolerance, 1e-3, 2.0], dtype=F64)
+    mixed = pivoted_cholesky(rows_of(torch.tensor(gram)), torch.full(gram.shape[:2], 1.3, dtype=F64), 40, each)
+    used = (mixed != 0).any(-1).sum(-1).tolist()
+    assert used[2] == 0 and used[0] == int((factor[0] != 0).any(-1).sum())
+    diagonal = torch.full(gram.shape[:2], 1.3, dtype=F64)
+    assert pivoted_cholesky(rows_of(torch.tensor(gram)), diagonal, factor.shape[-2] - 1, tolerance) is None

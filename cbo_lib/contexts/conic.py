@@ -1,9 +1,4 @@
-"""A batched interior-point method: a linear function on the simplex under one quadratic constraint.
-
-.. [Vandenberghe2010] L. Vandenberghe. The CVXOPT Linear and Quadratic Cone Program Solvers. 2010.
-.. [Harbrecht2012] H. Harbrecht, M. Peters, R. Schneider. On the Low-Rank Approximation by the Pivoted Cholesky
-   Decomposition. Applied Numerical Mathematics 62(4), 2012.
-"""
+"""A batched interior-point method: a linear function on the simplex under one quadratic constraint."""
 
 from __future__ import annotations
 
@@ -19,39 +14,11 @@ _FRACTION = 0.9
 _FEW = 8
 
 
-def pivoted_cholesky(gram: Tensor, tolerance: Tensor) -> Tensor:
-    """Rows ``F`` with ``0 <= K - F'F`` and no diagonal of it above a tolerance ([Harbrecht2012]_).
-
-    For a ``d`` whose absolute values sum to two, such as a difference of distributions, ``d'(K - F'F)d`` is at most
-    four times the tolerance.
-
-    Args:
-        gram: ``K``, ``g x m x m``, positive semidefinite.
-        tolerance: positive, ``g``.
-
-    Returns:
-        ``g x k x m``; the rank ``k`` is the largest that a member of the batch needs, at least 1.
-    """
-    rest = gram.diagonal(dim1=-2, dim2=-1).clone()
-    rows = gram.new_zeros(len(gram), 0, gram.shape[-1])
-    while rows.shape[-2] < gram.shape[-1]:
-        largest, pivot = rest.max(-1, keepdim=True)
-        needed = largest > tolerance.unsqueeze(-1)
-        if rows.shape[-2] > 0 and not bool(needed.any()):
-            break
-        row = gram.gather(-2, pivot.unsqueeze(-1).expand(-1, 1, gram.shape[-1])).squeeze(-2)
-        row = row - (rows.gather(-1, pivot.unsqueeze(-2).expand(-1, rows.shape[-2], 1)) * rows).sum(-2)
-        row = torch.where(needed, row / largest.clamp_min(torch.finfo(gram.dtype).tiny).sqrt(), 0.0)
-        rows = torch.cat([rows, row.unsqueeze(-2)], -2)
-        rest = (rest - row.square()).clamp_min(0.0)
-    return rows
-
-
 class SimplexBall:
     """The smallest ``q'v`` over distributions ``q`` with ``|F(q - p)| <= radius``, for many ``v`` at once.
 
     A primal-dual method on the nonnegative orthant and one second-order cone, with Nesterov-Todd scaling and
-    Mehrotra's predictor and corrector ([Vandenberghe2010]_). Both sides are feasible from the first step on, so the
+    Mehrotra's predictor and corrector ([Vandenberghe2010]). Both sides are feasible from the first step on, so the
     gap between them bounds the error. The system of each step has the rank of ``F`` and not the number of contexts.
 
     Args:
@@ -190,7 +157,7 @@ class _Newton:
 
 
 class _Scaling:
-    """The Nesterov-Todd scaling ``W`` of ``(radius, u)`` and its multiplier ([Vandenberghe2010]_, section 4.2)."""
+    """The Nesterov-Todd scaling ``W`` of ``(radius, u)`` and its multiplier ([Vandenberghe2010], section 4.2)."""
 
     def __init__(self, radius: Tensor, u: Tensor, top: Tensor, e: Tensor) -> None:
         a = (radius.square() - _dot(u, u)).sqrt()

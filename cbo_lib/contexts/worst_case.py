@@ -1,12 +1,4 @@
-"""The worst expectation over a ball of distributions around an estimate.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-.. [Kirschner2020] J. Kirschner, I. Bogunovic, S. Jegelka, A. Krause. Distributionally Robust Bayesian Optimization.
-   AISTATS 2020.
-.. [Tay2022] S. S. Tay, C. S. Foo, D. Urano, R. Leong, B. K. H. Low. Efficient Distributionally Robust Bayesian
-   Optimization with Worst-case Sensitivity. ICML 2022.
-"""
+"""The worst expectation over a ball of distributions around an estimate."""
 
 from __future__ import annotations
 
@@ -17,11 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.contexts.conic import SimplexBall, pivoted_cholesky
+from cbo_lib.contexts.conic import SimplexBall
+from cbo_lib.kernels import pivoted_cholesky, rows_of
 
 
 def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tensor:
-    """The worst expectation within an L1 distance of equally weighted samples ([Huang2024]_, Proposition 2).
+    """The worst expectation within an L1 distance of equally weighted samples ([Huang2024], Proposition 2).
 
     The program of Proposition 2 has a closed form. The worst distribution takes the mass ``min(radius / 2, 1)`` from
     the samples with the largest values and puts it where the function is smallest. The paper calls the radius one of
@@ -56,7 +49,7 @@ def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tens
 
 
 class MMDBall:
-    """The distributions on ``m`` contexts within a maximum mean discrepancy of a reference ([Kirschner2020]_).
+    """The distributions on ``m`` contexts within a maximum mean discrepancy of a reference ([Kirschner2020]).
 
     ``(q - p)' K (q - p) <= radius^2``. Whoever needs it for many values makes it once: it keeps a factor of ``K``.
 
@@ -129,7 +122,7 @@ class MMDBall:
     def minimax_approx(
         self, values: Tensor, sensitivity: Literal["kernel", "identity"] = "kernel", jitter: float = 1e-3
     ) -> Tensor:
-        """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022]_, minimax approximation).
+        """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022], minimax approximation).
 
         As a function of the radius the worst case is convex. So it lies above its tangent at zero, whose slope is the
         worst-case sensitivity, and above the smallest value; and below the chord to the radius ``d*`` at which all
@@ -194,7 +187,13 @@ class MMDBall:
             gram, eps = self._gram.double(), torch.finfo(torch.float64).eps  # single precision stalls far from the end
             largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)
             radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
-            factor = pivoted_cholesky(gram, torch.maximum(2.5e-6 * radius.square(), 16 * eps * largest))
+            # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
+            tolerance = torch.maximum(2.5e-6 * radius.square(), 16 * eps * largest)
+            diagonal = gram.diagonal(dim1=-2, dim2=-1)
+            factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance)
+            assert factor is not None
+            if factor.shape[-2] == 0:
+                factor = torch.zeros_like(gram[:, :1])
             self._ball = SimplexBall(factor, self._reference.double(), radius)
         return self._ball
 
@@ -208,7 +207,7 @@ class MMDBall:
 
 
 def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:
-    """The worst expectation within a maximum mean discrepancy of a reference ([Kirschner2020]_).
+    """The worst expectation within a maximum mean discrepancy of a reference ([Kirschner2020]).
 
     The smallest ``q'v`` over distributions ``q`` with ``(q - p)' K (q - p) <= radius^2``, by a batched interior-point
     method; see ``MMDBall``, which is faster for several calls with one ``p`` and ``K``.

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbo_lib.contexts import MMDBall, mmd_minimax_approx, mmd_worst_case, tv_worst_case
-from cbo_lib.contexts.conic import pivoted_cholesky
 from tests.contexts.programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
 
 F64 = torch.float64
@@ -306,17 +305,6 @@ def test_a_ball_a_replicate_refuses_values_of_another_shape():
     for shape in ((3, 4), (2, 5, 4), (3, 5, 6)):
         with pytest.raises(ValueError, match=r"values must have shape \(3, n, 4\)"):
             ball.worst_case(torch.zeros(shape, dtype=F64))
-
-
-@given(st.integers(0, 10**6), st.sampled_from([1e-2, 1e-5, 1e-8]))
-def test_the_pivoted_factor_leaves_little_and_nothing_negative(seed, tolerance):
-    _, reference, gram, _ = setting(seed)
-    (factor,) = pivoted_cholesky(tensor(gram)[None], tensor([tolerance])).numpy()
-    rest = gram - factor.T @ factor
-    assert np.linalg.eigvalsh(rest).min() >= -1e-9
-    assert np.diag(rest).max() <= max(tolerance, 1e-12) + 1e-12
-    other = np.random.default_rng(seed).dirichlet(np.ones(len(gram)))
-    assert (other - reference) @ rest @ (other - reference) <= 4 * max(tolerance, 1e-9)
 
 
 # ---- the minimax approximation
