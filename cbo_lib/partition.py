@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts.
+#: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts. Boxes come relative
+#: to the root, which is the unit box then: a long side is one that was cut seldom, in whatever units.
 SplitRule = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -109,7 +110,8 @@ class PartitionTree:
     Args:
         bounds: the root box, ``2 x d``, lower corner first.
         branching: the number ``K`` of children, at least 2.
-        split: how a box is cut into children. Default: equal parts across the longest side.
+        split: how a box is cut into children. Default: equal parts across the side that is longest relative to that
+            of the root.
 
     Attributes:
         boxes: ``n x 2 x d``, lower corner first.
@@ -133,6 +135,7 @@ class PartitionTree:
         self.branching = branching
         self.split = split
         self.boxes = bounds.unsqueeze(0).clone()
+        self._relative = torch.stack([torch.zeros_like(bounds[0]), torch.ones_like(bounds[0])]).unsqueeze(0)
         device = bounds.device
         self.depth = torch.zeros(1, dtype=torch.long, device=device)
         self.index = torch.zeros(1, dtype=torch.long, device=device)
@@ -157,11 +160,13 @@ class PartitionTree:
             depth = int(self.depth[new].max()) + 1
             if self.branching**depth > _INDEX_LIMIT:
                 raise ValueError(f"depth must keep the {self.branching}^depth indices below 2^48, got {depth}")
-            parts = self.split(self.boxes[new], self.depth[new], self.branching)
+            parts = self.split(self._relative[new], self.depth[new], self.branching)
             self._check(parts, new)
+            self._relative = torch.cat([self._relative, parts.flatten(0, 1)])
             self._first_child[new] = len(self) + self.branching * torch.arange(len(new), device=new.device)
             offsets = torch.arange(self.branching, device=new.device)
-            self.boxes = torch.cat([self.boxes, parts.flatten(0, 1)])
+            low, high = self.boxes[0]
+            self.boxes = torch.cat([self.boxes, torch.lerp(low, high, parts.flatten(0, 1))])  # exact at both ends
             self.depth = torch.cat([self.depth, (self.depth[new] + 1).repeat_interleave(self.branching)])
             index = (self.index[new].unsqueeze(-1) * self.branching + offsets).flatten()
             self.index = torch.cat([self.index, index])
@@ -200,7 +205,7 @@ class PartitionTree:
 
     def _check(self, parts: Tensor, nodes: Tensor) -> None:
         """A split must give K boxes inside their parent that do not overlap and whose volumes add up to its volume."""
-        parent = self.boxes[nodes]
+        parent = self._relative[nodes]
         if parts.shape != (len(nodes), self.branching, *parent.shape[1:]):
             raise ValueError(
                 f"split must return shape {(len(nodes), self.branching, *parent.shape[1:])}, got {tuple(parts.shape)}"

@@ -89,6 +89,7 @@ class TrackedPosterior:
         self._index = torch.zeros(*batch, _ROWS, dtype=torch.long, device=like.device)
         self._scale = torch.ones(*batch, _ROWS, dtype=like.dtype, device=like.device)  # the diagonal of L
         self._whitened = torch.zeros(*self.mean_shape, _ROWS, dtype=like.dtype, device=like.device)
+        self._active = torch.zeros_like(self._index, dtype=torch.bool)
 
     @property
     def mean_shape(self) -> torch.Size:
@@ -105,7 +106,8 @@ class TrackedPosterior:
         """Log density of all observations under the prior, ``mean_shape``, natural log."""
         t = self.count
         whitened, scale = self._whitened[..., :t], self._scale[..., :t]
-        later = -0.5 * whitened.square().sum(-1) - scale.log().sum(-1) - 0.5 * t * math.log(2 * math.pi)
+        seen = self._active[..., :t].sum(-1).to(scale)
+        later = -0.5 * whitened.square().sum(-1) - scale.log().sum(-1) - 0.5 * seen * math.log(2 * math.pi)
         return self.posterior.log_marginal_likelihood + later
 
     @property
@@ -117,22 +119,26 @@ class TrackedPosterior:
 
     @property
     def last_scale(self) -> Tensor:
-        """``sqrt(Var q + noise^2)`` of the last observed query ``q``, before it was, ``batch_shape``."""
+        """``sqrt(Var q + noise^2)`` of the last observed query ``q``, before it was, ``batch_shape``; 1 if inactive."""
         if self.count == 0:
             raise ValueError("observe must come first, nothing was observed")
         return self._scale[..., self.count - 1]
 
-    def observe(self, index: Tensor, y: Tensor, noise_std: float | Tensor | None = None) -> None:
+    def observe(
+        self, index: Tensor, y: Tensor, noise_std: float | Tensor | None = None, active: Tensor | None = None
+    ) -> None:
         """Take in one observation for every element of the batch.
 
         Args:
             index: which query was observed, ``batch_shape`` integers in ``[0, n)``.
             y: its noisy value, ``batch_shape`` or ``mean_shape``.
             noise_std: overrides that of the process; broadcasts to ``y``.
+            active: which elements observed anything, boolean ``batch_shape``; the others learn nothing, whatever
+                ``y`` and the noise are there. Default: all.
 
         Raises:
-            ValueError: if a shape or an index does not fit, ``y`` is not finite or the noise is
-                not positive. Nothing is changed then.
+            ValueError: if a shape or an index does not fit, or an active element has a ``y`` that is not finite or a
+                noise that is not positive. Nothing is changed then.
         """
         if index.shape != self.batch_shape or y.shape not in (self.batch_shape, self.mean_shape):
             raise ValueError(
@@ -141,12 +147,19 @@ class TrackedPosterior:
             )
         if int(index.min()) < 0 or int(index.max()) >= self.n:
             raise ValueError(f"index must lie in [0, {self.n}), got {int(index.min())} to {int(index.max())}")
-        if not bool(torch.isfinite(y).all()):
-            raise ValueError("y must be finite, got a NaN or an infinity")
+        if active is None:
+            active = torch.ones_like(index, dtype=torch.bool)
+        elif active.dtype != torch.bool or active.shape != self.batch_shape:
+            raise ValueError(
+                f"active must be boolean of shape {tuple(self.batch_shape)}, "
+                f"got {active.dtype} of shape {tuple(active.shape)}"
+            )
         noise = torch.as_tensor(
             self.posterior.prior.noise_std if noise_std is None else noise_std, dtype=y.dtype, device=y.device
         )
-        if not bool((noise > 0).all()):
+        if not bool((torch.isfinite(y) | ~active).all()):
+            raise ValueError("y must be finite, got a NaN or an infinity")
+        if not bool(((noise > 0) | ~active).all()):
             raise ValueError(f"noise_std must be positive, got {noise_std}")
         t, at = self.count, index.unsqueeze(-1)
         # Prior covariance of the observed query with all queries, or its coefficients.
@@ -162,12 +175,13 @@ class TrackedPosterior:
                 column = rows @ row.unsqueeze(-1)
             row = row - (column.mT @ rows).squeeze(-2)
         variance_there = self.variance.gather(-1, at).squeeze(-1)
-        scale = (variance_there + noise.square()).sqrt()
+        scale = torch.where(active, (variance_there + noise.square()).sqrt(), 1.0)
         step = (y - self.mean.gather(-1, at.expand(*self.mean_shape, 1)).squeeze(-1)) / scale
-        row = row / scale.unsqueeze(-1)
+        step, row = torch.where(active, step, 0.0), torch.where(active.unsqueeze(-1), row / scale.unsqueeze(-1), 0.0)
         self._reserve(t + 1)
         self._rows[..., t, :] = row
         self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, scale, step
+        self._active[..., t] = active
         self._last_row = row if self._basis is None else self._expand(row)
         self.mean = torch.addcmul(self.mean, step.unsqueeze(-1), self._last_row)
         # Rounding may leave a variance of -1e-17 where it is zero.
@@ -206,8 +220,9 @@ class TrackedPosterior:
                 observed = self._base.gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, self._start, t))
                 cross = cross - observed.mT @ base
             columns = self._rows[..., :t, :].gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, t, t))
-            factor = torch.tril(columns.mT, -1) + torch.diag_embed(self._scale[..., :t])
-            solved = torch.linalg.solve_triangular(factor, cross, upper=False)
+            active = self._active[..., :t, None]
+            factor = torch.where(active, torch.tril(columns.mT, -1), 0.0) + torch.diag_embed(self._scale[..., :t])
+            solved = torch.linalg.solve_triangular(factor, torch.where(active, cross, 0.0), upper=False)
             rows[..., :t, :] = solved
             mean = mean + (solved.mT @ self._whitened[..., :t].unsqueeze(-1)).squeeze(-1)
             variances = (variances - solved.square().sum(-2)).clamp_min(0.0)
@@ -277,6 +292,7 @@ class TrackedPosterior:
         self._index = _grow(self._index, -1, count)
         self._scale = _grow(self._scale, -1, count)
         self._whitened = _grow(self._whitened, -1, count)
+        self._active = _grow(self._active, -1, count)
 
 
 def _check_shared(queries: Measure, dim: int) -> None:

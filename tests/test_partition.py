@@ -232,6 +232,18 @@ def test_a_rule_of_ones_own_may_depend_on_the_depth():
     ]
 
 
+def test_sides_count_relative_to_those_of_the_root():
+    wide, unit = (
+        PartitionTree(torch.tensor([low, high], dtype=F64)) for low, high in (([0, -3], [1000, -2]), ([0, 0], [1, 1]))
+    )
+    for tree in (wide, unit):
+        tree.complete(6)
+    expected = torch.tensor([0.0, -3.0], dtype=F64) + torch.tensor([1000.0, 1.0], dtype=F64) * unit.boxes
+    torch.testing.assert_close(wide.boxes, expected, rtol=0, atol=1e-12)
+    sides = wide.boxes[-1, 1] - wide.boxes[-1, 0]
+    np.testing.assert_allclose(sides, [125, 0.125], rtol=1e-12)  # each was cut three times
+
+
 def parts(*intervals):
     return lambda boxes, depth, branching: torch.tensor(intervals, dtype=F64).reshape(1, -1, 2, 1)
 

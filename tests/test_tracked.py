@@ -295,6 +295,44 @@ def test_bad_observations_are_refused_and_change_nothing(started, index, y, mess
     refused_without_a_trace(started, lambda: started.observe(torch.tensor(index), torch.tensor(y, dtype=F64)), message)
 
 
+def test_a_mask_of_another_kind_is_refused(started):
+    for active in (torch.ones(3, dtype=torch.bool), torch.ones(2)):
+        refused_without_a_trace(
+            started,
+            lambda a=active: started.observe(torch.tensor([0, 1]), torch.zeros(2, dtype=F64), active=a),
+            r"active must be boolean of shape \(2,\), got",
+        )
+
+
+@pytest.mark.parametrize("count", [3, 200])  # the second is tracked by coefficients
+def test_an_inactive_replicate_learns_exactly_nothing(rng, count):
+    process = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, 0.3)
+    queries = Measure.dirac(torch.rand(count, 2, generator=rng, dtype=F64))
+    whole = process.posterior(3).track(queries)
+    alone = [process.posterior(1).track(queries) for _ in range(3)]
+    for t in range(12):
+        active = torch.tensor([True, t % 3 == 0, t > 5])
+        index, y = torch.randint(count, (3,), generator=rng), normal(rng, 3)
+        noise = torch.where(active, torch.tensor(0.2, dtype=F64), torch.nan)
+        before = whole.mean.clone(), whole.variance.clone()
+        whole.observe(index, torch.where(active, y, torch.nan), noise, active)
+        for r in range(3):
+            if active[r]:
+                alone[r].observe(index[[r]], y[[r]], noise[[r]])
+            else:
+                assert torch.equal(whole.mean[r], before[0][r]) and torch.equal(whole.variance[r], before[1][r])
+                assert float(whole.last_row[r].abs().max()) == 0 and float(whole.last_scale[r]) == 1
+        if t == 8:
+            more = random_measure(rng, 4)
+            for tracked in (whole, *alone):
+                tracked.add(more)
+    for r in range(3):
+        torch.testing.assert_close(whole.mean[[r]], alone[r].mean, rtol=0, atol=1e-10)
+        torch.testing.assert_close(whole.variance[[r]], alone[r].variance, rtol=0, atol=1e-10)
+        expected = alone[r].log_marginal_likelihood
+        torch.testing.assert_close(whole.log_marginal_likelihood[[r]], expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("noise", [0.0, -0.2, float("nan"), torch.tensor([0.1, 0.0], dtype=F64)])
 def test_noise_that_is_not_positive_is_refused(started, noise):
     y = torch.zeros(2, dtype=F64)
