@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
-from cbo_lib.indirect.problem import IndirectProblem
-from cbo_lib.indirect.tree import CMETS
+from cbo_lib.indirect import CMETS, IndirectProblem
 from cbo_lib.simulate import rounds
 
 
@@ -41,10 +40,10 @@ def tree_steps(
     """
     frames, labels, alts = [], [], []
     with torch.no_grad():
-        for step, query, observation in rounds(problem, policy, steps, seed):
-            policy.tell(query, observation)
+        for step, query, told in rounds(problem, policy, steps, seed):
+            policy.tell(**told)
             x, y, radius = policy.nodes.actions[query[0]].tolist()
-            level, best = int(policy.nodes.level[query[0]]), problem.points[policy.recommend()[0] - problem.n].tolist()
+            level, best = int(policy.nodes.level[query[0]]), policy.present(policy.recommend()[0]).tolist()
             figure, axes = figures.subplots(1, 2, figsize=(9, 3.9))
             for axis, title in zip(axes.flat, ("g on the leaves, posterior mean", "f, posterior mean"), strict=True):
                 axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="x1", ylabel="x2", aspect="equal")
@@ -60,7 +59,7 @@ def tree_steps(
             corner = (x - radius, y - radius)
             axes[0, 0].add_patch(_rectangle(corner, 2 * radius))
             axes[0, 0].set(xlim=(0, 1), ylim=(0, 1))
-            count = math.isqrt(len(problem.points))
+            count = math.isqrt(problem.space.m)
             field = np.asarray(policy.mean[0, problem.n :].reshape(count, count).T)
             image = axes[0, 1].imshow(field, origin="lower", extent=(0, 1, 0, 1), cmap="cividis", **scale)
             axes[0, 1].plot(*best, "*", color=figures.COLORS[1], markersize=13, label="recommended")
@@ -70,7 +69,7 @@ def tree_steps(
             labels.append(f"round {step}: level {level} at ({x:.2f}, {y:.2f})")
             alts.append(
                 f"Round {step}. The node of level {level} centered at ({x:.2f}, {y:.2f}) is asked and "
-                f"{float(observation[0]):.2f} is seen. The tree has {len(leaves)} leaves; "
+                f"{float(told['y'][0]):.2f} is seen. The tree has {len(leaves)} leaves; "
                 f"the point ({best[0]:.2f}, {best[1]:.2f}) is recommended."
             )
     return frames, labels, alts

@@ -3,18 +3,16 @@
 ``scale="paper"`` runs 30 replicates (the paper shows 5), ``scale="reader"`` the first 10 of the same seeds::
 
     python -m book.indirect.experiments figure_1-linear --scale paper
-
-.. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
-   Integrated Feedback. 2025.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -30,15 +28,28 @@ from book.indirect.problems import (
     branin,
     branin_problem,
     district_problem,
+    draw_data,
+    known_prior,
     transformation,
+    unit_grid,
 )
-from book.indirect.schedule import BlurredProblem, ScheduledUCB
+from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect.embedding import cross_validate, draw_data, embedding_weights, estimated_prior, known_prior
-from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, IndirectPolicy, RandomQueries
-from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
+from cbo_lib.indirect import (
+    CMES,
+    CMETS,
+    ActionPolicy,
+    ClippedGaussian,
+    ConditionalMeanEmbedding,
+    DirectMES,
+    IndirectPolicy,
+    IndirectProblem,
+    Nodes,
+    RandomQueries,
+    Space,
+)
+from cbo_lib.indirect.embedding import cross_validate
 from cbo_lib.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
-from cbo_lib.indirect.tree import CMETS, Nodes
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal
@@ -84,8 +95,9 @@ def fit_hyperparameters(problem: IndirectProblem, count: int = 500, pilot: int =
     chosen = torch.randint(problem.n, (pilot,), generator=generators[0])
     noise = problem.noise[chosen]
     z = problem.table[chosen] + noise * standard_normal(generators, (pilot,), problem.table)[0]
-    weights = embedding_weights(a, rbf_kernel(action_lengthscale), regularization, problem.actions[chosen])
-    averages, points = Measure(x.expand(pilot, -1, -1), weights), Measure.dirac(problem.actions[chosen])
+    asked = problem.space.actions[chosen]
+    averages = ConditionalMeanEmbedding(x, a, action_lengthscale, regularization).measure(asked)
+    points = Measure.dirac(asked)
     grid = torch.linspace(0.08, 0.6, 14).tolist()
 
     def best(measure: Measure) -> float:
@@ -109,7 +121,7 @@ def figure_1(
     seeds: Sequence[int] | None = None,
     folder: Path | None = None,
 ) -> Comparison:
-    """Fixed resolution, fixed noise ([Zhang2025]_, Figure 1).
+    """Fixed resolution, fixed noise ([Zhang2025], Figure 1).
 
     Args:
         name: of the transformation.
@@ -125,18 +137,26 @@ def figure_1(
     """
     problem, seeds = branin_problem(name, noise_std), seeds or replicates(scale)
     fit = hyperparameters or fit_hyperparameters(problem, max(count, 50))
-    x, a = draw_data(problem, count, seeds, UNIT)
-    prior = estimated_prior(problem, x, a, fit.lengthscale, fit.action_lengthscale, fit.regularization)
-    known = known_prior(problem, fit.lengthscale)
-    on_actions = GaussianProcess(rbf_kernel(fit.baseline_lengthscale), noise_std)
+    known = problem.space
+    embedding = ConditionalMeanEmbedding(
+        *draw_data(problem, count, seeds, UNIT), fit.action_lengthscale, fit.regularization
+    )
+    space = replace(known, conditional=embedding)
+    prior = space.tabulate(GaussianProcess(rbf_kernel(fit.lengthscale), noise_std))
+    exact = known_prior(known, fit.lengthscale)
+    usual: dict[str, Any] = {
+        "prior": prior,
+        "action_prior": GaussianProcess(rbf_kernel(fit.baseline_lengthscale), noise_std),
+        "initial": initial,
+    }
     policies: dict[str, IndirectPolicy] = {
-        "CMES": CMES(problem, prior, initial),
-        "MES on g": ActionPolicy(problem, prior, on_actions, "mes", initial),
-        "UCB on g": ActionPolicy(problem, prior, on_actions, "ucb", initial),
-        "EI on g": ActionPolicy(problem, prior, on_actions, "ei", initial),
-        "random": RandomQueries(problem, prior, initial),
-        "CMES, p known": CMES(problem, known, initial),
-        "MES on f, direct": DirectMES(problem, known),
+        "CMES": CMES(space, prior=prior, initial=initial),
+        "MES on g": ActionPolicy(space, acquisition="mes", **usual),
+        "UCB on g": ActionPolicy(space, acquisition="ucb", **usual),
+        "EI on g": ActionPolicy(space, acquisition="ei", **usual),
+        "random": RandomQueries(space, prior=prior, initial=initial),
+        "CMES, p known": CMES(known, prior=exact, initial=initial),
+        "MES on f, direct": DirectMES(known, prior=exact),
     }
     chosen = policies if only is None else {label: harness.pick(policies, label, "only") for label in only}
     return harness.run(problem, chosen, steps, seeds, folder=folder, name=f"figure_1-{name}")
@@ -151,7 +171,7 @@ def figure_2(
     seeds: Sequence[int] | None = None,
     folder: Path | None = None,
 ) -> Comparison:
-    """Cost and noise by resolution under a budget ([Zhang2025]_, Figure 2).
+    """Cost and noise by resolution under a budget ([Zhang2025], Figure 2).
 
     Actions are the nodes of a tree with four children each. A node of level ``l`` costs ``(l + 1) / 2``, and its noise
     has standard deviation ``0.5 / cost``. CMETS may ask its active nodes; the others ask the deepest level, a random
@@ -172,22 +192,27 @@ def figure_2(
     conditional = ClippedGaussian(transformation(name), spread, UNIT)
     cost, deepest = nodes.cost(), nodes.level == levels
     grid = unit_grid(24)
-    tree = IndirectProblem(branin, grid, nodes.actions, conditional, 0.5 / cost, cost)
-    fine = IndirectProblem(branin, grid, nodes.actions[deepest], conditional, 0.5 / cost[deepest], cost[deepest])
+    tree, fine = (
+        Space(nodes.actions[some], conditional=conditional, points=grid, noise_std=0.5 / cost[some], cost=cost[some])
+        for some in (nodes.level >= 0, deepest)
+    )
     fit = fit_hyperparameters(branin_problem(name))
-    prior, prior_fine = known_prior(tree, fit.lengthscale), known_prior(fine, fit.lengthscale)
-    on_actions = GaussianProcess(rbf_kernel(fit.baseline_lengthscale), 0.1)
+    prior = known_prior(tree, fit.lengthscale)
+    flat: dict[str, Any] = {"prior": known_prior(fine, fit.lengthscale), "initial": 1, "budget": budget}
+    usual = flat | {"action_prior": GaussianProcess(rbf_kernel(fit.baseline_lengthscale), 0.1)}
     policies: dict[str, IndirectPolicy] = {
-        "CMETS": CMETS(tree, nodes, prior, budget),
-        "CMES, all nodes": CMES(tree, prior, 0, budget),
-        "CMES": CMES(fine, prior_fine, 1, budget),
-        "MES on g": ActionPolicy(fine, prior_fine, on_actions, "mes", 1, budget),
-        "UCB on g": ActionPolicy(fine, prior_fine, on_actions, "ucb", 1, budget),
-        "EI on g": ActionPolicy(fine, prior_fine, on_actions, "ei", 1, budget),
-        "random": RandomQueries(fine, prior_fine, 1, budget),
+        "CMETS": CMETS(tree, nodes=nodes, prior=prior, budget=budget),
+        "CMES, all nodes": CMES(tree, prior=prior, budget=budget),
+        "CMES": CMES(fine, **flat),
+        "MES on g": ActionPolicy(fine, acquisition="mes", **usual),
+        "UCB on g": ActionPolicy(fine, acquisition="ucb", **usual),
+        "EI on g": ActionPolicy(fine, acquisition="ei", **usual),
+        "random": RandomQueries(fine, **flat),
     }
-    problems = {label: policy.problem for label, policy in policies.items()}
-    steps = {label: int(budget / (float(fine.costs.amin()) if problems[label] is fine else 1.0)) for label in policies}
+    both = [IndirectProblem(space, branin) for space in (tree, fine)]
+    problems = {label: both[policy.space is fine] for label, policy in policies.items()}
+    cheapest = float(fine.costs.amin())
+    steps = {label: int(budget / (cheapest if p.space is fine else 1.0)) for label, p in policies.items()}
     label = f"figure_2-{name}{'-windows' if windows else ''}"
     return harness.run(problems, policies, steps, seeds or replicates(scale), folder=folder, name=label)
 
@@ -212,15 +237,19 @@ def application(
         folder: see ``harness.run``.
         name: of its files there.
     """
-    prior = known_prior(problem, lengthscale)
-    on_actions = GaussianProcess(rbf_kernel(lengthscale), float(problem.noise[0]))
+    space = problem.space
+    prior, process = known_prior(space, lengthscale), GaussianProcess(rbf_kernel(lengthscale), float(problem.noise[0]))
     policies: dict[str, IndirectPolicy] = {
-        "CMES": CMES(problem, prior),
-        "MES on g": ActionPolicy(problem, prior, on_actions, "mes"),
-        "UCB on g": ActionPolicy(problem, prior, on_actions, "ucb"),
-        "random": RandomQueries(problem, prior),
+        "CMES": CMES(space, prior=prior),
+        "MES on g": ActionPolicy(space, acquisition="mes", prior=prior, action_prior=process),
+        "UCB on g": ActionPolicy(space, acquisition="ucb", prior=prior, action_prior=process),
+        "random": RandomQueries(space, prior=prior),
     }
     return harness.run(problem, policies, steps, seeds or replicates(scale), folder=folder, name=name)
+
+
+def _sqrt_beta(t: int) -> float:
+    return math.sqrt(2 * math.log(200 * t**2 * 1.65 / 0.1))
 
 
 def schedules(
@@ -241,7 +270,7 @@ def schedules(
     wide = torch.tensor([[-1.0], [2.0]], dtype=torch.float64)
     f = prior_samples(rbf_kernel(lengthscale), wide, seeds, grid=257)
     points = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
-    problem = BlurredProblem(f, points)
+    problem = BlurredProblem(Blurs(points), f)
     best = problem.values(len(seeds)).amax(-1, keepdim=True)
     start = lengthscale / 2
     rates: dict[str, Callable[[int], float]] = {
@@ -252,7 +281,7 @@ def schedules(
     }
     result = {}
     for label, tau in rates.items():
-        policy = ScheduledUCB(problem, lengthscale, tau, lambda t: math.sqrt(2 * math.log(200 * t**2 * 1.65 / 0.1)))
+        policy = ScheduledUCB(problem.space, lengthscale=lengthscale, tau=tau, sqrt_beta=_sqrt_beta)
         history = simulate(problem, policy, steps, seeds)
         cost = torch.tensor([start / tau(t) for t in range(1, steps + 1)]).cumsum(0)
         result[label] = best - history["value"], cost

@@ -1,13 +1,9 @@
-"""The problem of the paper's experiments and two applications.
-
-.. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
-   Integrated Feedback. 2025.
-"""
+"""The problem of the paper's experiments and two applications."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -17,14 +13,43 @@ from botorch.test_functions import Branin
 from torch import Tensor
 
 from book.functions import prior_samples
-from cbo_lib.indirect.problem import ClippedGaussian, FinitePolicies, IndirectProblem, cosine_map, unit_grid
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.indirect import ClippedGaussian, FinitePolicies, IndirectProblem, Space
+from cbo_lib.indirect.space import Sampler
+from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from cbo_lib.measure import Function, Measure
+from cbo_lib.random import ReplicateGenerators, uniform
 
 Transformation = Literal["linear", "cosine"]
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 #: ``tau`` of section 7, in units of the box, whose sides are 15.
 TAU = math.sqrt(0.5) / 15
+
+
+def unit_grid(count: int, dim: int = 2) -> Tensor:
+    """The centers of ``count^dim`` equal cells of the unit box, ``count^dim x dim``."""
+    axis = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    return torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)
+
+
+def draw_data(problem: IndirectProblem, count: int, seeds: Sequence[int], bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """``D1`` of [Zhang2025], section 2, for each seed: pairs ``(x, a)`` to learn ``p(x | a)`` from, uniform actions.
+
+    Args:
+        problem: whose true ``p(x | a)`` is drawn from.
+        count: how many pairs ``N``, at least 1.
+        seeds: one a replicate.
+        bounds: of the actions, ``2 x q``.
+
+    Returns:
+        Inputs ``replicates x N x d`` and actions ``replicates x N x q``.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    generators = ReplicateGenerators(seeds, stream=4).generators
+    actions = torch.lerp(bounds[0], bounds[1], uniform(generators, (count, bounds.shape[-1]), bounds))
+    assert isinstance(problem.conditional, Sampler)
+    return problem.conditional.sample(actions, generators), actions
 
 
 @cache
@@ -50,13 +75,24 @@ def transformation(name: Transformation) -> Function:
     """``h`` of section 7 in units of the box: the identity, or ``cos(pi a / 2)`` in each coordinate."""
     if name not in ("linear", "cosine"):
         raise ValueError(f"transformation must be 'linear' or 'cosine', got {name!r}")
-    return (lambda a: a[..., :2]) if name == "linear" else (lambda a: cosine_map(a[..., :2]))
+    return (lambda a: a[..., :2]) if name == "linear" else (lambda a: (math.pi * a[..., :2] / 2).cos())
 
 
 def branin_problem(name: Transformation = "linear", noise_std: float = 0.1, count: int = 24) -> IndirectProblem:
     """Section 7: Branin seen through ``x = h(a) + tau * noise``, clipped to the box, on a grid of actions."""
     grid = unit_grid(count)
-    return IndirectProblem(branin, grid, grid, ClippedGaussian(transformation(name), TAU, UNIT), noise_std)
+    conditional = ClippedGaussian(transformation(name), TAU, UNIT)
+    return IndirectProblem(Space(grid, conditional=conditional, points=grid, noise_std=noise_std), branin)
+
+
+def known_prior(space: Space, lengthscale: float, variance: float = 1.0) -> GaussianProcess:
+    """The prior of all places where ``p(x | a)`` is known and the kernel of f is RBF ([Zhang2025], Eqs. 2 and 3).
+
+    In closed form for a Gaussian ``p(x | a)``, without regard to clipping; by the measure of ``p(x | a)`` otherwise.
+    """
+    closed = isinstance(space.conditional, ClippedGaussian)
+    kernel = GaussianMeasureKernel(lengthscale, variance) if closed else rbf_kernel(lengthscale, variance)
+    return space.tabulate(GaussianProcess(kernel, 1.0 if space.noise is None else float(space.noise.amin())))
 
 
 def two_peaks(x: Tensor) -> Tensor:
@@ -66,7 +102,7 @@ def two_peaks(x: Tensor) -> Tensor:
 
 
 def bandit_problem(count: int = 60, arms: int = 12, noise_std: float = 0.1, seed: int = 0) -> IndirectProblem:
-    """Agents who pull arms by policies of their own ([Zhang2025]_, section 3.1).
+    """Agents who pull arms by policies of their own ([Zhang2025], section 3.1).
 
     Arm ``i`` stands at ``i / (arms - 1)``, and its reward is a draw of an RBF prior of lengthscale 0.15. Agent ``a`` in
     [0, 1] prefers arms near ``a``: a softmax of ``-20 (x - a)^2`` with some preference for the middle.
@@ -87,9 +123,55 @@ def bandit_problem(count: int = 60, arms: int = 12, noise_std: float = 0.1, seed
 
     agents = torch.linspace(0, 1, count, dtype=torch.float64)[:, None]
     conditional = FinitePolicies(probabilities, positions)
-    return IndirectProblem(
-        lambda x: reward(x.reshape(1, -1, 1)).reshape(x.shape[:-1]), positions, agents, conditional, noise_std, order=1
-    )
+    space = Space(agents, conditional=conditional, points=positions, noise_std=noise_std)
+    return IndirectProblem(space, lambda x: reward(x.reshape(1, -1, 1)).reshape(x.shape[:-1]), order=1)
+
+
+def estimate_policies(
+    a: Tensor, pulled: Tensor, arms: int, degree: int = 3, ridge: float = 1e-3
+) -> Callable[[Tensor], Tensor]:
+    """Learn the policies of agents from the arms that they pulled ([Zhang2025], section 3.1).
+
+    A classifier: multinomial logistic regression on powers of the covariates, fitted by L-BFGS.
+
+    Args:
+        a: covariates ``N x q`` in the unit box or near it.
+        pulled: indices of arms, ``N`` integers in ``[0, arms)``.
+        arms: how many arms ``K``.
+        degree: highest power of each covariate. Default 3.
+        ridge: penalty on the squared coefficients, positive.
+
+    Returns:
+        A function from covariates ``... x q`` to probability vectors ``... x K``.
+
+    Raises:
+        ValueError: if there is no pair, the numbers differ or an arm does not exist.
+    """
+    if len(a) == 0 or pulled.shape != a.shape[:1]:
+        raise ValueError(f"a and pulled must hold one arm an agent, got {tuple(a.shape)} and {tuple(pulled.shape)}")
+    if bool(((pulled < 0) | (pulled >= arms)).any()):
+        raise ValueError(f"pulled must lie in [0, {arms}), got {int(pulled.min())} to {int(pulled.max())}")
+    if degree < 1 or not ridge > 0:
+        raise ValueError(f"degree must be at least 1 and ridge positive, got {degree} and {ridge}")
+
+    def features(x: Tensor) -> Tensor:
+        powers = [x**power for power in range(1, degree + 1)]
+        return torch.cat([torch.ones_like(x[..., :1]), *powers], -1)
+
+    inputs = features(a)
+    coefficients = torch.zeros(inputs.shape[-1], arms, dtype=a.dtype, device=a.device, requires_grad=True)
+    optimizer = torch.optim.LBFGS([coefficients], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = torch.nn.functional.cross_entropy(inputs @ coefficients, pulled) + ridge * coefficients.square().mean()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(loss)
+    fitted = coefficients.detach()
+    return lambda x: (features(x) @ fitted).softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -133,4 +215,5 @@ def district_problem(count: int = 60, noise_std: float = 0.05, seed: int = 0) ->
     generator = torch.Generator().manual_seed(seed)
     centers = torch.rand(count, 2, generator=generator, dtype=torch.float64)
     pixels = unit_grid(32)
-    return IndirectProblem(incidence, pixels, centers, Districts(centers, pixels), noise_std)
+    space = Space(centers, conditional=Districts(centers, pixels), points=pixels, noise_std=noise_std)
+    return IndirectProblem(space, incidence)

@@ -1,10 +1,10 @@
-"""Indirect queries: the learner sees conditional averages of f (Zhang, Bouabid, Ong, Flaxman and Sejdinovic 2025)."""
+"""Indirect queries: the learner sees conditional averages of f [Zhang2025]."""
 
-from cbo_lib.indirect.acquisition import ConditionalMaxValueEntropy
-from cbo_lib.indirect.embedding import conditional_mean_measure, estimate_policies
-from cbo_lib.indirect.entropy import conditional_max_value_entropy
-from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, RandomQueries
-from cbo_lib.indirect.problem import ClippedGaussian, FinitePolicies, IndirectProblem, UniformWindow
+from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, conditional_mean_measure
+from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy, conditional_max_value_entropy
+from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, IndirectPolicy, RandomQueries
+from cbo_lib.indirect.problem import IndirectProblem
+from cbo_lib.indirect.space import ClippedGaussian, FinitePolicies, Point, Space, UniformWindow
 from cbo_lib.indirect.tree import CMETS, Nodes
 
 __all__ = [
@@ -13,13 +13,16 @@ __all__ = [
     "ActionPolicy",
     "ClippedGaussian",
     "ConditionalMaxValueEntropy",
+    "ConditionalMeanEmbedding",
     "DirectMES",
     "FinitePolicies",
+    "IndirectPolicy",
     "IndirectProblem",
     "Nodes",
+    "Point",
     "RandomQueries",
+    "Space",
     "UniformWindow",
     "conditional_max_value_entropy",
     "conditional_mean_measure",
-    "estimate_policies",
 ]

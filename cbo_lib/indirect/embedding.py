@@ -1,27 +1,26 @@
-"""The conditional mean process: f and its conditional averages under one Gaussian process.
-
-.. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
-   Integrated Feedback. 2025.
-.. [Chau2021] S. L. Chau, S. Bouabid, D. Sejdinovic. Deconditional Downscaling with Gaussian Processes. NeurIPS 2021.
-"""
+"""The conditional mean process: f and its conditional averages under one Gaussian process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem
-from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel, rbf_kernel
-from cbo_lib.measure import Measure, covariance
-from cbo_lib.random import ReplicateGenerators
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.measure import Measure
+
+# What cross-validation chooses from: lengthscales in ranges of the actions, and ridges.
+_LENGTHSCALES = (0.05, 0.1, 0.2, 0.4, 0.8)
+_REGULARIZATIONS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+_PAIRS = 1000
 
 
 def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: Tensor) -> Tensor:
-    """``(L + N lambda I)^{-1} l(a, query)``, transposed: the weights of each query on the data ([Zhang2025]_, Eq. 12).
+    """``(L + N lambda I)^{-1} l(a, query)``, transposed: the weights of each query on the data ([Zhang2025], Eq. 12).
 
     Args:
         a: actions of the data, ``... x N x q``.
@@ -45,7 +44,7 @@ def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: T
 
 
 def conditional_mean_measure(x: Tensor, a: Tensor, kernel: Kernel, regularization: float, query: Tensor) -> Measure:
-    """The estimated ``p(x | a)`` at some actions: weights on the inputs that were seen ([Zhang2025]_, Eq. 12).
+    """The estimated ``p(x | a)`` at some actions: weights on the inputs that were seen ([Zhang2025], Eq. 12).
 
     Averages of any function under it are kernel ridge regressions of its values on the actions.
 
@@ -111,119 +110,64 @@ def cross_validate(
     return min(losses, key=lambda pair: losses[pair])
 
 
-def places(problem: IndirectProblem) -> Measure:
-    """All places of a problem as indices, for a prior over a ``TabulatedKernel``."""
-    return Measure.dirac(torch.arange(len(problem.table), dtype=problem.points.dtype)[:, None].to(problem.points))
-
-
-def tabulated_prior(gram: Tensor, noise_std: float, mean: float = 0.0) -> GaussianProcess:
-    """A Gaussian process over places from their covariances ``... x (n + m) x (n + m)``."""
-    return GaussianProcess(TabulatedKernel(gram), noise_std, mean)
-
-
-def known_prior(problem: IndirectProblem, lengthscale: float, variance: float = 1.0) -> GaussianProcess:
-    """The prior of g and f at all places when ``p(x | a)`` is known ([Zhang2025]_, Eqs. 2 and 3).
-
-    In closed form for a Gaussian ``p(x | a)`` and an RBF kernel, without regard to clipping; by the measure of
-    ``p(x | a)`` otherwise.
-    """
-    conditional, points = problem.conditional, problem.points
-    if isinstance(conditional, ClippedGaussian):
-        centers, spread = conditional.center(problem.actions), conditional.scale(problem.actions)
-        where = torch.cat([centers, points]), torch.cat([spread, torch.zeros_like(points[:, 0])])
-        inputs = torch.cat([where[0], where[1].unsqueeze(-1)], -1)
-        gram = GaussianMeasureKernel(lengthscale, variance)(inputs).to_dense()
-    else:
-        kernel = rbf_kernel(lengthscale, variance, points.dtype).to(points)
-        gram = _joint_gram(kernel, conditional.measure(problem.actions, 8), points)
-    return tabulated_prior((gram + gram.mT) / 2, float(problem.noise.amin()))
-
-
-def estimated_prior(
-    problem: IndirectProblem,
-    x: Tensor,
-    a: Tensor,
-    lengthscale: float,
-    action_lengthscale: float,
-    regularization: float,
-    variance: float = 1.0,
-) -> GaussianProcess:
-    """The prior of g and f at all places with ``p(x | a)`` estimated from data ([Zhang2025]_, Eq. 12).
-
-    All actions share the points of the data, so with weights ``W`` the covariances are ``W K W'``, ``W K(x, points)``
-    and ``K(points, points)``.
+@dataclass(frozen=True)
+class ConditionalMeanEmbedding:
+    """``p(x | a)`` estimated from pairs: see ``conditional_mean_measure``.
 
     Args:
-        problem: see ``IndirectProblem``.
-        x: inputs of the data, ``... x N x d``; a batch gives one prior a replicate.
-        a: their actions, ``... x N x q``.
-        lengthscale: of the RBF kernel of f.
-        action_lengthscale: of the RBF kernel on actions.
-        regularization: ``lambda``.
-        variance: of the RBF kernel of f. Default 1.
-    """
-    kernel = rbf_kernel(lengthscale, variance, x.dtype).to(x)
-    action_kernel = rbf_kernel(action_lengthscale, 1.0, a.dtype).to(a)
-    measure = conditional_mean_measure(x, a, action_kernel, regularization, problem.actions)
-    gram = _joint_gram(kernel, measure, problem.points)
-    return tabulated_prior((gram + gram.mT) / 2, float(problem.noise.amin()))
+        x: inputs, ``N x d``, or ``replicates x N x d`` if each replicate has pairs of its own.
+        a: the actions that gave them, ``N x q`` or ``replicates x N x q``.
+        lengthscale: of an RBF kernel on actions, in their units: a number, or one a coordinate. Default: the range of
+            each coordinate of ``a`` times one of 0.05, 0.1, 0.2, 0.4 and 0.8.
+        regularization: ``lambda``, positive. Default one of 1e-6, 1e-5, ..., 1e-2.
 
-
-def _joint_gram(kernel: Kernel, averages: Measure, points: Tensor) -> Tensor:
-    """Covariances of ``n`` averages and ``m`` points, ``... x (n + m) x (n + m)``."""
-    mixed = covariance(kernel, averages, Measure.dirac(points))
-    among = covariance(kernel, averages, averages)
-    plain = kernel(points).to_dense().expand(*mixed.shape[:-2], -1, -1)
-    return torch.cat([torch.cat([among, mixed], -1), torch.cat([mixed.mT, plain], -1)], -2)
-
-
-def estimate_policies(
-    a: Tensor, pulled: Tensor, arms: int, degree: int = 3, ridge: float = 1e-3
-) -> Callable[[Tensor], Tensor]:
-    """Learn the policies of agents from the arms that they pulled ([Zhang2025]_, section 3.1).
-
-    A classifier: multinomial logistic regression on powers of the covariates, fitted by L-BFGS.
-
-    Args:
-        a: covariates ``N x q`` in the unit box or near it.
-        pulled: indices of arms, ``N`` integers in ``[0, arms)``.
-        arms: how many arms ``K``.
-        degree: highest power of each covariate. Default 3.
-        ridge: penalty on the squared coefficients, positive.
-
-    Returns:
-        A function from covariates ``... x q`` to probability vectors ``... x K``.
+    What is left to its default is chosen by ``cross_validate`` on the first replicate's pairs, with a kernel on inputs
+    of a fifth of their range; of more than 1,000 pairs, on 1,000 of them, evenly spaced.
 
     Raises:
-        ValueError: if there is no pair, the numbers differ or an arm does not exist.
+        ValueError: if the numbers of pairs differ, or a parameter is not positive.
     """
-    if len(a) == 0 or pulled.shape != a.shape[:1]:
-        raise ValueError(f"a and pulled must hold one arm an agent, got {tuple(a.shape)} and {tuple(pulled.shape)}")
-    if bool(((pulled < 0) | (pulled >= arms)).any()):
-        raise ValueError(f"pulled must lie in [0, {arms}), got {int(pulled.min())} to {int(pulled.max())}")
-    if degree < 1 or not ridge > 0:
-        raise ValueError(f"degree must be at least 1 and ridge positive, got {degree} and {ridge}")
 
-    def features(x: Tensor) -> Tensor:
-        powers = [x**power for power in range(1, degree + 1)]
-        return torch.cat([torch.ones_like(x[..., :1]), *powers], -1)
+    x: Tensor
+    a: Tensor
+    lengthscale: float | Tensor | None = None
+    regularization: float | None = None
 
-    inputs = features(a)
-    coefficients = torch.zeros(inputs.shape[-1], arms, dtype=a.dtype, device=a.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([coefficients], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.x.shape[:-1] != self.a.shape[:-1]:
+            raise ValueError(
+                f"x and a must hold one input an action, got {tuple(self.x.shape)} and {tuple(self.a.shape)}"
+            )
+        if self.lengthscale is not None:
+            rbf_kernel(self.lengthscale)  # raises now
+        if self.regularization is not None and not self.regularization > 0:
+            raise ValueError(f"regularization must be positive, got {self.regularization}")
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.cross_entropy(inputs @ coefficients, pulled) + ridge * coefficients.square().mean()
-        value.backward()
-        return value
+    @cached_property
+    def parameters(self) -> tuple[float | Tensor, float]:
+        """The lengthscale and ``lambda`` in force."""
+        if self.lengthscale is not None and self.regularization is not None:
+            return self.lengthscale, self.regularization
+        x, a = (part.reshape(-1, *part.shape[-2:])[0] for part in (self.x, self.a))
+        every = -(-len(a) // _PAIRS)
+        x, a = (part[::every] / _range(part) for part in (x, a))
+        unit = _range(self.a.reshape(-1, *self.a.shape[-2:])[0])
+        lengths: Sequence[float] = _LENGTHSCALES
+        if self.lengthscale is not None:
+            a, unit, lengths = a * unit / self.lengthscale, torch.as_tensor(self.lengthscale).to(a), (1.0,)
+        ridges = _REGULARIZATIONS if self.regularization is None else (self.regularization,)
+        length, ridge = cross_validate(x, a, rbf_kernel(0.2, 1.0, x.dtype).to(x), lengths, ridges)
+        return unit * length, ridge
 
-    with torch.enable_grad():
-        optimizer.step(loss)
-    fitted = coefficients.detach()
-    return lambda x: (features(x) @ fitted).softmax(-1)
+    def measure(self, actions: Tensor, order: int = 1) -> Measure:
+        """The inputs of the pairs with signed weights, for actions ``... x n x q``."""
+        length, ridge = self.parameters
+        kernel = rbf_kernel(length, 1.0, self.a.dtype).to(self.a)
+        return conditional_mean_measure(self.x, self.a, kernel, ridge, actions)
 
 
-def draw_data(problem: IndirectProblem, count: int, seeds: Sequence[int], bounds: Tensor) -> tuple[Tensor, Tensor]:
-    """``D1`` for each seed, inputs ``replicates x N x d`` and actions ``replicates x N x q``."""
-    return problem.data(ReplicateGenerators(seeds, stream=4).generators, count, bounds)
+def _range(rows: Tensor) -> Tensor:
+    """The range of each column; one where it is constant."""
+    reach = rows.amax(0) - rows.amin(0)
+    return torch.where(reach > 0, reach, 1.0)

@@ -1,163 +1,227 @@
-"""CMES, CMETS and the policies that they are compared with.
-
-.. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
-   Integrated Feedback. 2025.
-.. [Wang2017] Z. Wang, S. Jegelka. Max-value Entropy Search for Efficient Bayesian Optimization. ICML 2017.
-"""
+"""CMES [Zhang2025] and the policies that it is compared with."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect.embedding import places
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
-from cbo_lib.indirect.problem import IndirectProblem
+from cbo_lib.indirect.space import Point, Space, table
 from cbo_lib.maximize import argmax_finite
-from cbo_lib.measure import Measure
+from cbo_lib.policy import Policy
 from cbo_lib.random import standard_normal, uniform
-from cbo_lib.tracked import TrackedPosterior
+
+# Random actions that come first where the prior is fitted.
+_INITIAL = 5
 
 
-class IndirectPolicy(ABC):
-    """What the policies share: the conditional mean process, a random initial design and the recommendation.
+class IndirectPolicy(Policy):
+    """What the policies share: the conditional mean process, a random initial design, the budget, the recommendation.
 
     All recommend the point of the largest posterior mean of f under the same process; they differ in what they ask.
+    A policy of one's own gives ``scores``, and may narrow down ``allowed`` and keep a state by ``advance``.
+
+    In a batch, queries and recommendations are places, see ``Space``. A single run asks an action ``(q,)``, may be told
+    any action, also one that is not in the space, and recommends a point ``(d,)``.
 
     Args:
-        problem: see ``IndirectProblem``.
-        prior: of all places, batch ``()`` or ``(replicates,)``: ``known_prior`` or ``estimated_prior``.
-        initial: how many random actions are asked first; the same for all policies with the same seeds. Default 0.
-        budget: the total cost that may be spent; a replicate that can afford no action asks no more (its later
-            rounds repeat the last action at no cost and learn nothing). Default unlimited.
+        space: what the learner knows.
+        prior: of f, of batch shape ``()`` or ``(replicates,)``, or of all places, by ``Space.tabulate``. Its noise
+            counts where the space knows none. Default: fitted to what was seen, by the marginal likelihood of the
+            averages, with the noise; see ``Surrogate``.
+        kernel: what is fitted: ``"matern"`` (Matern-5/2, the default), ``"rbf"``, or a GPyTorch kernel of the unit box.
+        initial: how many random actions are asked first; the same for all policies with the same seeds. Default 5
+            where the prior is fitted, else 0.
+        budget: the total cost of the questions that may be asked; a replicate that can afford no action asks no more
+            (its later rounds repeat the last action at no cost and learn nothing). What is told without having been
+            asked costs nothing. Default unlimited.
+        seed: of a single run. Default 0.
 
     Raises:
         ValueError: if an argument is out of range, or the budget pays for no action.
     """
 
+    query_dims: ClassVar[int] = 0
     #: Whether points are asked in the place of actions.
-    direct = False
+    direct: ClassVar[bool] = False
+
+    space: Space
 
     def __init__(
-        self, problem: IndirectProblem, prior: GaussianProcess, initial: int = 0, budget: float = math.inf
+        self,
+        space: Space,
+        *,
+        prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
+        initial: int | None = None,
+        budget: float = math.inf,
+        seed: int = 0,
     ) -> None:
-        if initial < 0:
-            raise ValueError(f"initial must be nonnegative, got {initial}")
-        cheapest = float(problem.costs[: problem.n].amin())
+        initial = (_INITIAL if prior is None else 0) if initial is None else initial
+        super().__init__(space, seed=seed, initial=0 if self.direct else initial)
+        cheapest = float(space.costs[: space.n].amin())
         if not budget >= cheapest:
             raise ValueError(f"budget must pay for the cheapest action, {cheapest:g}, got {budget}")
-        self.problem, self.prior, self.initial, self.budget = problem, prior, initial, budget
-        self.posterior: TrackedPosterior | None = None
+        self.prior, self.kernel, self.budget = prior, kernel, budget
 
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator."""
-        batch = self.prior.kernel.batch_shape
-        if batch and batch != (len(generators),):
-            raise ValueError(f"prior must have no batch or one of {len(generators)} replicates, got {tuple(batch)}")
-        self.generators = generators
-        self.posterior = self.prior.posterior(None if batch else len(generators)).track(places(self.problem))
-        draws = [torch.randint(self.problem.n, (self.initial,), generator=g) for g in generators]
-        self._design = torch.stack(draws).to(self.problem.points.device)
-        self._rows = torch.arange(len(generators), device=self.problem.points.device)
-        self.left = torch.full((len(generators),), self.budget).to(self.problem.points)
-        self.order = torch.arange(len(self.problem.table), device=self.problem.points.device)
-        self.step = 0
-        self._query = torch.zeros_like(self._rows)
+    # What a policy of one's own may use.
+
+    @property
+    def n(self) -> int:
+        """How many actions."""
+        return self.space.n
 
     @property
     def mean(self) -> Tensor:
-        """Posterior means at all places, ``replicates x (n + m)``."""
-        return self._started().mean
+        """Posterior means of g at the actions and f at the points, ``replicates x (n + m)``."""
+        return self.belief.mean
 
     @property
     def std(self) -> Tensor:
-        """Posterior standard deviations at all places, ``replicates x (n + m)``."""
-        return self._started().variance.sqrt()
+        """Posterior standard deviations there, ``replicates x (n + m)``."""
+        return self.belief.std
 
-    def ask(self) -> Tensor:
-        """The next place of each replicate, ``replicates``."""
-        self._started()
-        allowed = self._allowed() & (self.problem.costs <= self.left.unsqueeze(-1) + 1e-9)
-        self._active = allowed.any(-1)
-        if self.step < self.initial and not self.direct:
-            query = self._design[:, self.step]
-            self._active = self._active & (self.problem.costs[query] <= self.left + 1e-9)
-        else:
-            scores = self._scores()
-            somewhere = allowed | ~self._active.unsqueeze(-1)
-            query = argmax_finite(scores, somewhere, self.order)
-        self._query = torch.where(self._active, query, self._query)
-        self._before = self.mean[self._rows, self._query], self.std[self._rows, self._query]
-        return self._query
+    @property
+    def covariance(self) -> Tensor:
+        """Posterior covariances of all places, ``replicates x (n + m) x (n + m)``."""
+        return self.belief.covariance()
 
-    def tell(self, query: Tensor, observation: Tensor) -> None:
-        """Condition each replicate on its observation ``replicates`` of what was asked.
+    @property
+    def noise(self) -> Tensor:
+        """The standard deviation of an observation of each place, ``n + m`` or ``replicates x (n + m)``."""
+        return self.belief.noise
+
+    # Hooks of its own.
+
+    def scores(self) -> Tensor:
+        """What is maximized over the places that may be asked, ``replicates x (n + m)``.
 
         Raises:
-            ValueError: if other places were asked, or the observations do not fit.
+            ValueError: unless a policy says what it maximizes.
         """
-        posterior = self._started()
-        if not torch.equal(query, self._query):
-            raise ValueError("query must be what was asked last, got other places")
-        noise = self.problem.noise[query]
-        # An exhausted replicate learns nothing: its observation has no weight.
-        posterior.observe(query, observation, torch.where(self._active, noise, 1e9))
-        self._cost = torch.where(self._active, self.problem.costs[query], 0.0)
-        self.left = self.left - self._cost
-        self._learn(query, observation)
-        self.step += 1
+        raise ValueError(f"scores must be given by {type(self).__name__}, or propose")
 
-    def recommend(self) -> Tensor:
-        """The place of the point with the largest posterior mean of f, ``replicates``."""
-        mean = self.mean
-        return argmax_finite(mean, self.order >= self.problem.n, self.order)
+    def allowed(self) -> Tensor:
+        """Which places may be asked if they can be paid, ``n + m`` or ``replicates x (n + m)``: all actions."""
+        return self.places >= self.n if self.direct else self.places < self.n
 
-    def trace(self) -> Mapping[str, Tensor]:
-        """Mean and standard deviation at the asked place before the observation, its cost, and whether it was asked."""
-        return {
-            "mean": self._before[0],
-            "std": self._before[1],
-            "cost": self._cost,
-            "active": self._active.clone(),
-        }
+    def advance(self, query: Tensor, asked: Tensor) -> None:  # most keep no state of their own
+        """Note that places ``replicates`` of actions were asked and paid, where ``asked`` is true."""
 
-    def _started(self) -> TrackedPosterior:
-        if self.posterior is None:
-            raise ValueError("start must be called first")
-        return self.posterior
+    # Hooks of the base.
 
-    def _allowed(self) -> Tensor:
-        """Which places may be asked, ``n + m`` or ``replicates x (n + m)``."""
-        return self.order >= self.problem.n if self.direct else self.order < self.problem.n
+    def begin(self) -> None:
+        """Make the state of ``replicates`` runs that know nothing yet."""
+        space, like = self.space, self.space.like
+        self.places = torch.arange(space.n + space.m, device=like.device)
+        self.rows = torch.arange(self.replicates, device=like.device)
+        self.belief = Belief(space, self.replicates, self.prior, self.kernel, self.direct)
+        self.left = torch.full((self.replicates,), self.budget).to(like)
+        self.last = torch.zeros_like(self.rows)
+        # Drawn before anything else, so that all policies have the same.
+        draws = [torch.randint(self.n, (self.initial,), generator=g) for g in self.generators]
+        self._random_actions = torch.stack(draws).to(like.device)
 
-    @abstractmethod
-    def _scores(self) -> Tensor:
-        """What to maximize, ``replicates x (n + m)``."""
+    def design(self, n: int) -> Tensor:
+        """Random actions; one that the budget does not pay for is replaced by the cheapest."""
+        draws, costs, left, last = self._random_actions, self.space.costs[: self.n], self.left, self.last
+        for i in range(n):
+            cheapest = torch.where(costs.amin() <= left + 1e-9, costs.argmin(), last)
+            draws[:, i] = last = torch.where(costs[draws[:, i]] <= left + 1e-9, draws[:, i], cheapest)
+            left = left - costs[last]
+        return draws
 
-    def _learn(self, query: Tensor, observation: Tensor) -> None:  # noqa: B027  # most learn through the process alone
-        """Draw further conclusions from a round."""
+    def propose(self) -> Tensor:
+        """The affordable place of the largest score; the last one again of a replicate that is over."""
+        payable = self._payable() | ~self.active.unsqueeze(-1)
+        query = argmax_finite(self.scores(), payable, self.places)
+        return torch.where(self.active, query, self.last)
+
+    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
+        """Condition the process, pay for what was asked, and see what can still be afforded."""
+        query, paid = row["query"], asked & self.active
+        if bool(asked.any()):
+            self.last = torch.where(paid, query, self.last)
+            at = self.last.unsqueeze(-1)
+            self._before = self.belief.mean.gather(-1, at).squeeze(-1), self.belief.std.gather(-1, at).squeeze(-1)
+            self._cost = torch.where(paid, self.space.costs[self.last], 0.0)
+            self._was_active = self.active
+            self.left = self.left - self._cost
+        self.belief.observe(query, row["y"], paid | ~asked)
+        self.absorb(query, row["y"], paid | ~asked)
+        self.advance(self.last, paid)
+        self.active = self.active & self._payable().any(-1)
+
+    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:  # the belief holds all
+        """Update what goes with the belief, after replicates ``learned`` took in a row."""
+
+    def best(self) -> Tensor:
+        """The place of the point with the largest posterior mean of f."""
+        return argmax_finite(self.mean, self.places >= self.n, self.places)
+
+    def posteriors(self) -> Posterior:
+        """The posterior of f; of all places, if the prior is a table of them."""
+        return self.belief.posterior()
+
+    def record(self) -> Mapping[str, Tensor]:
+        """Mean and standard deviation at the asked place before the observation, its cost, and whether it was asked.
+
+        Where the prior is fitted, also ``lengthscale``, ``scale``, ``prior_mean``, ``noise_std`` and ``converged``.
+        """
+        mean, std = self._before
+        record = {"mean": mean, "std": std, "cost": self._cost, "active": self._was_active}
+        return {**record, **self.belief.fitted()}
+
+    def encode(self, name: str, value: Any) -> Tensor:
+        """The places of actions ``q`` or ``n x q`` (of points, if they are asked); new ones are added."""
+        q = self.belief.width
+        rows = table("query", [value] if isinstance(value, int | float) else value, self.space.like)
+        if rows.dim() == 2 and rows.shape == (q, 1) and q > 1:
+            rows = rows.mT
+        if rows.dim() != 2 or rows.shape[-1] != q:
+            raise ValueError(f"query must have shape ({q},), or (n, {q}) for several, got {tuple(rows.shape)}")
+        return self.belief.find(rows)
+
+    def present(self, query: Tensor) -> Tensor:
+        """The action or the point of a place."""
+        assert self.space.points is not None
+        n, place = self.n, int(query)
+        return self.space.actions[place] if place < n else self.space.points[place - n]
+
+    def check(self, **rows: Tensor) -> None:
+        """Raise if a query is no place that can be asked."""
+        query = rows["query"]
+        if query.is_floating_point() or not bool(self.belief.known(query).all()):
+            kind = "points" if self.direct else "actions"
+            raise ValueError(f"query must hold places of {kind}, see Space, got {query.tolist()}")
+
+    def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
+        """Whether the same action was done, to rounding."""
+        done, wanted = (self.belief.coordinates(query) for query in (row["query"], asked))
+        return ((done - wanted).abs() <= 1e-9 * (1 + wanted.abs())).all(-1)
+
+    def _payable(self) -> Tensor:
+        return self.allowed() & (self.space.costs <= self.left.unsqueeze(-1) + 1e-9)
 
 
 class CMES(IndirectPolicy):
-    """Conditional max-value entropy search ([Zhang2025]_, section 5.1).
+    """Conditional max-value entropy search ([Zhang2025], section 5.1).
 
     Asks the action whose observation carries the most information about ``f*`` (``conditional_max_value_entropy``),
     divided by its cost.
 
     Args:
-        problem: see ``IndirectPolicy``.
-        prior: see ``IndirectPolicy``.
-        initial: see ``IndirectPolicy``.
-        budget: see ``IndirectPolicy``.
+        space: see ``IndirectPolicy``, as ``prior``, ``kernel``, ``initial``, ``budget`` and ``seed``.
         samples: how many samples of ``f*``. Default 10.
-        sampling: how they are drawn: ``"gumbel"`` ([Wang2017]_), or ``"thompson"``, the maxima of joint draws of f,
-            which are updated by Matheron's rule.
+        sampling: how they are drawn: ``"gumbel"`` [Wang2017], or ``"thompson"``, the maxima of joint draws of f, which
+            are updated by Matheron's rule (where the prior is fitted, they are drawn anew in each round).
         noisy: whether to use the form of Appendix A; default Eq. 14.
 
     Raises:
@@ -166,103 +230,107 @@ class CMES(IndirectPolicy):
 
     def __init__(
         self,
-        problem: IndirectProblem,
-        prior: GaussianProcess,
-        initial: int = 0,
+        space: Space,
+        *,
+        prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
+        initial: int | None = None,
         budget: float = math.inf,
         samples: int = 10,
         sampling: Literal["gumbel", "thompson"] = "gumbel",
         noisy: bool = False,
+        seed: int = 0,
     ) -> None:
-        super().__init__(problem, prior, initial, budget)
+        super().__init__(space, prior=prior, kernel=kernel, initial=initial, budget=budget, seed=seed)
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}")
         if sampling not in ("gumbel", "thompson"):
             raise ValueError(f"sampling must be 'gumbel' or 'thompson', got {sampling!r}")
         self.samples, self.sampling, self.noisy = samples, sampling, noisy
 
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator."""
-        super().start(generators)
+    def begin(self) -> None:
+        """Also nothing is known of ``f*``."""
+        super().begin()
+        self._drawn = self.left.new_full((self.replicates, self.samples), torch.nan)
+        self._kappa = torch.full_like(self.left, torch.nan)
         self.paths: Tensor | None = None
-        if self.sampling == "thompson":
-            posterior = self._started().posterior
-            self.paths = posterior.sample(places(self.problem), self.samples, list(generators))
+        if self.sampling == "thompson" and self.prior is not None:
+            self.paths = self.belief.draw(self.samples, self.generators)
 
     def max_samples(self) -> Tensor:
         """Samples of ``f*`` given the data, ``replicates x samples``."""
-        n = self.problem.n
-        if self.paths is not None:
-            return self.paths[..., n:].amax(-1)
+        n = self.n
+        if self.sampling == "thompson":
+            paths = self.belief.draw(self.samples, self.generators) if self.paths is None else self.paths
+            return paths[..., n : len(self.places)].amax(-1)
         draws = uniform(self.generators, (self.samples,), self.mean).clamp(1e-6, 1 - 1e-6)
         return gumbel_max_samples(self.mean[:, n:], self.std[:, n:].clamp_min(1e-9), draws)
 
-    def _scores(self) -> Tensor:
-        self._max_samples = self.max_samples()
-        n = self.problem.n
-        part = slice(n, None) if self.direct else slice(None, n)
+    def scores(self) -> Tensor:
+        """The logarithm of information over cost; of information that is tiny everywhere ties are judged by it."""
+        self._drawn = self.max_samples()
+        part = slice(self.n, None) if self.direct else slice(None, self.n)
         mean, std = self.mean[:, part], self.std[:, part]
-        noise = self.problem.noise[part] if self.noisy else None
-        # Information may be tiny everywhere; of its logarithm ties are judged relative to it.
-        gain = conditional_max_value_entropy(mean, std, self._max_samples, noise)
+        noise = self.noise[..., part] if self.noisy else None
+        gain = conditional_max_value_entropy(mean, std, self._drawn, noise)
         first, nearest = (
-            (best.unsqueeze(-1) - mean) / std.clamp_min(1e-12)
-            for best in (self._max_samples[:, 0], self._max_samples.amin(-1))
+            (best.unsqueeze(-1) - mean) / std.clamp_min(1e-12) for best in (self._drawn[:, 0], self._drawn.amin(-1))
         )
-        self._kappa = first.masked_fill(~self._allowed()[..., part], torch.inf).amin(-1)
+        self._kappa = first.masked_fill(~self.allowed()[..., part], torch.inf).amin(-1)
         # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
         log_gain = torch.where(gain > 0, gain.log(), -0.5 * nearest.square())
         scores = torch.full_like(self.mean, -torch.inf)
-        scores[:, part] = log_gain - self.problem.costs[part].log()
+        scores[:, part] = log_gain - self.space.costs[part].log()
         return scores
 
-    def trace(self) -> Mapping[str, Tensor]:
+    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
+        """Matheron: a path moves like the mean does, by its own gap to a noisy observation."""
+        if self.paths is None:
+            return
+        row, scale = self.belief.tracked.last_row, self.belief.tracked.last_scale
+        if row.shape[-1] > self.paths.shape[-1]:  # an action was told that the space does not hold
+            self.paths = self.belief.draw(self.samples, self.generators)
+            return
+        noise = self.belief.noise_at(query).unsqueeze(-1) * standard_normal(self.generators, (self.samples,), y)
+        gap = (y.unsqueeze(-1) - self.paths[self.rows, :, query] - noise) / scale.unsqueeze(-1)
+        moved = self.paths + gap.unsqueeze(-1) * row.unsqueeze(-2)
+        self.paths = torch.where(learned[:, None, None], moved, self.paths)
+
+    def record(self) -> Mapping[str, Tensor]:
         """Also the ``max_samples`` of ``f*``, and ``kappa``, the smallest ``(f* - mean) / std`` for the first of them.
 
         Both are NaN in the initial design.
         """
-        if self.step <= self.initial and not self.direct:
-            nothing = torch.full_like(self.left, torch.nan)
-            return {**super().trace(), "max_samples": nothing[:, None].expand(-1, self.samples), "kappa": nothing}
-        return {**super().trace(), "max_samples": self._max_samples, "kappa": self._kappa}
-
-    def _learn(self, query: Tensor, observation: Tensor) -> None:
-        if self.paths is None:
-            return
-        # Matheron: a path moves like the mean does, by its own gap to a noisy observation.
-        row, scale = self._started().last_row, self._started().last_scale
-        noise = self.problem.noise[query].unsqueeze(-1) * standard_normal(self.generators, (self.samples,), self.mean)
-        there = self.paths[self._rows, :, query]
-        gap = (observation.unsqueeze(-1) - there - noise) / scale.unsqueeze(-1)
-        moved = self.paths + gap.unsqueeze(-1) * row.unsqueeze(-2)
-        self.paths = torch.where(self._active[:, None, None], moved, self.paths)
+        return {**super().record(), "max_samples": self._drawn, "kappa": self._kappa}
 
 
 class DirectMES(CMES):
-    """Max-value entropy search on f itself, asking points: what indirect queries cost, measured from above."""
+    """Max-value entropy search on f itself, asking points: what indirect queries cost, measured from above.
 
-    direct = True
+    It has no initial design, and it is told points.
+    """
+
+    direct: ClassVar[bool] = True
 
 
 class RandomQueries(IndirectPolicy):
     """Asks uniformly random actions."""
 
-    def _scores(self) -> Tensor:
-        return uniform(self.generators, (len(self.order),), self.mean)
+    def scores(self) -> Tensor:
+        """Random numbers."""
+        return uniform(self.generators, (len(self.places),), self.left)
 
 
 class ActionPolicy(IndirectPolicy):
-    """A usual policy on g, which knows nothing of f: the baselines of [Zhang2025]_, section 7.
+    """A usual policy on g, which knows nothing of f: the baselines of [Zhang2025], section 7.
 
     It asks by a Gaussian process on actions given the data ``(a, z)`` alone, and recommends like all others.
 
     Args:
-        problem: see ``IndirectPolicy``.
-        prior: see ``IndirectPolicy``; for the recommendation.
-        action_prior: of g on actions, a GPyTorch kernel on ``q`` coordinates without batch.
+        space: see ``IndirectPolicy``, as ``prior`` (for the recommendation), ``kernel``, ``initial``, ``budget`` and
+            ``seed``.
         acquisition: ``"mes"``, ``"ucb"`` or ``"ei"``.
-        initial: see ``IndirectPolicy``.
-        budget: see ``IndirectPolicy``.
+        action_prior: of g on actions, without batch. Default: fitted, like that of f.
         samples: of ``g*``, for MES. Default 10.
         sqrt_beta: the multiplier of UCB. Default 2.
 
@@ -272,31 +340,43 @@ class ActionPolicy(IndirectPolicy):
 
     def __init__(
         self,
-        problem: IndirectProblem,
-        prior: GaussianProcess,
-        action_prior: GaussianProcess,
+        space: Space,
+        *,
         acquisition: Literal["mes", "ucb", "ei"],
-        initial: int = 0,
+        prior: GaussianProcess | None = None,
+        action_prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
+        initial: int | None = None,
         budget: float = math.inf,
         samples: int = 10,
         sqrt_beta: float = 2.0,
+        seed: int = 0,
     ) -> None:
-        super().__init__(problem, prior, initial, budget)
+        super().__init__(space, prior=prior, kernel=kernel, initial=initial, budget=budget, seed=seed)
         if acquisition not in ("mes", "ucb", "ei"):
             raise ValueError(f"acquisition must be 'mes', 'ucb' or 'ei', got {acquisition!r}")
-        self.action_prior, self.acquisition = action_prior, acquisition
-        self.samples, self.sqrt_beta = samples, sqrt_beta
+        self.action_prior, self.acquisition, self.samples, self.sqrt_beta = (
+            action_prior,
+            acquisition,
+            samples,
+            sqrt_beta,
+        )
+        self.multiplier()  # raises now if it is out of range
 
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator."""
-        super().start(generators)
-        self.actions = self.action_prior.posterior(len(generators)).track(Measure.dirac(self.problem.actions))
+    def begin(self) -> None:
+        """Also nothing is known of g."""
+        super().begin()
+        alone = Space(
+            self.space.actions, conditional=Point(), points=self.space.actions[:1], noise_std=self.space.noise_std
+        )
+        self.on_actions = Belief(alone, self.replicates, self.action_prior, self.kernel)
         self._best = torch.full_like(self.left, -torch.inf)
 
-    def _scores(self) -> Tensor:
-        mean, std = self.actions.mean, self.actions.variance.sqrt().clamp_min(1e-9)
+    def scores(self) -> Tensor:
+        """The acquisition on g; points are out of the question."""
+        mean, std = self.on_actions.mean[:, : self.n], self.on_actions.std[:, : self.n].clamp_min(1e-9)
         if self.acquisition == "ucb":
-            score = mean + self.sqrt_beta * std
+            score = mean + self.multiplier() * std
         elif self.acquisition == "ei":
             gap = (mean - self._best.unsqueeze(-1).clamp_min(-1e3)) / std
             density = (-0.5 * gap.square() - 0.5 * math.log(2 * math.pi)).exp()
@@ -304,10 +384,12 @@ class ActionPolicy(IndirectPolicy):
         else:
             draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)
             score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, draws)).log()
-        return torch.nn.functional.pad(score, (0, len(self.problem.points)), value=-torch.inf)
+        return torch.nn.functional.pad(score, (0, self.space.m), value=-torch.inf)
 
-    def _learn(self, query: Tensor, observation: Tensor) -> None:
-        noise = torch.where(self._active, self.problem.noise[query], 1e9)
-        self.actions.observe(query, observation, noise)
-        there = self.actions.mean[self._rows, query]
-        self._best = torch.where(self._active, torch.maximum(self._best, there), self._best)
+    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
+        """Condition g too; EI compares with the largest posterior mean of what was asked."""
+        place = self.on_actions.find(self.belief.coordinates(query))
+        self.on_actions.observe(place, y, learned)
+        if self.acquisition == "ei":
+            there = self.on_actions.tracked.mean[self.rows, place]
+            self._best = torch.where(learned, torch.maximum(self._best, there), self._best)

@@ -1,8 +1,4 @@
-"""Regret of indirect queries: the paper's notions, its proofs' terms and its bounds.
-
-.. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
-   Integrated Feedback. 2025.
-"""
+"""Regret of indirect queries: the paper's notions, its proofs' terms and its bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from cbo_lib.ledger import Claim, RegretLedger
 
 
 def simple_regret(history: History, problem: IndirectProblem) -> Tensor:
-    """``f* - max_{s <= t} f(x_s)`` over the points recommended so far, ``replicates x T`` ([Zhang2025]_, Def. 1)."""
+    """``f* - max_{s <= t} f(x_s)`` over the points recommended so far, ``replicates x T`` ([Zhang2025], Def. 1)."""
     return problem.optimum - history["recommended_value"].cummax(-1).values
 
 
@@ -27,7 +23,7 @@ def recommendation_regret(history: History, problem: IndirectProblem) -> Tensor:
 
 
 def instantaneous_regret(history: History, problem: IndirectProblem) -> Tensor:
-    """``f* - max_{s <= t} g(a_s)`` over the actions asked so far, ``replicates x T`` ([Zhang2025]_, Def. 2).
+    """``f* - max_{s <= t} g(a_s)`` over the actions asked so far, ``replicates x T`` ([Zhang2025], Def. 2).
 
     It stays above ``f* - g*``, the gap between the maxima of f and g.
     """
@@ -57,7 +53,7 @@ def at_cost(values: Tensor, history: History, budgets: Tensor) -> Tensor:
 
 
 def zeta(t: Tensor | int, failure: float, two_sided: bool = False) -> Tensor:
-    """``sqrt(2 log(pi_t / (2 delta)))`` with ``pi_t = pi^2 t^2 / 6`` ([Zhang2025]_, Lemma 2).
+    """``sqrt(2 log(pi_t / (2 delta)))`` with ``pi_t = pi^2 t^2 / 6`` ([Zhang2025], Lemma 2).
 
     Args:
         t: rounds, from 1.
@@ -74,12 +70,12 @@ def zeta(t: Tensor | int, failure: float, two_sided: bool = False) -> Tensor:
 
 
 def information_gain(history: History, noise_std: float) -> Tensor:
-    """``0.5 sum_s log(1 + q_{s-1}(a_s) / sigma^2)`` up to each round, ``replicates x T`` ([Zhang2025]_, Lemma 4)."""
+    """``0.5 sum_s log(1 + q_{s-1}(a_s) / sigma^2)`` up to each round, ``replicates x T`` ([Zhang2025], Lemma 4)."""
     return 0.5 * torch.log1p(history["std"].square() / noise_std**2).cumsum(-1)
 
 
 def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> RegretLedger:
-    """The accounts of a run of CMES with one sample of ``f*`` and no initial design ([Zhang2025]_, section 6.1).
+    """The accounts of a run of CMES with one sample of ``f*`` and no initial design ([Zhang2025], section 6.1).
 
     The regret is the sum of ``f* - g(a_t)``. It is the sum, exactly, of
     ``f* - f*_t`` (the sample misses the maximum), ``f*_t - (mean + kappa std)`` (zero: the chosen action attains
@@ -98,16 +94,16 @@ def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> 
     sample = history["max_samples"]
     if sample.shape[-1] != 1 or bool(sample.isnan().any()):
         raise ValueError("history must be of CMES with one sample and no initial design")
-    if torch.as_tensor(problem.noise_std).dim():
-        raise ValueError("problem must have one noise_std for all actions, got one an action")
+    noise = float(problem.noise[0])
+    if not bool((problem.noise == noise).all()):
+        raise ValueError(f"problem must have one noise_std for all actions, got {noise:g} and others")
     sample = sample.squeeze(-1)
     value, mean, std, kappa = (history[name] for name in ("value", "mean", "std", "kappa"))
     T = value.shape[-1]
-    steps = torch.arange(1, T + 1)
+    steps = torch.arange(1, T + 1, device=value.device)
     width = zeta(steps, failure).to(value)
     regret = problem.optimum - value
     above = sample >= problem.optimum
-    noise = float(problem.noise_std)
     constant = 2 / math.log1p(noise**-2)
     gain = information_gain(history, noise)
     held = (mean - value <= width * std + 1e-9).all(-1, keepdim=True).expand_as(above)
@@ -135,7 +131,7 @@ def ledger(history: History, problem: IndirectProblem, failure: float = 0.1) -> 
 
 
 def theorem_1_rounds(T: int, w: float, failure: float) -> float:
-    """``T' = sum_{i <= T} log_w(delta / (2 pi_i))``: how many rounds Theorem 1 needs ([Zhang2025]_).
+    """``T' = sum_{i <= T} log_w(delta / (2 pi_i))``: how many rounds Theorem 1 needs ([Zhang2025]).
 
     Args:
         T: at least 1.

@@ -1,22 +1,19 @@
-"""CMETS: max-value entropy search over the nodes of a tree, coarse and cheap ones first.
-
-.. [Zhang2025] M. Zhang, S. Bouabid, C. S. Ong, S. Flaxman, D. Sejdinovic. Indirect Query Bayesian Optimization with
-   Integrated Feedback. 2025.
-"""
+"""CMETS [Zhang2025]: max-value entropy search over the nodes of a tree, coarse and cheap ones first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.policies import CMES
-from cbo_lib.indirect.problem import IndirectProblem
+from cbo_lib.indirect.space import Space
 from cbo_lib.partition import PartitionTree, split_by_factors
 
 
@@ -62,26 +59,20 @@ class Nodes:
         return cls(torch.cat([boxes.mean(-2), radius], -1), tree.depth[order], parent, children)
 
     def cost(self) -> Tensor:
-        """``0.5 log2(1 / d)`` with ``d = 2^-(l + 1)``, so ``(l + 1) / 2`` ([Zhang2025]_, section 7)."""
+        """``0.5 log2(1 / d)`` with ``d = 2^-(l + 1)``, so ``(l + 1) / 2`` ([Zhang2025], section 7)."""
         return 0.5 * (self.level + 1).to(self.actions)
 
 
 class CMETS(CMES):
-    """Conditional max-value entropy tree search ([Zhang2025]_, Algorithm 1).
+    """Conditional max-value entropy tree search ([Zhang2025], Algorithm 1).
 
     Only leaves of the tree grown so far and their children may be asked. A leaf that is asked is split; if a child of a
-    leaf is asked, both are. The information is divided by the cost.
+    leaf is asked, both are. So the leaves always partition the box. The information is divided by the cost.
 
     Args:
-        problem: whose actions are the nodes.
+        space: whose actions are the nodes.
         nodes: the tree.
-        prior: see ``CMES``.
-        budget: see ``CMES``.
-        samples: see ``CMES``.
-        sampling: see ``CMES``.
-        noisy: see ``CMES``.
-        update: ``"partition"``: the leaves always partition the box. ``"printed"``: the sets of Algorithm 1 as they
-            stand there, where the children of leaves are never forgotten and a node may be asked again.
+        prior: see ``CMES``, as all others. There is no initial design.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -89,66 +80,54 @@ class CMETS(CMES):
 
     def __init__(
         self,
-        problem: IndirectProblem,
+        space: Space,
+        *,
         nodes: Nodes,
-        prior: GaussianProcess,
+        prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
         budget: float = math.inf,
         samples: int = 10,
         sampling: Literal["gumbel", "thompson"] = "gumbel",
         noisy: bool = False,
-        update: Literal["partition", "printed"] = "partition",
+        seed: int = 0,
     ) -> None:
-        super().__init__(problem, prior, 0, budget, samples, sampling, noisy)
-        if len(nodes.level) != problem.n:
-            raise ValueError(f"nodes must be the {problem.n} actions of the problem, got {len(nodes.level)}")
-        if update not in ("partition", "printed"):
-            raise ValueError(f"update must be 'partition' or 'printed', got {update!r}")
-        self.nodes, self.update = nodes, update
+        options = {"budget": budget, "samples": samples, "sampling": sampling, "noisy": noisy, "seed": seed}
+        super().__init__(space, prior=prior, kernel=kernel, initial=0, **options)  # type: ignore[arg-type]
+        if nodes.actions.shape != space.actions.shape or not torch.equal(nodes.actions, space.actions):
+            raise ValueError(f"nodes must be the {space.n} actions of the space, got {len(nodes.level)}")
+        self.nodes = nodes
 
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything; the root is the only leaf."""
-        super().start(generators)
-        self.leaf = torch.zeros(len(generators), self.problem.n, dtype=torch.bool, device=self.order.device)
+    def begin(self) -> None:
+        """The root is the only leaf."""
+        super().begin()
+        self.leaf = torch.zeros(self.replicates, self.n, dtype=torch.bool, device=self.rows.device)
         self.leaf[:, 0] = True
-        self.child = self._children_of(self.leaf)
+        self.child = self.children_of(self.leaf)
 
-    def _children_of(self, nodes: Tensor) -> Tensor:
+    def children_of(self, nodes: Tensor) -> Tensor:
         """Which nodes are children of those marked, ``replicates x n``."""
         marked = nodes[:, self.nodes.parent].clone()
         marked[:, 0] = False
         return marked
 
-    def _allowed(self) -> Tensor:
-        return torch.nn.functional.pad(self.leaf | self.child, (0, len(self.problem.points)))
+    def allowed(self) -> Tensor:
+        """The leaves and their children."""
+        return torch.nn.functional.pad(self.leaf | self.child, (0, self.space.m))
 
-    def _learn(self, query: Tensor, observation: Tensor) -> None:
-        super()._learn(query, observation)
-        rows = self._rows[self._active]
-        node = query[self._active]
-        parent, children = self.nodes.parent[node], self.nodes.children[node]
-        deepest = children[:, 0] < 0
+    def advance(self, query: Tensor, asked: Tensor) -> None:
+        """Split what was asked, and its parent if that is a leaf still."""
+        for node in (self.nodes.parent[query], query):
+            self.split(node, asked)
+
+    def split(self, node: Tensor, where: Tensor) -> None:
+        """Put the children of nodes ``replicates`` in their place, where these are leaves that have any."""
+        where = where & self.leaf[self.rows, node] & (self.nodes.children[node, 0] >= 0)
+        rows, node = self.rows[where], node[where]
         leaf = self.leaf.clone()
-        of_leaf = self.child[rows, node]
-        if self.update == "partition":
-            of_leaf = of_leaf & ~leaf[rows, node]
-            split = of_leaf.nonzero().flatten()
-            leaf[rows[split], parent[split]] = False
-            leaf[rows[split].unsqueeze(-1), self.nodes.children[parent[split]]] = True
-            gone = ~deepest
-            leaf[rows[gone], node[gone]] = False
-            leaf[rows[gone].unsqueeze(-1), children[gone]] = True
-            self.leaf, self.child = leaf, self._children_of(leaf)
-            return
-        leaf[rows[of_leaf], parent[of_leaf]] = False
-        leaf[rows[~of_leaf & ~deepest], node[~of_leaf & ~deepest]] = False
-        grown = ~deepest
-        leaf[rows[grown].unsqueeze(-1), children[grown]] = True
-        child = self.child.clone()
-        child[rows[of_leaf], node[of_leaf]] = False
-        # A deepest node has no children; it stays, or the tree could run out of nodes.
-        leaf[rows[deepest], node[deepest]] = True
-        self.leaf, self.child = leaf, child | self._children_of(leaf)
+        leaf[rows, node] = False
+        leaf[rows.unsqueeze(-1), self.nodes.children[node]] = True
+        self.leaf, self.child = leaf, self.children_of(leaf)
 
-    def trace(self) -> Mapping[str, Tensor]:
+    def record(self) -> Mapping[str, Tensor]:
         """Also the level of the asked node and the number of leaves."""
-        return {**super().trace(), "level": self.nodes.level[self._query], "leaves": self.leaf.sum(-1)}
+        return {**super().record(), "level": self.nodes.level[self.last], "leaves": self.leaf.sum(-1)}

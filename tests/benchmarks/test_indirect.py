@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from book.indirect.problems import branin_problem
+from book.indirect.problems import branin_problem, draw_data
 from cbo_lib.indirect import CMES
-from cbo_lib.indirect.embedding import draw_data, estimated_prior
 from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.indirect import plain
-from tests.indirect.helpers import UNIT, grams, noise_draws, uniforms
+from tests.indirect.helpers import UNIT, estimated_prior, grams, noise_draws, uniforms
 
 REPLICATES, STEPS, PAIRS, SIDE, FEW = 30, 100, 500, 32, 2
 TITLE = f"CMES, {REPLICATES} replicates, {STEPS} rounds, {SIDE} x {SIDE} actions and points, one batch"
@@ -58,12 +57,12 @@ def test_thirty_replicates_of_cmes_are_many_times_as_fast_as_plain_loops(
 ):
     """Two replicates of the loops, whose time is multiplied by fifteen; both draw their own samples of the maximum."""
     tables = grams(prior, REPLICATES)
-    parts = [part.numpy() for part in (problem.table, problem.noise, problem.costs)]
+    parts = [part.numpy() for part in (problem.table, problem.noise, problem.space.costs)]
     noise = [noise_draws(seed, STEPS) for seed in range(FEW)]
     uniform = [[uniforms(seed, t, 10) for t in range(1, STEPS + 1)] for seed in range(FEW)]
 
     def library():
-        return simulate(problem, CMES(problem, prior), STEPS, range(REPLICATES), progress=False)
+        return simulate(problem, CMES(problem.space, prior=prior), STEPS, range(REPLICATES), progress=False)
 
     def loops():
         runs = [run(tables[r], parts[0], problem.n, parts[1], parts[2]) for r in range(FEW)]

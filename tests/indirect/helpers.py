@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from book.indirect.problems import draw_data, known_prior, unit_grid
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
-from cbo_lib.indirect.embedding import draw_data, estimated_prior, known_prior
-from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, cosine_map, unit_grid
+from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, IndirectProblem, Space
+from cbo_lib.kernels import TabulatedKernel, rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
@@ -26,12 +28,26 @@ def identity(a):
     return a[..., :2]
 
 
+def cosine_map(a):
+    return torch.cos(torch.pi * a / 2)
+
+
+def problem_of(f, points, actions, conditional, noise_std=0.1, cost=None, order=65):
+    """A problem whose learner knows p(x | a), the noise and the cost."""
+    space = Space(actions, conditional=conditional, points=points, noise_std=noise_std, cost=cost)
+    return IndirectProblem(space, f, order=order)
+
+
+def tabulated_prior(gram, noise_std, mean=0.0):
+    return GaussianProcess(TabulatedKernel(gram), noise_std, mean)
+
+
 @functools.cache
 def square(cosine=False, count=6, noise_std=0.2, spread=0.08):
     """Averages over clipped normal distributions on a grid."""
     grid = unit_grid(count)
     conditional = ClippedGaussian(cosine_map if cosine else identity, spread, UNIT)
-    return IndirectProblem(ripple, grid, grid, conditional, noise_std, order=31)
+    return problem_of(ripple, grid, grid, conditional, noise_std, order=31)
 
 
 @functools.cache
@@ -39,7 +55,7 @@ def priced(count=5):
     """Actions of unequal cost and noise."""
     grid = unit_grid(count)
     cost = 0.5 + torch.arange(len(grid), dtype=F64) % 3
-    return IndirectProblem(ripple, grid, grid, ClippedGaussian(identity, 0.08, UNIT), 0.3 / cost, cost, 31)
+    return problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.08, UNIT), 0.3 / cost, cost, 31)
 
 
 def drawn(problem, prior, seed):
@@ -57,12 +73,16 @@ def run(problem, policy, steps, seeds=SEEDS, **options):
 
 def learned(problem, seeds=SEEDS, count=30):
     """A prior with its own D1 for each replicate."""
-    x, a = draw_data(problem, count, seeds, UNIT)
-    return estimated_prior(problem, x, a, 0.3, 0.25, 1e-3)
+    return estimated_prior(problem, *draw_data(problem, count, seeds, UNIT), 0.3, 0.25, 1e-3)
+
+
+def estimated_prior(problem, x, a, lengthscale, action_lengthscale, regularization, variance=1.0):
+    space = replace(problem.space, conditional=ConditionalMeanEmbedding(x, a, action_lengthscale, regularization))
+    return space.tabulate(GaussianProcess(rbf_kernel(lengthscale, variance), float(problem.noise.amin())))
 
 
 def known(problem):
-    return known_prior(problem, 0.3)
+    return known_prior(problem.space, 0.3)
 
 
 def grams(prior, replicates):

@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from cbo_lib.indirect.embedding import known_prior
-from cbo_lib.indirect.policies import CMES
-from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem, unit_grid
-from cbo_lib.indirect.tree import CMETS, Nodes
-from tests.indirect.helpers import UNIT, identity, ripple, run
+from book.indirect.problems import unit_grid
+from cbo_lib.indirect import CMES, CMETS, ClippedGaussian, Nodes, regret
+from tests.indirect.helpers import UNIT, identity, known, problem_of, ripple, run
 
 pytestmark = [
     pytest.mark.cuda,
@@ -20,8 +18,8 @@ def test_cmes_asks_the_same(settings):
     histories = []
     for device in ("cpu", "cuda"):
         grid = unit_grid(6).to(device)
-        problem = IndirectProblem(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT.to(device)), 0.2, order=15)
-        histories.append(run(problem, CMES(problem, known_prior(problem, 0.3), 2, **settings), 8))
+        problem = problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT.to(device)), 0.2, order=15)
+        histories.append(run(problem, CMES(problem.space, prior=known(problem), initial=2, **settings), 8))
     on_cpu, on_gpu = histories
     assert on_gpu["query"].device.type == "cuda"
     assert torch.equal(on_gpu["query"].cpu(), on_cpu["query"])
@@ -34,6 +32,19 @@ def test_cmets_asks_the_same():
         nodes = Nodes.complete(UNIT.to(device), 3)
         cost = nodes.cost()
         conditional = ClippedGaussian(identity, 0.1, UNIT.to(device))
-        problem = IndirectProblem(ripple, unit_grid(6).to(device), nodes.actions, conditional, 0.5 / cost, cost, 15)
-        queries.append(run(problem, CMETS(problem, nodes, known_prior(problem, 0.3), 10.0), 10)["query"].cpu())
+        problem = problem_of(ripple, unit_grid(6).to(device), nodes.actions, conditional, 0.5 / cost, cost, 15)
+        queries.append(
+            run(problem, CMETS(problem.space, nodes=nodes, prior=known(problem), budget=10.0), 10)["query"].cpu()
+        )
     assert torch.equal(*queries)
+
+
+def test_the_ledger_is_that_of_the_cpu():
+    gaps = []
+    for device in ("cpu", "cuda"):
+        grid = unit_grid(5).to(device)
+        problem = problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT.to(device)), 0.2, order=15)
+        accounts = regret.ledger(run(problem, CMES(problem.space, prior=known(problem), samples=1), 6), problem)
+        accounts.check_identity(1e-8)
+        gaps.append(accounts.bounds["Theorem 1, realized"].cpu())
+    torch.testing.assert_close(*gaps, rtol=0, atol=1e-6)

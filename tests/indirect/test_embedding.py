@@ -5,29 +5,30 @@ import pytest
 import torch
 from scipy.integrate import dblquad
 
+from book.indirect.problems import draw_data, known_prior, unit_grid
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import (
     ClippedGaussian,
+    ConditionalMeanEmbedding,
     FinitePolicies,
-    IndirectProblem,
     UniformWindow,
     conditional_mean_measure,
 )
-from cbo_lib.indirect.embedding import (
-    cross_validate,
-    draw_data,
-    embedding_loss,
-    embedding_weights,
-    estimated_prior,
-    known_prior,
-    places,
-    tabulated_prior,
-)
-from cbo_lib.indirect.problem import cosine_map, unit_grid
+from cbo_lib.indirect.embedding import cross_validate, embedding_loss, embedding_weights
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.indirect import plain
-from tests.indirect.helpers import F64, SEEDS, UNIT, identity, learned, ripple, square
+from tests.indirect.helpers import (
+    F64,
+    SEEDS,
+    UNIT,
+    cosine_map,
+    estimated_prior,
+    learned,
+    problem_of,
+    ripple,
+    square,
+)
 
 LENGTH, ACTION_LENGTH, RIDGE = 0.3, 0.25, 1e-3
 
@@ -99,8 +100,8 @@ def test_the_posterior_of_f_is_equation_12(data, rng, noise):
 @pytest.mark.parametrize("name", ["estimated", "known"])
 def test_tracked_places_have_the_posterior_of_equation_12(rng, name):
     problem = square(cosine=True, count=4)
-    prior = learned(problem) if name == "estimated" else known_prior(problem, LENGTH)
-    tracked = prior.posterior(3 if name == "known" else None).track(places(problem))
+    prior = learned(problem) if name == "estimated" else known_prior(problem.space, LENGTH)
+    tracked = prior.posterior(3 if name == "known" else None).track(Measure.dirac(torch.arange(32, dtype=F64)[:, None]))
     seen, y = torch.randint(problem.n, (3, 6), generator=rng), torch.randn(3, 6, generator=rng, dtype=F64)
     for t in range(6):
         tracked.observe(seen[:, t], y[:, t])
@@ -117,8 +118,8 @@ def test_the_estimated_prior_is_the_sum_over_all_pairs():
     prior = estimated_prior(problem, x, a, LENGTH, ACTION_LENGTH, RIDGE, 1.4)
     assert prior.kernel.batch_shape == (3,) and prior.noise_std == float(problem.noise[0])
     for r in range(3):
-        weights = plain.ridge_weights(a[r].numpy(), problem.actions.numpy(), ACTION_LENGTH, RIDGE)
-        expected = 1.4 * plain.joint(x[r].numpy(), weights, problem.points.numpy(), LENGTH)
+        weights = plain.ridge_weights(a[r].numpy(), problem.space.actions.numpy(), ACTION_LENGTH, RIDGE)
+        expected = 1.4 * plain.joint(x[r].numpy(), weights, problem.space.points.numpy(), LENGTH)
         np.testing.assert_allclose(prior.kernel.gram[r], expected, rtol=0, atol=1e-8)
         alone = estimated_prior(problem, x[r], a[r], LENGTH, ACTION_LENGTH, RIDGE, 1.4)
         torch.testing.assert_close(prior.kernel.gram[r], alone.kernel.gram, rtol=0, atol=1e-10)
@@ -127,8 +128,8 @@ def test_the_estimated_prior_is_the_sum_over_all_pairs():
 def test_the_known_prior_of_normal_distributions_is_that_of_their_quadrature(rng):
     grid = unit_grid(3)
     conditional = ClippedGaussian(cosine_map, lambda a: 0.05 + 0.2 * a[..., 0])
-    problem = IndirectProblem(ripple, grid, grid, conditional)
-    got = known_prior(problem, LENGTH, 1.3).kernel.gram
+    problem = problem_of(ripple, grid, grid, conditional)
+    got = known_prior(problem.space, LENGTH, 1.3).kernel.gram
     averages = conditional.measure(grid, 40)
     sets = [(p.numpy(), w.numpy()) for p, w in zip(averages.points, averages.weights, strict=True)]
     sets += [(p[None], np.ones(1)) for p in grid.numpy()]
@@ -144,8 +145,8 @@ def test_the_known_prior_of_normal_distributions_is_that_of_their_quadrature(rng
 def test_the_known_prior_of_windows_is_that_of_an_integral():
     actions = torch.tensor([[0.3, 0.25], [0.6, 0.1], [0.5, 0.5]], dtype=F64)
     points = torch.linspace(0, 1, 4, dtype=F64)[:, None]
-    problem = IndirectProblem(lambda x: x[..., 0], points, actions, UniformWindow())
-    got = known_prior(problem, LENGTH).kernel.gram
+    problem = problem_of(lambda x: x[..., 0], points, actions, UniformWindow())
+    got = known_prior(problem.space, LENGTH).kernel.gram
 
     def k(x, z):
         return np.exp(-((x - z) ** 2) / (2 * LENGTH**2))
@@ -161,10 +162,12 @@ def test_the_known_prior_of_finite_policies_is_the_sum_over_arms():
     arms = torch.tensor([[0.1], [0.5], [0.8]], dtype=F64)
     agents = torch.linspace(0, 1, 4, dtype=F64)[:, None]
     conditional = FinitePolicies(lambda a: (a * torch.tensor([1.0, 2.0, -1.0], dtype=F64)).softmax(-1), arms)
-    problem = IndirectProblem(lambda x: x[..., 0], arms, agents, conditional)
+    problem = problem_of(lambda x: x[..., 0], arms, agents, conditional)
     weights = conditional.weights(agents).numpy()
     np.testing.assert_allclose(
-        known_prior(problem, LENGTH).kernel.gram, plain.joint(arms.numpy(), weights, arms.numpy(), LENGTH), atol=1e-12
+        known_prior(problem.space, LENGTH).kernel.gram,
+        plain.joint(arms.numpy(), weights, arms.numpy(), LENGTH),
+        atol=1e-12,
     )
 
 
@@ -216,25 +219,9 @@ def test_the_estimate_approaches_the_truth_as_pairs_are_added():
     errors = []
     for count in (20, 80, 320):
         x, a = draw_data(problem, count, range(6), UNIT)
-        measure = conditional_mean_measure(x, a, rbf_kernel(ACTION_LENGTH), 0.03 / count, problem.actions)
+        measure = conditional_mean_measure(x, a, rbf_kernel(ACTION_LENGTH), 0.03 / count, problem.space.actions)
         errors.append(float((measure.expectation(ripple) - truth).square().mean().sqrt()))
     assert errors[0] > 1.5 * errors[1] > 2.25 * errors[2]
-
-
-def test_places_are_the_indices_and_the_prior_has_its_mean():
-    problem = square(count=3)
-    assert places(problem).points.flatten().tolist() == list(range(18))
-    prior = tabulated_prior(2 * torch.eye(18, dtype=F64), 0.3, 0.7)
-    posterior = prior.posterior()
-    assert prior.noise_std == 0.3 and posterior.mean(places(problem)).tolist() == [0.7] * 18
-    assert posterior.variance(places(problem)).tolist() == [2.0] * 18
-
-
-def test_the_noise_of_a_prior_is_the_smallest_of_the_problem():
-    grid = unit_grid(2)
-    noise = torch.tensor([0.5, 0.2, 0.3, 0.9], dtype=F64)
-    problem = IndirectProblem(ripple, grid, grid, ClippedGaussian(identity, 0.1), noise)
-    assert known_prior(problem, LENGTH).noise_std == 0.2
 
 
 def test_data_of_a_seed_do_not_depend_on_its_company():
@@ -278,3 +265,44 @@ def test_data_of_one_action_are_refused(count, rng):
     a = torch.full((count, 2), 0.3, dtype=F64)
     with pytest.raises(ValueError, match="a must hold at least two different actions"):
         cross_validate(uniform(rng, count, 2), a, rbf_kernel(0.2), [0.2], [1e-3])
+
+
+def test_an_embedding_is_that_of_its_parameters(data):
+    x, a, query = data
+    got = ConditionalMeanEmbedding(x, a, ACTION_LENGTH, RIDGE).measure(query)
+    expected = conditional_mean_measure(x, a, rbf_kernel(ACTION_LENGTH), RIDGE, query)
+    assert torch.equal(got.weights, expected.weights) and torch.equal(got.points, expected.points)
+
+
+def test_what_is_not_given_is_cross_validated_in_any_units(data):
+    x, a, query = data
+    unit = ConditionalMeanEmbedding(x, a)
+    length, ridge = unit.parameters
+    ranges = a.amax(0) - a.amin(0)
+    chosen = cross_validate(
+        x / (x.amax(0) - x.amin(0)),
+        a / ranges,
+        rbf_kernel(0.2),
+        (0.05, 0.1, 0.2, 0.4, 0.8),
+        [10.0**-k for k in range(2, 7)],
+    )
+    torch.testing.assert_close(length, chosen[0] * ranges)
+    assert ridge == pytest.approx(chosen[1])
+    scale, shift = torch.tensor([100.0, 0.01], dtype=F64), torch.tensor([-5.0, 7.0], dtype=F64)
+    other = ConditionalMeanEmbedding(3 * x + 1, scale * a + shift)
+    torch.testing.assert_close(other.parameters[0], scale * length)
+    torch.testing.assert_close(other.measure(scale * query + shift).weights, unit.measure(query).weights)
+    assert ConditionalMeanEmbedding(x, a, regularization=0.5).parameters[1] == 0.5
+    assert ConditionalMeanEmbedding(x, a, lengthscale=0.3).parameters[0] == pytest.approx(0.3)
+
+
+def test_bad_parameters_of_an_embedding_are_refused(data):
+    x, a, _ = data
+    for settings, message in (
+        ({"lengthscale": -1.0}, "lengthscale must be positive"),
+        ({"regularization": 0.0}, "regularization must be positive, got 0.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ConditionalMeanEmbedding(x, a, **settings)
+    with pytest.raises(ValueError, match="one input an action"):
+        ConditionalMeanEmbedding(x[:3], a)

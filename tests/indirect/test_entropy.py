@@ -5,14 +5,26 @@ import math
 import numpy as np
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
-from cbo_lib.indirect import conditional_max_value_entropy
+from book.indirect.problems import UNIT, unit_grid
+from cbo_lib import GaussianProcess, Measure
+from cbo_lib.indirect import (
+    ClippedGaussian,
+    ConditionalMaxValueEntropy,
+    ConditionalMeanEmbedding,
+    conditional_max_value_entropy,
+)
 from cbo_lib.indirect.entropy import gumbel_max_samples
+from cbo_lib.kernels import GaussianMeasureKernel
 from tests.indirect import plain
-from tests.indirect.helpers import F64
+from tests.indirect.helpers import F64, ripple
 
 GAMMAS = [-6.0, -4.5, -3.0, -1.5, -0.5, 0.0, 0.3, 1.0, 2.0, 3.0, 4.5, 6.0]
 CORRELATIONS = [0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.9999]
@@ -205,3 +217,69 @@ def test_bad_arguments_of_the_entropy_are_refused(mean, std, best, noise, messag
 def test_bad_arguments_of_the_gumbel_samples_are_refused(mean, std, message):
     with pytest.raises(ValueError, match=message):
         gumbel_max_samples(tensor(mean), tensor(std), tensor([0.5]))
+
+
+@pytest.fixture
+def fitted(rng):
+    conditional = ClippedGaussian(lambda a: 1 - a, lambda a: 0.05 + 0.1 * a[..., 0])
+    actions = torch.rand(6, 2, generator=rng, dtype=F64)
+    process = GaussianProcess(GaussianMeasureKernel(0.3), 0.1)
+    answers = torch.randn(6, generator=rng, dtype=F64)
+    return conditional, process.condition(measures(conditional, actions), answers)
+
+
+def measures(conditional, actions):
+    return Measure.dirac(torch.cat([conditional.center(actions), conditional.scale(actions).unsqueeze(-1)], -1))
+
+
+def model_of_g(conditional, posterior):
+    return posterior.as_botorch(lambda a: Measure.dirac(conditional.gaussian(a)))
+
+
+@pytest.mark.parametrize("noise", [None, 0.2])
+def test_it_is_the_information_at_each_action(fitted, noise):
+    conditional, posterior = fitted
+    samples = torch.tensor([1.5, 2.5], dtype=F64)
+    actions = unit_grid(5)
+    where = measures(conditional, actions)
+    expected = conditional_max_value_entropy(posterior.mean(where), posterior.variance(where).sqrt(), samples, noise)
+    found = ConditionalMaxValueEntropy(model_of_g(conditional, posterior), samples, noise_std=noise)(actions[:, None])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+
+
+def test_botorch_finds_what_a_grid_finds(fitted):
+    conditional, posterior = fitted
+    acquisition = ConditionalMaxValueEntropy(model_of_g(conditional, posterior), torch.tensor([2.0], dtype=F64))
+    _, value = optimize_acqf(acquisition, UNIT, q=1, num_restarts=4, raw_samples=64)
+    dense = acquisition(unit_grid(40)[:, None]).max()
+    assert dense - 1e-6 <= value <= dense + 0.01
+
+
+def test_no_sample_is_refused(fitted):
+    conditional, posterior = fitted
+    for samples in (torch.zeros(0), torch.zeros(2, 3)):
+        with pytest.raises(ValueError, match="max_samples must have shape"):
+            ConditionalMaxValueEntropy(model_of_g(conditional, posterior), samples)
+
+
+def test_any_model_of_f_will_do(rng):
+    """A fitted model of BoTorch, and averages under what is known, or learned, of the inputs."""
+    X = torch.rand(12, 2, generator=rng, dtype=F64)
+    y = ripple(X)[:, None]
+    model = SingleTaskGP(X, y)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    samples, actions = torch.tensor([1.6, 2.1], dtype=F64), unit_grid(3)
+    a = torch.rand(40, 2, generator=rng, dtype=F64)
+    for conditional in (ClippedGaussian(lambda a: 1 - a, 0.1), ConditionalMeanEmbedding(1 - a, a, 0.3, 1e-3)):
+        acquisition = ConditionalMaxValueEntropy(model, samples, conditional.measure)
+        found = acquisition(actions[:, None])
+        for i in range(9):
+            rule = conditional.measure(actions[i : i + 1])
+            joint = model.posterior(rule.points[0])
+            w = rule.weights[0]
+            mean = w @ joint.mean[:, 0]
+            std = (w @ joint.distribution.covariance_matrix @ w).sqrt()
+            expected = conditional_max_value_entropy(mean[None], std[None], samples)
+            torch.testing.assert_close(found[i], expected[0], rtol=1e-6, atol=1e-8)
+        _, value = optimize_acqf(acquisition, UNIT, q=1, num_restarts=2, raw_samples=16)
+        assert value >= found.max() - 1e-3

@@ -8,11 +8,8 @@ import torch
 from scipy.stats import kstest, norm
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES, ActionPolicy, DirectMES, IndirectProblem, RandomQueries
-from cbo_lib.indirect.embedding import tabulated_prior
-from cbo_lib.indirect.problem import ClippedGaussian
+from cbo_lib.indirect import CMES, ActionPolicy, ClippedGaussian, DirectMES, RandomQueries
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.random import ReplicateGenerators
 from tests.indirect import plain
 from tests.indirect.helpers import (
     F64,
@@ -24,18 +21,25 @@ from tests.indirect.helpers import (
     learned,
     noise_draws,
     priced,
+    problem_of,
     ripple,
     run,
     square,
+    tabulated_prior,
     uniforms,
 )
 
 STEPS, INITIAL = 12, 2
 
 
+def usual(problem, prior, acquisition, length=0.3, **settings):
+    on_actions = GaussianProcess(rbf_kernel(length), 0.2)
+    return ActionPolicy(problem.space, acquisition=acquisition, prior=prior, action_prior=on_actions, **settings)
+
+
 def plain_run(problem, prior, replicate, seeds=SEEDS, budget=math.inf):
     gram = grams(prior, len(seeds))[replicate]
-    return plain.Run(gram, problem.table.numpy(), problem.n, problem.noise.numpy(), problem.costs.numpy(), budget)
+    return plain.Run(gram, problem.table.numpy(), problem.n, problem.noise.numpy(), problem.space.costs.numpy(), budget)
 
 
 def assert_same_rounds(history, replicate, rounds):
@@ -62,7 +66,7 @@ def posteriors(history, problem, prior, replicate, step):
 def test_a_batch_of_cmes_is_the_plain_loop_for_each_replicate(kind, initial):
     problem = square(cosine=True)
     prior = learned(problem) if kind == "learned" else known(problem)
-    history = run(problem, CMES(problem, prior, initial, samples=4), STEPS)
+    history = run(problem, CMES(problem.space, prior=prior, initial=initial, samples=4), STEPS)
     for r, seed in enumerate(SEEDS):
         samples, design = history["max_samples"][r].numpy(), history["query"][r, :initial].tolist()
         rounds = plain.cmes(plain_run(problem, prior, r), noise_draws(seed, STEPS), samples, design)
@@ -73,7 +77,7 @@ def test_a_batch_of_cmes_is_the_plain_loop_for_each_replicate(kind, initial):
 def test_samples_of_the_maximum_are_gumbel_draws_from_the_quartiles():
     problem = square()
     prior = learned(problem)
-    history = run(problem, CMES(problem, prior, INITIAL, samples=4), 6)
+    history = run(problem, CMES(problem.space, prior=prior, initial=INITIAL, samples=4), 6)
     for r, seed in enumerate(SEEDS):
         for step in range(INITIAL, 6):
             mean, std = posteriors(history, problem, prior, r, step)
@@ -85,7 +89,7 @@ def test_samples_of_the_maximum_are_gumbel_draws_from_the_quartiles():
 def test_costs_divide_the_information_and_the_budget_ends_a_run(budget):
     problem = priced()
     prior = known(problem)
-    history = run(problem, CMES(problem, prior, 1, budget, samples=3), 16)
+    history = run(problem, CMES(problem.space, prior=prior, initial=1, budget=budget, samples=3), 16)
     for r, seed in enumerate(SEEDS):
         samples, design = history["max_samples"][r].numpy(), history["query"][r, :1].tolist()
         rounds = plain.cmes(plain_run(problem, prior, r, budget=budget), noise_draws(seed, 16), samples, design)
@@ -99,15 +103,15 @@ def test_whoever_is_exhausted_asks_no_more_and_learns_nothing(name):
     problem, budget = priced(), 4.0
     prior = known(problem)
     policy = {
-        "cmes": lambda: CMES(problem, prior, 2, budget),
-        "thompson": lambda: CMES(problem, prior, 2, budget, sampling="thompson"),
-        "random": lambda: RandomQueries(problem, prior, 2, budget),
-    }.get(name, lambda: ActionPolicy(problem, prior, GaussianProcess(rbf_kernel(0.3), 0.1), name, 2, budget))()
+        "cmes": lambda: CMES(problem.space, prior=prior, initial=2, budget=budget),
+        "thompson": lambda: CMES(problem.space, prior=prior, initial=2, budget=budget, sampling="thompson"),
+        "random": lambda: RandomQueries(problem.space, prior=prior, initial=2, budget=budget),
+    }.get(name, lambda: usual(problem, prior, name, initial=2, budget=budget))()
     policy_means = []
 
     class Watched(type(policy)):
-        def tell(self, query, observation):
-            super().tell(query, observation)
+        def tell(self, query, y):
+            super().tell(query, y)
             policy_means.append((self.mean.clone(), self.std.clone(), None if name != "thompson" else self.paths))
 
     policy.__class__ = Watched
@@ -130,7 +134,7 @@ def test_with_one_sample_cmes_minimizes_the_standardized_gap():
     """Lemma 1: an upper confidence bound whose multiplier is that minimum."""
     problem = square(cosine=True)
     prior = learned(problem)
-    history = run(problem, CMES(problem, prior, samples=1), STEPS)
+    history = run(problem, CMES(problem.space, prior=prior, samples=1), STEPS)
     for r in range(len(SEEDS)):
         for step in range(STEPS):
             mean, std = (part[: problem.n] for part in posteriors(history, problem, prior, r, step))
@@ -145,7 +149,7 @@ def test_with_one_sample_cmes_minimizes_the_standardized_gap():
 def test_a_far_maximum_leaves_lemma_1_as_it_is():
     """The information is tiny everywhere if g stays far below the maximum of f; its order still counts."""
     problem = square(noise_std=0.1, spread=0.3)
-    history = run(problem, CMES(problem, known(problem), samples=1), 25)
+    history = run(problem, CMES(problem.space, prior=known(problem), samples=1), 25)
     kappa = history["kappa"]
     assert 20 < float(kappa.max()) < 38
     attained = (history["max_samples"][..., 0] - history["mean"]) / history["std"]
@@ -154,7 +158,7 @@ def test_a_far_maximum_leaves_lemma_1_as_it_is():
 
 def test_a_very_far_maximum_leaves_lemma_1_as_it_is():
     problem = square(noise_std=0.05, spread=0.3)
-    history = run(problem, CMES(problem, known(problem), samples=1), 25)
+    history = run(problem, CMES(problem.space, prior=known(problem), samples=1), 25)
     attained = (history["max_samples"][..., 0] - history["mean"]) / history["std"]
     assert float(history["kappa"].max()) > 45
     torch.testing.assert_close(attained, history["kappa"], rtol=0, atol=1e-6)
@@ -163,9 +167,9 @@ def test_a_very_far_maximum_leaves_lemma_1_as_it_is():
 def test_an_average_far_above_the_maximum_is_asked():
     """Signed weights may put g above every sample of ``f*``."""
     gram = torch.diag(torch.tensor([1.0, 1e-12, 1.0, 1.0], dtype=F64))
-    problem = IndirectProblem(ripple, UNIT, UNIT, ClippedGaussian(identity, 0.1))
-    policy = CMES(problem, tabulated_prior(gram, 0.1), samples=1)
-    policy.start(ReplicateGenerators([0]).generators)
+    problem = problem_of(ripple, UNIT, UNIT, ClippedGaussian(identity, 0.1))
+    policy = CMES(problem.space, prior=tabulated_prior(gram, 0.1), samples=1)
+    policy.start([0])
     policy.max_samples = lambda: torch.tensor([[-1.0]], dtype=F64)
     assert policy.ask().tolist() == [1]  # gamma is -1 and -10^6
 
@@ -174,7 +178,7 @@ def test_an_average_far_above_the_maximum_is_asked():
 def test_several_samples_and_the_noisy_form_maximize_the_mean_information(noisy):
     problem = square()
     prior = learned(problem)
-    history = run(problem, CMES(problem, prior, 1, samples=3, noisy=noisy), 6)
+    history = run(problem, CMES(problem.space, prior=prior, initial=1, samples=3, noisy=noisy), 6)
     u = np.linspace(-12, 12, 4001)
     for r in range(len(SEEDS)):
         for step in range(1, 6):
@@ -200,7 +204,7 @@ def test_updated_paths_have_the_moments_of_the_posterior(kind):
     problem, count = square(count=3), 20000
     seeds = SEEDS[:2]
     prior = learned(problem, seeds) if kind == "learned" else known(problem)
-    policy = CMES(problem, prior, samples=count, sampling="thompson")
+    policy = CMES(problem.space, prior=prior, samples=count, sampling="thompson")
     history = run(problem, policy, 5, seeds)
     for r in range(2):
         seen, y = history["query"][r].tolist(), history["observation"][r].numpy()
@@ -216,7 +220,7 @@ def test_updated_paths_have_the_moments_of_the_posterior(kind):
 def test_thompson_samples_are_the_maxima_of_the_paths_before_the_round():
     problem = square(count=4)
     prior = known(problem)
-    history = run(problem, CMES(problem, prior, 1, samples=5, sampling="thompson"), 6)
+    history = run(problem, CMES(problem.space, prior=prior, initial=1, samples=5, sampling="thompson"), 6)
     for r, seed in enumerate(SEEDS):
         rows = plain.cmes(
             plain_run(problem, prior, r),
@@ -234,11 +238,9 @@ def test_thompson_samples_are_the_maxima_of_the_paths_before_the_round():
 def test_the_baselines_follow_the_plain_formulas_on_actions(acquisition, initial):
     problem, length = square(cosine=True), 0.35
     prior = known(problem)
-    policy = ActionPolicy(
-        problem, prior, GaussianProcess(rbf_kernel(length), 0.5), acquisition, initial, samples=6, sqrt_beta=1.7
-    )
+    policy = usual(problem, prior, acquisition, length, initial=initial, samples=6, sqrt_beta=1.7)
     history = run(problem, policy, STEPS)
-    gram = plain.rbf(problem.actions, problem.actions, length)
+    gram = plain.rbf(problem.space.actions, problem.space.actions, length)
     noise, asked = problem.noise.numpy(), []
     for r, seed in enumerate(SEEDS):
         queries, y = history["query"][r].tolist(), history["observation"][r].numpy()
@@ -267,17 +269,17 @@ def test_the_baselines_follow_the_plain_formulas_on_actions(acquisition, initial
 def test_random_queries_are_uniform_over_the_affordable():
     problem = priced()
     seeds = range(300)
-    history = run(problem, RandomQueries(problem, known(problem)), 5, seeds)
+    history = run(problem, RandomQueries(problem.space, prior=known(problem)), 5, seeds)
     counts = history["query"].flatten().bincount(minlength=25)
     assert len(counts) == 25 and float(((counts - 60) ** 2 / 60).sum()) < 51  # chi-squared, 0.999
-    poor = run(problem, RandomQueries(problem, known(problem), budget=1.9), 1, seeds)
-    assert bool((problem.cost[poor["query"]] <= 1.9).all()) and len(poor["query"].unique()) == 17
+    poor = run(problem, RandomQueries(problem.space, prior=known(problem), budget=1.9), 1, seeds)
+    assert bool((problem.space.cost[poor["query"]] <= 1.9).all()) and len(poor["query"].unique()) == 17
 
 
 def test_direct_search_asks_points_and_learns_f():
     problem = square(count=4)
     prior = known(problem)
-    history = run(problem, DirectMES(problem, prior, samples=2), 8)
+    history = run(problem, DirectMES(problem.space, prior=prior, samples=2), 8)
     assert bool((history["query"] >= problem.n).all())
     torch.testing.assert_close(history["value"], problem.table[history["query"]])
     for r, seed in enumerate(SEEDS):
@@ -291,12 +293,11 @@ def test_direct_search_asks_points_and_learns_f():
 def test_all_start_with_the_same_design_and_recommend_by_the_same_process():
     problem = square()
     prior = learned(problem)
-    on_actions = GaussianProcess(rbf_kernel(0.3), 0.2)
     policies = [
-        CMES(problem, prior, 4),
-        CMES(problem, prior, 4, sampling="thompson"),
-        RandomQueries(problem, prior, 4),
-        ActionPolicy(problem, prior, on_actions, "ei", 4),
+        CMES(problem.space, prior=prior, initial=4),
+        CMES(problem.space, prior=prior, initial=4, sampling="thompson"),
+        RandomQueries(problem.space, prior=prior, initial=4),
+        usual(problem, prior, "ei", initial=4),
     ]
     histories = [run(problem, policy, 5) for policy in policies]
     for history in histories[1:]:
@@ -312,16 +313,13 @@ def test_all_start_with_the_same_design_and_recommend_by_the_same_process():
 
 
 MAKERS = {
-    "gumbel": lambda p, prior: CMES(p, prior, 2, samples=3),
-    "thompson": lambda p, prior: CMES(p, prior, 2, samples=3, sampling="thompson"),
-    "noisy": lambda p, prior: CMES(p, prior, 2, samples=3, noisy=True),
-    "budget": lambda p, prior: CMES(p, prior, 2, 5.0, samples=3),
-    "direct": lambda p, prior: DirectMES(p, prior),
-    "random": lambda p, prior: RandomQueries(p, prior, 2),
-    **{
-        name: lambda p, prior, name=name: ActionPolicy(p, prior, GaussianProcess(rbf_kernel(0.3), 0.2), name, 2)
-        for name in ("mes", "ucb", "ei")
-    },
+    "gumbel": lambda p, prior: CMES(p.space, prior=prior, initial=2, samples=3),
+    "thompson": lambda p, prior: CMES(p.space, prior=prior, initial=2, samples=3, sampling="thompson"),
+    "noisy": lambda p, prior: CMES(p.space, prior=prior, initial=2, samples=3, noisy=True),
+    "budget": lambda p, prior: CMES(p.space, prior=prior, initial=2, budget=5.0, samples=3),
+    "direct": lambda p, prior: DirectMES(p.space, prior=prior),
+    "random": lambda p, prior: RandomQueries(p.space, prior=prior, initial=2),
+    **{name: lambda p, prior, name=name: usual(p, prior, name, initial=2) for name in ("mes", "ucb", "ei")},
 }
 
 
@@ -354,26 +352,26 @@ def test_a_run_resumes_from_its_checkpoint(name, tmp_path):
 
 def test_a_checkpoint_of_another_map_is_refused(tmp_path):
     """Two problems whose averages and covariances differ, with the same initial design."""
-    path, grid = tmp_path / "log", square(count=4).points
+    path, grid = tmp_path / "log", square(count=4).space.points
     parts = [
-        IndirectProblem(ripple, grid, grid, ClippedGaussian(lambda a, scale=scale: scale * a, 0.1), 0.2, order=9)
+        problem_of(ripple, grid, grid, ClippedGaussian(lambda a, scale=scale: scale * a, 0.1), 0.2, order=9)
         for scale in (1.0, 0.5)
     ]
-    run(parts[0], CMES(parts[0], known(parts[0]), 3), 2, checkpoint=path)
+    run(parts[0], CMES(parts[0].space, prior=known(parts[0]), initial=3), 2, checkpoint=path)
     with pytest.raises(ValueError, match="checkpoint must belong to this run"):
-        run(parts[1], CMES(parts[1], known(parts[1]), 3), 4, checkpoint=path)
+        run(parts[1], CMES(parts[1].space, prior=known(parts[1]), initial=3), 4, checkpoint=path)
 
 
 def test_the_trace_says_what_was_believed_and_spent():
     problem = square()
     prior = known(problem)
-    history = run(problem, CMES(problem, prior, 2, samples=3), 6)
+    history = run(problem, CMES(problem.space, prior=prior, initial=2, samples=3), 6)
     kept = {"query", "observation", "value", "recommendation", "recommended_value", "mean", "std", "cost", "active"}
     assert set(history.tensors) == kept | {"max_samples", "kappa"}
     assert history["max_samples"].shape == (3, 6, 3)
     assert bool(history["max_samples"][:, :2].isnan().all()) and bool(history["kappa"][:, :2].isnan().all())
     assert not bool(history["max_samples"][:, 2:].isnan().any()) and not bool(history["kappa"][:, 2:].isnan().any())
-    assert set(run(problem, RandomQueries(problem, prior), 2).tensors) == kept
+    assert set(run(problem, RandomQueries(problem.space, prior=prior), 2).tensors) == kept
     for r in range(3):
         for step in range(6):
             mean, std = posteriors(history, problem, prior, r, step)
@@ -384,7 +382,7 @@ def test_the_trace_says_what_was_believed_and_spent():
 
 def test_a_new_start_forgets_everything():
     problem = square()
-    policy = CMES(problem, known(problem), 2, 6.0, sampling="thompson")
+    policy = CMES(problem.space, prior=known(problem), initial=2, budget=6.0, sampling="thompson")
     first, second = run(problem, policy, 7), run(problem, policy, 7)
     for key in first.tensors:
         torch.testing.assert_close(first[key], second[key], rtol=0, atol=0, equal_nan=True)
@@ -395,8 +393,8 @@ def test_all_learn_the_function_and_cmes_more_than_chance():
     problem, seeds = square(noise_std=0.1), range(12)
     prior = known(problem)
     errors = {}
-    for name, policy in {"cmes": CMES(problem, prior), "random": RandomQueries(problem, prior)}.items():
-        history = run(problem, policy, 20, seeds)
+    for name, kind in {"cmes": CMES, "random": RandomQueries}.items():
+        history = run(problem, kind(problem.space, prior=prior), 20, seeds)
         errors[name] = float((problem.optimum - history["recommended_value"][:, -1]).mean())
     assert errors["cmes"] < 0.2 and errors["random"] < 0.5
 
@@ -414,7 +412,7 @@ def test_all_learn_the_function_and_cmes_more_than_chance():
 def test_bad_arguments_of_cmes_are_refused(settings, message):
     problem = square()
     with pytest.raises(ValueError, match=message):
-        CMES(problem, known(problem), **settings)
+        CMES(problem.space, prior=known(problem), **settings)
 
 
 @pytest.mark.parametrize(
@@ -428,40 +426,10 @@ def test_bad_arguments_of_cmes_are_refused(settings, message):
 def test_bad_arguments_of_a_baseline_are_refused(settings, message):
     problem = square()
     with pytest.raises(ValueError, match=message):
-        ActionPolicy(problem, known(problem), GaussianProcess(rbf_kernel(0.3), 0.2), **settings)
+        usual(problem, known(problem), **settings)
 
 
 def test_a_prior_of_other_replicates_is_refused():
     problem = square()
-    with pytest.raises(ValueError, match="prior must have no batch or one of 2 replicates, got \\(3,\\)"):
-        run(problem, CMES(problem, learned(problem)), 2, [1, 2])
-
-
-def test_nothing_can_be_asked_before_the_start():
-    problem = square()
-    policy = CMES(problem, known(problem))
-    zero = torch.zeros(1)
-    for call in (policy.ask, lambda: policy.mean, lambda: policy.std, lambda: policy.tell(zero.long(), zero)):
-        with pytest.raises(ValueError, match="start must be called first"):
-            call()
-
-
-def test_nothing_can_be_recommended_before_the_start():
-    problem = square()
-    with pytest.raises(ValueError, match="start must be called first"):
-        CMES(problem, known(problem)).recommend()
-
-
-def test_an_answer_to_another_question_is_refused():
-    problem = square()
-    policy = CMES(problem, known(problem))
-    policy.start(ReplicateGenerators(SEEDS).generators)
-    query = policy.ask()
-    before = policy.mean.clone()
-    for other in (query + 1, query[:2]):
-        with pytest.raises(ValueError, match="query must be what was asked last, got other places"):
-            policy.tell(other, torch.zeros(len(other), dtype=F64))
-    with pytest.raises(ValueError, match="y must be finite"):
-        policy.tell(query, torch.full((3,), math.nan, dtype=F64))
-    assert torch.equal(policy.mean, before)
-    policy.tell(query, torch.zeros(3, dtype=F64))
+    with pytest.raises(ValueError, match="prior and samples must have no batch or one of 2 replicates, got \\(3,\\)"):
+        run(problem, CMES(problem.space, prior=learned(problem)), 2, [1, 2])

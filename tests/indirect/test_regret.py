@@ -8,9 +8,7 @@ import torch
 from scipy.stats import norm
 
 from cbo_lib.history import History
-from cbo_lib.indirect import CMES, RandomQueries
-from cbo_lib.indirect.embedding import tabulated_prior
-from cbo_lib.indirect.problem import ClippedGaussian, IndirectProblem
+from cbo_lib.indirect import CMES, ClippedGaussian, RandomQueries
 from cbo_lib.indirect.regret import (
     at_cost,
     information_gain,
@@ -21,7 +19,21 @@ from cbo_lib.indirect.regret import (
     theorem_1_rounds,
     zeta,
 )
-from tests.indirect.helpers import F64, UNIT, doctored, drawn, grams, identity, known, priced, ripple, run, square
+from tests.indirect.helpers import (
+    F64,
+    UNIT,
+    doctored,
+    drawn,
+    grams,
+    identity,
+    known,
+    priced,
+    problem_of,
+    ripple,
+    run,
+    square,
+    tabulated_prior,
+)
 
 STEPS = 15
 
@@ -31,13 +43,13 @@ def single():
     """One sample of the maximum and no design."""
     prior = known(square())
     problem = drawn(square(), prior, 5)
-    return problem, run(problem, CMES(problem, prior, samples=1), STEPS, range(4))
+    return problem, run(problem, CMES(problem.space, prior=prior, samples=1), STEPS, range(4))
 
 
 @pytest.fixture(scope="module")
 def spent():
     problem = priced()
-    return problem, run(problem, CMES(problem, known(problem), 2, 6.0, samples=2), 14)
+    return problem, run(problem, CMES(problem.space, prior=known(problem), initial=2, budget=6.0, samples=2), 14)
 
 
 @pytest.mark.parametrize("fixture", ["single", "spent"])
@@ -152,7 +164,7 @@ def test_the_certain_claims_hold_and_the_others_as_often_as_promised():
     held, promised, checked = [], [], 0
     for seed in range(10):
         problem = drawn(base, prior, seed)
-        accounts = ledger(run(problem, CMES(problem, prior, samples=1), 10, range(4)), problem, 0.3)
+        accounts = ledger(run(problem, CMES(problem.space, prior=prior, samples=1), 10, range(4)), problem, 0.3)
         assert accounts.claims["attained"].violations == 0
         assert accounts.claims["sum of squares"].violations == 0
         assert accounts.claims["one round"].violations == 0
@@ -200,7 +212,7 @@ def test_claims_of_one_round_are_made_where_the_sample_is_large_enough(single):
 @pytest.mark.parametrize(("samples", "initial"), [(2, 0), (1, 1)])
 def test_a_history_of_another_kind_is_refused(samples, initial):
     problem = square()
-    history = run(problem, CMES(problem, known(problem), initial, samples=samples), 3)
+    history = run(problem, CMES(problem.space, prior=known(problem), initial=initial, samples=samples), 3)
     with pytest.raises(ValueError, match="history must be of CMES with one sample and no initial design"):
         ledger(history, problem)
 
@@ -208,21 +220,21 @@ def test_a_history_of_another_kind_is_refused(samples, initial):
 def test_a_history_without_samples_is_refused():
     problem = square()
     with pytest.raises(KeyError, match="max_samples"):
-        ledger(run(problem, RandomQueries(problem, known(problem)), 2), problem)
+        ledger(run(problem, RandomQueries(problem.space, prior=known(problem)), 2), problem)
 
 
 def test_a_problem_of_unequal_noise_is_refused():
     problem = priced()
-    history = run(problem, CMES(problem, known(problem), samples=1), 3)
+    history = run(problem, CMES(problem.space, prior=known(problem), samples=1), 3)
     with pytest.raises(ValueError, match="noise"):
         ledger(history, problem)
 
 
 def test_the_sum_of_squares_is_not_claimed_for_variances_above_one():
-    grid = square(count=3).points
-    problem = IndirectProblem(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT), 0.1, order=9)
+    grid = square(count=3).space.points
+    problem = problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT), 0.1, order=9)
     prior = tabulated_prior(9.0 * torch.eye(18, dtype=F64), 0.1)
-    claim = ledger(run(problem, CMES(problem, prior, samples=1), 6), problem).claims["sum of squares"]
+    claim = ledger(run(problem, CMES(problem.space, prior=prior, samples=1), 6), problem).claims["sum of squares"]
     assert claim.violations == 0
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from cbo_lib.indirect import ClippedGaussian, IndirectProblem, UniformWindow
-from cbo_lib.indirect.problem import unit_grid
-from cbo_lib.indirect.tree import CMETS, Nodes
+from book.indirect.problems import unit_grid
+from book.indirect.slips import PrintedCMETS
+from cbo_lib.indirect import CMETS, ClippedGaussian, Nodes, UniformWindow
 from tests.indirect import plain
-from tests.indirect.helpers import F64, SEEDS, UNIT, grams, identity, known, noise_draws, ripple, run
+from tests.indirect.helpers import F64, SEEDS, UNIT, grams, identity, known, noise_draws, problem_of, ripple, run
 
 LEVELS = 3
 
@@ -19,19 +19,26 @@ def tree_problem(levels=LEVELS, windows=False, noise=True):
     nodes = Nodes.complete(UNIT, levels)
     cost = nodes.cost()
     conditional = UniformWindow() if windows else ClippedGaussian(identity, lambda a: a[..., 2] / 2, UNIT)
-    return IndirectProblem(ripple, unit_grid(5), nodes.actions, conditional, 0.5 / cost, cost, 21), nodes
+    return problem_of(ripple, unit_grid(5), nodes.actions, conditional, 0.5 / cost, cost, 21), nodes
 
 
 class Watched(CMETS):
     """Keeps the sets before every round."""
 
-    def start(self, generators):
-        super().start(generators)
+    def begin(self):
+        super().begin()
         self.seen = []
 
-    def ask(self):
+    def propose(self):
         self.seen.append((self.leaf.clone(), self.child.clone()))
-        return super().ask()
+        return super().propose()
+
+
+class WatchedAsPrinted(Watched, PrintedCMETS):
+    pass
+
+
+WATCHED = {"partition": Watched, "printed": WatchedAsPrinted}
 
 
 def box(action):
@@ -86,7 +93,7 @@ def test_costs_are_those_of_section_7():
 @pytest.mark.parametrize("sampling", ["gumbel", "thompson"])
 def test_the_leaves_always_partition_the_box(sampling):
     problem, nodes = tree_problem()
-    policy = Watched(problem, nodes, known(problem), samples=3, sampling=sampling)
+    policy = Watched(problem.space, nodes=nodes, prior=known(problem), samples=3, sampling=sampling)
     history = run(problem, policy, 25)
     policy.seen.append((policy.leaf, policy.child))
     cells = unit_grid(2**LEVELS)
@@ -108,7 +115,7 @@ def test_the_leaves_always_partition_the_box(sampling):
 
 def test_a_node_that_is_asked_is_split_and_its_parent_too():
     problem, nodes = tree_problem()
-    policy = Watched(problem, nodes, known(problem), samples=3)
+    policy = Watched(problem.space, nodes=nodes, prior=known(problem), samples=3)
     history = run(problem, policy, 25)
     after = [*policy.seen[1:], (policy.leaf, policy.child)]
     for t in range(25):
@@ -125,7 +132,7 @@ def test_a_node_that_is_asked_is_split_and_its_parent_too():
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_the_printed_update_is_algorithm_1(levels):
     problem, nodes = tree_problem(levels)
-    policy = Watched(problem, nodes, known(problem), samples=3, update="printed")
+    policy = WatchedAsPrinted(problem.space, nodes=nodes, prior=known(problem), samples=3)
     history = run(problem, policy, 25)
     policy.seen.append((policy.leaf, policy.child))
     children = [[c for c in row if c >= 0] for row in nodes.children.tolist()]
@@ -142,14 +149,11 @@ def test_the_printed_update_is_algorithm_1(levels):
 def test_the_printed_sets_keep_what_the_partition_forgets():
     """After a child of the root is asked, its siblings' ancestors are gone but the siblings are not leaves."""
     problem, nodes = tree_problem(2)
-    policies = {update: CMETS(problem, nodes, known(problem), update=update) for update in ("partition", "printed")}
     states = {}
-    for update, policy in policies.items():
-        run(problem, policy, 0, [1])
-        policy.ask()
-        policy._query = torch.tensor([2])
-        policy._active = torch.tensor([True])
-        policy.tell(torch.tensor([2]), torch.zeros(1, dtype=F64))
+    for update, kind in WATCHED.items():
+        policy = kind(problem.space, nodes=nodes, prior=known(problem))
+        policy.start([1])
+        policy.advance(torch.tensor([2]), torch.tensor([True]))
         states[update] = set(policy.leaf[0].nonzero().flatten().tolist())
     grandchildren = set(nodes.children[2].tolist())
     assert states["partition"] == {1, 3, 4} | grandchildren and states["printed"] == grandchildren
@@ -160,7 +164,7 @@ def test_the_printed_sets_keep_what_the_partition_forgets():
 def test_the_asked_node_has_the_most_information_per_cost(update, noisy):
     problem, nodes = tree_problem(2)
     prior = known(problem)
-    policy = Watched(problem, nodes, prior, samples=2, update=update, noisy=noisy)
+    policy = WATCHED[update](problem.space, nodes=nodes, prior=prior, samples=2, noisy=noisy)
     history = run(problem, policy, 8)
     if noisy:
         assert bool(history["active"].all())
@@ -172,7 +176,10 @@ def test_the_asked_node_has_the_most_information_per_cost(update, noisy):
             mean, cov = plain.posterior(gram[r], seen, y, problem.noise.numpy()[seen])
             mean, std = mean[: problem.n], np.sqrt(np.diag(cov))[: problem.n]
             samples = history["max_samples"][r, t].tolist()
-            score = np.mean([plain.truncation_gain((best - mean) / std) for best in samples], 0) / problem.cost.numpy()
+            score = (
+                np.mean([plain.truncation_gain((best - mean) / std) for best in samples], 0)
+                / problem.space.cost.numpy()
+            )
             score[~(policy.seen[t][0] | policy.seen[t][1])[r].numpy()] = -np.inf
             assert score[history["query"][r, t]] >= score.max() * (1 - 1e-5)
 
@@ -181,24 +188,24 @@ def test_the_asked_node_has_the_most_information_per_cost(update, noisy):
 @pytest.mark.parametrize("budget", [0.5, 3.0, 8.2])
 def test_the_budget_is_never_exceeded(update, budget):
     problem, nodes = tree_problem()
-    policy = CMETS(problem, nodes, known(problem), budget, 3, update=update)
+    policy = WATCHED[update](problem.space, nodes=nodes, prior=known(problem), budget=budget, samples=3)
     history = run(problem, policy, 18)
     assert bool((history["cost"].sum(-1) <= budget + 1e-9).all())
-    torch.testing.assert_close(history["cost"], problem.costs[history["query"]] * history["active"])
+    torch.testing.assert_close(history["cost"], problem.space.costs[history["query"]] * history["active"])
     idle = ~history["active"]
     assert bool((history["leaves"].diff() == 0)[idle[:, 1:]].all())
 
 
 def test_a_tree_of_one_node_asks_it_again_and_again():
     problem, nodes = tree_problem(0)
-    history = run(problem, CMETS(problem, nodes, known(problem), 2.0), 6)
+    history = run(problem, CMETS(problem.space, nodes=nodes, prior=known(problem), budget=2.0), 6)
     assert bool((history["query"] == 0).all()) and history["active"].sum(-1).tolist() == [4, 4, 4]
     assert bool((history["leaves"] == 1).all())
 
 
 def test_a_replicate_alone_grows_the_same_tree():
     problem, nodes = tree_problem(windows=True)
-    policy = CMETS(problem, nodes, known(problem), samples=3)
+    policy = CMETS(problem.space, nodes=nodes, prior=known(problem), samples=3)
     together = run(problem, policy, 12)
     for r, seed in enumerate(SEEDS):
         alone = run(problem, policy, 12, [seed])
@@ -209,18 +216,18 @@ def test_a_replicate_alone_grows_the_same_tree():
 def test_a_run_of_a_tree_resumes_from_its_checkpoint(tmp_path):
     problem, nodes = tree_problem()
     prior, path = known(problem), tmp_path / "log"
-    whole = run(problem, CMETS(problem, nodes, prior, 9.0), 12)
-    run(problem, CMETS(problem, nodes, prior, 9.0), 6, checkpoint=path)
-    resumed = run(problem, CMETS(problem, nodes, prior, 9.0), 12, checkpoint=path)
+    whole = run(problem, CMETS(problem.space, nodes=nodes, prior=prior, budget=9.0), 12)
+    run(problem, CMETS(problem.space, nodes=nodes, prior=prior, budget=9.0), 6, checkpoint=path)
+    resumed = run(problem, CMETS(problem.space, nodes=nodes, prior=prior, budget=9.0), 12, checkpoint=path)
     for key in whole.tensors:
         torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0, equal_nan=True)
 
 
 def test_observations_have_the_noise_of_their_level():
     problem, nodes = tree_problem()
-    history = run(problem, CMETS(problem, nodes, known(problem)), 10)
+    history = run(problem, CMETS(problem.space, nodes=nodes, prior=known(problem)), 10)
     for r, seed in enumerate(SEEDS):
-        scale = (0.5 / problem.cost)[history["query"][r]].numpy()
+        scale = (0.5 / problem.space.cost)[history["query"][r]].numpy()
         expected = problem.table[history["query"][r]].numpy() + scale * noise_draws(seed, 10)
         np.testing.assert_allclose(history["observation"][r], expected, rtol=0, atol=1e-9)
 
@@ -232,12 +239,9 @@ def test_bad_arguments_of_the_tree_are_refused():
         Nodes.complete(UNIT, -1)
     with pytest.raises(ValueError, match="branching must be at least 2, got 1"):
         Nodes.complete(UNIT, 1, 1)
-    with pytest.raises(ValueError, match="nodes must be the 21 actions of the problem, got 5"):
-        CMETS(problem, Nodes.complete(UNIT, 1), prior)
-    for update in ("Partition", "", None):
-        with pytest.raises(ValueError, match="update must be 'partition' or 'printed', got"):
-            CMETS(problem, nodes, prior, update=update)
+    with pytest.raises(ValueError, match="nodes must be the 21 actions of the space, got 5"):
+        CMETS(problem.space, nodes=Nodes.complete(UNIT, 1), prior=prior)
     with pytest.raises(ValueError, match=r"budget must pay for the cheapest action, 0\.5, got 0\.4"):
-        CMETS(problem, nodes, prior, 0.4)
+        CMETS(problem.space, nodes=nodes, prior=prior, budget=0.4)
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
-        CMETS(problem, nodes, prior, samples=0)
+        CMETS(problem.space, nodes=nodes, prior=prior, samples=0)

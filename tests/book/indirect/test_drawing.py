@@ -5,10 +5,8 @@ import pytest
 
 from book import figures
 from book.indirect import drawing, problems
-from cbo_lib.indirect import IndirectProblem
-from cbo_lib.indirect.embedding import known_prior
-from cbo_lib.indirect.problem import unit_grid
-from cbo_lib.indirect.tree import CMETS, Nodes
+from book.indirect.problems import known_prior, unit_grid
+from cbo_lib.indirect import CMETS, IndirectProblem, Nodes, Space
 from cbo_lib.simulate import simulate
 from tests.indirect.helpers import UNIT
 
@@ -26,8 +24,8 @@ def test_a_square_is_drawn_with_its_first_coordinate_to_the_right():
 def small_tree(levels):
     nodes = Nodes.complete(UNIT, levels)
     cost, conditional = nodes.cost(), problems.branin_problem(count=4).conditional
-    problem = IndirectProblem(problems.branin, unit_grid(7), nodes.actions, conditional, 0.5 / cost, cost, 9)
-    return problem, CMETS(problem, nodes, known_prior(problem, 0.25))
+    space = Space(nodes.actions, conditional=conditional, points=unit_grid(7), noise_std=0.5 / cost, cost=cost)
+    return IndirectProblem(space, problems.branin, order=9), CMETS(space, nodes=nodes, prior=known_prior(space, 0.25))
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

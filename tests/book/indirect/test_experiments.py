@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from book.indirect import experiments, problems
-from cbo_lib.indirect import CMES, regret
-from cbo_lib.indirect.embedding import draw_data, embedding_loss, known_prior
-from cbo_lib.indirect.tree import Nodes
+from cbo_lib.indirect import CMES, Nodes, regret
+from cbo_lib.indirect.embedding import embedding_loss
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 from tests.indirect import plain
@@ -73,7 +72,7 @@ def test_hyperparameters_are_the_best_of_the_pilot():
     problem = problems.branin_problem("linear", count=6)
     fit = experiments.fit_hyperparameters(problem, 30, 12)
     assert fit == experiments.fit_hyperparameters(problem, 30, 12)
-    x, a = (part[0] for part in draw_data(problem, 30, [10**6], UNIT))
+    x, a = (part[0] for part in problems.draw_data(problem, 30, [10**6], UNIT))
 
     def loss(length, ridge):
         return float(embedding_loss(x, a, rbf_kernel(0.2), rbf_kernel(length), ridge))
@@ -114,10 +113,10 @@ def test_figure_2_spends_the_budget_and_no_more(budgeted, reader):
         problem = budgeted.problems[name]
         spent = history["cost"].sum(-1)
         assert bool((spent <= 5 + 1e-9).all())
-        torch.testing.assert_close(history["cost"], problem.costs[history["query"]] * history["active"])
+        torch.testing.assert_close(history["cost"], problem.space.costs[history["query"]] * history["active"])
         if name not in ("CMETS", "CMES, all nodes"):
             assert problem.n == 16 and bool((history["cost"] == 1.5).all()) and history.steps == 3
-        np.testing.assert_allclose(problem.noise[: problem.n], 0.5 / problem.cost, rtol=1e-6)
+        np.testing.assert_allclose(problem.noise[: problem.n], 0.5 / problem.space.cost, rtol=1e-6)
 
 
 def test_wider_windows_change_the_averages_of_high_nodes_alone():
@@ -131,12 +130,12 @@ def test_wider_windows_change_the_averages_of_high_nodes_alone():
 def test_the_bandit_is_that_of_its_description(reader):
     problem = problems.bandit_problem(9, 5, 0.2, 3)
     arms = np.linspace(0, 1, 5)
-    np.testing.assert_allclose(problem.points[:, 0], arms, atol=1e-15)
-    rewards = problem.f(problem.points).numpy()
+    np.testing.assert_allclose(problem.space.points[:, 0], arms, atol=1e-15)
+    rewards = problem.f(problem.space.points).numpy()
     for i, agent in enumerate(np.linspace(0, 1, 9)):
         logits = -20 * (arms - agent) ** 2 - 2 * (arms - 0.5) ** 2
         p = np.exp(logits) / np.exp(logits).sum()
-        np.testing.assert_allclose(problem.conditional.weights(problem.actions)[i], p, atol=1e-14)
+        np.testing.assert_allclose(problem.conditional.weights(problem.space.actions)[i], p, atol=1e-14)
         assert float(problem.table[i]) == pytest.approx(p @ rewards, abs=1e-12)
     np.testing.assert_allclose(problem.table[9:], rewards, atol=1e-12)
     other = problems.bandit_problem(9, 5, 0.2, 4)
@@ -146,19 +145,19 @@ def test_the_bandit_is_that_of_its_description(reader):
 
 def test_districts_are_the_cells_of_their_centers(reader):
     problem = problems.district_problem(7)
-    pixels, centers = problem.points.numpy(), problem.actions.numpy()
+    pixels, centers = problem.space.points.numpy(), problem.space.actions.numpy()
     owner = ((pixels[:, None] - centers) ** 2).sum(-1).argmin(-1)
-    values = problems.incidence(problem.points).numpy()
+    values = problems.incidence(problem.space.points).numpy()
     for i in range(7):
         assert float(problem.table[i]) == pytest.approx(values[owner == i].mean(), abs=1e-12)
-    drawn = problem.conditional.sample(problem.actions.expand(2, 7, 2), [torch.Generator(), torch.Generator()])
+    drawn = problem.conditional.sample(problem.space.actions.expand(2, 7, 2), [torch.Generator(), torch.Generator()])
     for r in range(2):
         for i in range(7):
             pixel = int(np.abs(pixels - drawn[r, i].numpy()).sum(-1).argmin())
             assert owner[pixel] == i
-    weights = problem.conditional.measure(problem.actions).weights.numpy()
+    weights = problem.conditional.measure(problem.space.actions).weights.numpy()
     expected = plain.joint(pixels, weights, pixels[:2], 0.15)
-    gram = known_prior(problem, 0.15).kernel.gram
+    gram = problems.known_prior(problem.space, 0.15).kernel.gram
     np.testing.assert_allclose(gram[:9, :9], expected, atol=1e-10)
     finite(experiments.application(problem, 0.15, "reader", 3), reader, 3)
 
@@ -196,5 +195,7 @@ def test_a_comparison_is_drawn_with_all_its_curves(fixed, budgeted, by_cost):
 def test_cmes_finds_the_maximum_of_branin():
     """On a coarse grid with known averages: the best cell, or one as good to a tenth of a deviation."""
     problem = problems.branin_problem("linear", 0.05, 9)
-    history = simulate(problem, CMES(problem, known_prior(problem, 0.25)), 30, range(6), progress=False)
+    history = simulate(
+        problem, CMES(problem.space, prior=problems.known_prior(problem.space, 0.25)), 30, range(6), progress=False
+    )
     assert float(regret.recommendation_regret(history, problem)[:, -1].mean()) < 0.1

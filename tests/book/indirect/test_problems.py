@@ -8,8 +8,8 @@ import torch
 from botorch.test_functions import Branin
 
 from book.indirect import problems
-from cbo_lib.indirect.problem import unit_grid
-from tests.indirect.helpers import F64, UNIT
+from book.indirect.problems import unit_grid
+from tests.indirect.helpers import F64, SEEDS, UNIT, square
 
 
 @pytest.mark.parametrize("name", ["Linear", "", "sine"])
@@ -37,8 +37,8 @@ def test_branin_is_standardized_and_keeps_its_maxima():
 @pytest.mark.parametrize("name", ["linear", "cosine"])
 def test_the_problem_is_that_of_section_7(name):
     problem = problems.branin_problem(name, 0.3, 6)
-    a = problem.actions
-    assert problem.n == 36 and torch.equal(a, unit_grid(6)) and problem.noise_std == 0.3
+    a = problem.space.actions
+    assert problem.n == 36 and torch.equal(a, unit_grid(6)) and bool((problem.noise == 0.3).all())
     center = a if name == "linear" else torch.cos(math.pi * a / 2)
     torch.testing.assert_close(problem.conditional.center(a), center, rtol=0, atol=1e-15)
     assert problem.conditional.std == pytest.approx(math.sqrt(0.5) / 15)  # a variance of 1/2 on sides of 15
@@ -60,3 +60,72 @@ def test_a_district_without_pixels_is_its_nearest_pixel():
     weights = districts.measure(districts.centers).weights
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, dtype=F64))
     assert weights[1].tolist() in ([1.0, 0.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0])
+
+
+def test_data_are_draws_of_uniform_actions():
+    problem = square()
+    bounds = torch.tensor([[0.2, -1.0], [0.4, 3.0]], dtype=F64)
+    x, a = problems.draw_data(problem, 2000, SEEDS, bounds)
+    assert x.shape == a.shape == (3, 2000, 2)
+    assert bool(((a >= bounds[0]) & (a <= bounds[1])).all())
+    share = (a - bounds[0]) / (bounds[1] - bounds[0])
+    np.testing.assert_allclose(share.mean((0, 1)), 0.5, atol=0.02)
+    np.testing.assert_allclose(share.var((0, 1)), 1 / 12, atol=0.005)
+    inside = (a > 0.3) & (a < 0.7)
+    np.testing.assert_allclose((x - a)[inside].mean(), 0.0, atol=0.02)
+    np.testing.assert_allclose((x - a)[inside].std(), 0.08, atol=0.005)
+    assert not torch.equal(a[0], a[1])
+
+
+def test_one_more_replicate_leaves_the_data_of_the_others():
+    problem = square()
+    few, more = (problems.draw_data(problem, 10, seeds, UNIT) for seeds in ([4, 9], [4, 9, 2]))
+    for one, other in zip(few, more, strict=True):
+        assert torch.equal(one, other[:2])
+
+
+def test_a_grid_has_the_centers_of_equal_cells():
+    assert unit_grid(2, 1).tolist() == [[0.25], [0.75]]
+    assert unit_grid(2).tolist() == [[0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]]
+    assert unit_grid(3, 3).shape == (27, 3)
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_no_pairs_cannot_be_drawn(count):
+    with pytest.raises(ValueError, match=f"count must be at least 1, got {count}"):
+        problems.draw_data(square(), count, SEEDS, UNIT)
+
+
+def test_learned_policies_come_closer_with_more_pulls():
+    bandit, errors = problems.bandit_problem(count=20), []
+    for count in (40, 400, 4000):
+        generator = torch.Generator().manual_seed(1)
+        agents = torch.rand(count, 1, generator=generator, dtype=F64)
+        arms = bandit.conditional.sample(agents[None], [generator])[0, :, 0]
+        learned = problems.estimate_policies(agents, (arms * 11).round().long(), 12)(bandit.space.actions)
+        torch.testing.assert_close(learned.sum(-1), torch.ones(20, dtype=F64))
+        errors.append(float((learned - bandit.conditional.probabilities(bandit.space.actions)).abs().sum(-1).mean()))
+    assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
+
+
+def test_a_classifier_without_covariates_counts():
+    pulled = torch.tensor([0, 0, 0, 1])
+    learned = problems.estimate_policies(torch.zeros(4, 1, dtype=F64), pulled, 2, ridge=1e-9)(
+        torch.zeros(1, 1, dtype=F64)
+    )
+    torch.testing.assert_close(learned[0], torch.tensor([0.75, 0.25], dtype=F64), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(0, 1), torch.zeros(0).long(), 2), "a and pulled must hold one arm an agent"),
+        ((torch.zeros(3, 1), torch.zeros(2).long(), 2), "a and pulled must hold one arm an agent"),
+        ((torch.zeros(2, 1), torch.tensor([0, 2]), 2), r"pulled must lie in \[0, 2\), got 0 to 2"),
+        ((torch.zeros(2, 1), torch.tensor([0, 1]), 2, 0), "degree must be at least 1"),
+        ((torch.zeros(2, 1), torch.tensor([0, 1]), 2, 1, 0.0), "ridge positive"),
+    ],
+)
+def test_pulls_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        problems.estimate_policies(*arguments)

@@ -1,0 +1,237 @@
+"""What a policy believes of g and f: the conditional mean process [Chau2021], tracked on all places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cbo_lib.fit import Surrogate
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.indirect.space import Point, Space, measure, tabulate
+from cbo_lib.kernels import TabulatedKernel
+from cbo_lib.measure import Measure
+from cbo_lib.tracked import TrackedPosterior
+
+
+class Belief:
+    """A Gaussian process given what was seen, at actions, at points, and at whatever else was told.
+
+    Places are numbered as in ``Space``; what was told and is not in the space comes behind, in the order of telling.
+
+    Args:
+        space: what the learner knows.
+        replicates: how many.
+        prior: see ``IndirectPolicy``.
+        kernel: see ``IndirectPolicy``.
+        direct: whether points are told, not actions.
+
+    Raises:
+        ValueError: if the prior or the samples are of another number of replicates.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        replicates: int,
+        prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
+        direct: bool = False,
+    ) -> None:
+        assert space.points is not None and space.bounds is not None
+        self.space, self.replicates, self.given, self.direct = space, replicates, prior, direct
+        #: All that may be told, row by row: the actions (or the points), then what the space does not hold.
+        self.told = space.points if direct else space.actions
+        self.index = torch.zeros(replicates, 0, dtype=torch.long, device=space.like.device)
+        self.y = space.like.new_zeros(replicates, 0)
+        self.learned = self.index.bool()
+        self.surrogate = None if prior is not None else Surrogate(space.bounds, replicates, kernel=kernel)
+        self._version = 0
+        if prior is not None:
+            self._follow(prior)
+
+    # Places.
+
+    @property
+    def width(self) -> int:
+        """How many numbers describe what is told."""
+        return self.told.shape[-1]
+
+    def known(self, place: Tensor) -> Tensor:
+        """Whether places ``...`` are such as can be told."""
+        row = self._row(place)
+        inside = (place >= 0) & (row >= 0) & (row < len(self.told))
+        return inside if self.direct else inside & ((place < self.space.n) | (row >= self.space.n))
+
+    def coordinates(self, place: Tensor) -> Tensor:
+        """The actions (or points) of places ``...`` that were told or asked, ``... x q``."""
+        return self.told[self._row(place)]
+
+    def find(self, rows: Tensor) -> Tensor:
+        """The places of actions (or points) ``n x q``; those that are new are added.
+
+        Raises:
+            ValueError: if one is new and the prior is a table of places.
+        """
+        places = []
+        for row in rows:
+            same = ((self.told - row).abs() <= 1e-9 * (1 + row.abs())).all(-1).nonzero().flatten()
+            if not len(same):
+                if self.given is not None and isinstance(self.given.kernel, TabulatedKernel):
+                    raise ValueError(f"query must be one of the space, as the prior is a table, got {row.tolist()}")
+                same = torch.tensor([len(self.told)], device=rows.device)
+                self.told = torch.cat([self.told, row.unsqueeze(0)])
+                self._version = -1
+            places.append(same[0])
+        row = torch.stack(places)
+        if self.direct:
+            return row + self.space.n
+        return torch.where(row < self.space.n, row, row + self.space.m)
+
+    def _row(self, place: Tensor) -> Tensor:
+        if self.direct:
+            return place - self.space.n
+        return torch.where(place < self.space.n, place, place - self.space.m)
+
+    # Observations.
+
+    def observe(self, place: Tensor, y: Tensor, learned: Tensor) -> None:
+        """Take in values ``replicates`` of places ``replicates``, where ``learned`` is true."""
+        self.index = torch.cat([self.index, place.unsqueeze(1)], 1)
+        self.y = torch.cat([self.y, y.unsqueeze(1)], 1)
+        self.learned = torch.cat([self.learned, learned.unsqueeze(1)], 1)
+        if self.surrogate is None:
+            self._catch_up()
+        else:
+            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1))
+
+    @property
+    def process(self) -> GaussianProcess:
+        """The prior of f in force; given, or of the last fit."""
+        return self.given if self.surrogate is None else self.surrogate.prior  # type: ignore[return-value]
+
+    @property
+    def tracked(self) -> TrackedPosterior:
+        """The posterior of all places."""
+        self._catch_up()
+        return self._tracked
+
+    def _catch_up(self) -> None:
+        """Go over to a new prior, or to more places, if there are; take in what was observed since."""
+        version = 0 if self.surrogate is None else (self.surrogate.posterior(), self.surrogate.version)[1]
+        if version != self._version:
+            self._follow(self.process)
+            self._version = version
+        for t in range(self._tracked.count, self.index.shape[1]):
+            place, learned = self.index[:, t], self.learned[:, t]
+            # An exhausted replicate learns nothing: its observation has no weight.
+            self._tracked.observe(place, self.y[:, t], self.noise_at(place), learned)
+
+    def _follow(self, process: GaussianProcess) -> None:
+        """Track all places under a prior."""
+        space = self.space
+        if isinstance(process.kernel, TabulatedKernel):
+            places = torch.arange(space.n + space.m)[:, None].to(space.like)
+            queries = Measure.dirac(places)
+        else:
+            more = self.told[space.m if self.direct else space.n :]
+            groups = [*space.measures(process), *([self._of(process, more)] if len(more) else [])]
+            if any(group.p > 1 or group.batch_shape for group in groups):
+                process = tabulate(process, *groups)
+                queries = Measure.dirac(torch.arange(process.kernel.gram.shape[-1])[:, None].to(space.like))
+            else:
+                queries = Measure.cat(groups)
+        self._start = self._posterior(process)
+        self._tracked = self._start.track(queries)
+
+    def _of(self, process: GaussianProcess, rows: Tensor) -> Measure:
+        return measure(process, Point(), rows) if self.direct else self.space.measure(process, rows)
+
+    def _posterior(self, process: GaussianProcess) -> Posterior:
+        batch = process.kernel.batch_shape
+        if batch and batch != (self.replicates,):
+            raise ValueError(
+                f"prior and samples must have no batch or one of {self.replicates} replicates, got {tuple(batch)}"
+            )
+        return process.posterior(None if batch else self.replicates)
+
+    def _measure(self, place: Tensor) -> Measure:
+        """The measures of told places ``replicates x t``."""
+        return self._of(self.process, self.coordinates(place))
+
+    def _condition(self, prior: Posterior, measures: Measure) -> Posterior:
+        """Take in all that was learned; what was not learned has weight zero."""
+        if not self.index.shape[1]:
+            return prior
+        weights = measures.weights * self.learned.unsqueeze(-1)
+        seen = Measure(measures.points.expand(*weights.shape, measures.dim), weights)
+        return prior.extend(seen, self.y * self.learned, self.noise_at(self.index))
+
+    # What is believed.
+
+    @property
+    def mean(self) -> Tensor:
+        """Posterior means of the places of the space, ``replicates x (n + m)``."""
+        return self.tracked.mean[:, : self.space.n + self.space.m]
+
+    @property
+    def std(self) -> Tensor:
+        """Posterior standard deviations of the places of the space, ``replicates x (n + m)``."""
+        return self.tracked.variance[:, : self.space.n + self.space.m].sqrt()
+
+    @property
+    def noise(self) -> Tensor:
+        """The noise of the places of the space, ``n + m`` or ``replicates x (n + m)``."""
+        if self.space.noise is not None:
+            return self.space.noise
+        noise = torch.as_tensor(self.process.noise_std).to(self.space.like)
+        return noise.expand(*noise.shape[:-1], self.space.n + self.space.m)
+
+    def noise_at(self, place: Tensor) -> Tensor:
+        """The noise of places ``replicates`` or ``replicates x t``; of one not in the space, that of the nearest."""
+        if self.space.noise is None:
+            noise = torch.as_tensor(self.process.noise_std).to(self.space.like)
+            return (noise.squeeze(-1) if noise.dim() > place.dim() else noise).expand(place.shape)
+        rows = self.told[: self.space.m if self.direct else self.space.n]
+        if bool((self._row(place) < len(rows)).all()):
+            return self.space.noise[place]
+        nearest = torch.cdist(self.coordinates(place).reshape(-1, self.width), rows).argmin(-1).reshape(place.shape)
+        return self.space.noise[nearest + (self.space.n if self.direct else 0)]
+
+    def posterior(self) -> Posterior:
+        """The posterior of f, of batch shape ``(replicates,)``; of places, if the prior is a table of them."""
+        process = self.process
+        if isinstance(process.kernel, TabulatedKernel):
+            return self.of_places()
+        prior = self._posterior(process)
+        return self._condition(prior, self._measure(self.index)) if self.index.shape[1] else prior
+
+    def of_places(self) -> Posterior:
+        """The posterior of ``tracked.queries`` in a form that can be drawn from."""
+        queries = self.tracked.queries
+        seen = Measure(queries.points[self.index], queries.weights[self.index])
+        return self._condition(self._start, seen)
+
+    def covariance(self) -> Tensor:
+        """Posterior covariances of the places of the space, ``replicates x (n + m) x (n + m)``."""
+        places = self.tracked.queries[slice(self.space.n + self.space.m)]
+        return self.of_places().covariance(places, places)
+
+    def draw(self, samples: int, generators: Sequence[torch.Generator]) -> Tensor:
+        """Joint draws of all places, ``replicates x samples x places``."""
+        return self.of_places().sample(self.tracked.queries, samples, list(generators))
+
+    def fitted(self) -> Mapping[str, Tensor]:
+        """The hyperparameters in force, each ``replicates x ...``; NaN before the first fit, none if they are given."""
+        if self.surrogate is None:
+            return {}
+        fit, (replicates, dim) = self.surrogate.fit, (self.replicates, len(self.surrogate.bounds[0]))
+        if fit is None:
+            nothing = self.y.new_full((replicates,), torch.nan)
+            names = ("scale", "prior_mean", "noise_std")
+            unknown = {"lengthscale": nothing[:, None].expand(-1, dim), **dict.fromkeys(names, nothing)}
+            return unknown | {"converged": nothing.isnan()}
+        found = {"lengthscale": fit.lengthscale, "scale": fit.scale, "prior_mean": fit.mean}
+        return found | {"noise_std": fit.noise_std, "converged": fit.converged}

@@ -1,0 +1,364 @@
+"""What the learner knows of an indirect query: actions, how they choose inputs, and points to recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cbo_lib.data import as_box, as_tensor
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
+from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel
+from cbo_lib.measure import Measure, covariance
+from cbo_lib.random import standard_normal, uniform
+
+# Nodes a dimension of the rule with which a learner averages under a known p(x | a).
+_ORDER = 8
+# Recommended points of a box, if none are named.
+_SOBOL = 512
+
+
+class Conditional(Protocol):
+    """The distribution ``p(x | a)`` of the input under each action."""
+
+    def measure(self, actions: Tensor, order: int) -> Measure:
+        """A rule that averages under ``p(x | a)`` for actions ``... x n x q``; ``order`` nodes a dimension."""
+        ...
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A ``Conditional`` that can be drawn from."""
+
+    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """One input for each action ``replicates x n x q``, ``replicates x n x d``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Point:
+    """``x = a``: direct queries."""
+
+    def measure(self, actions: Tensor, order: int = 1) -> Measure:
+        """The action itself."""
+        return Measure.dirac(actions)
+
+    def gaussian(self, actions: Tensor) -> Tensor:
+        """``(x, 0)``, ``... x (d + 1)``, for ``GaussianMeasureKernel``."""
+        return torch.cat([actions, torch.zeros_like(actions[..., :1])], -1)
+
+
+@dataclass(frozen=True)
+class ClippedGaussian:
+    """``x = h(a) + tau * noise``, clipped to a box ([Zhang2025], section 7).
+
+    Args:
+        center: ``h``, from actions ``... x q`` to points ``... x d``.
+        std: ``tau`` of every coordinate, nonnegative: a number, or a function from actions ``... x q`` to ``...``.
+        bounds: the box ``2 x d`` that inputs are clipped to. None does not clip.
+
+    Raises:
+        ValueError: if ``std`` is a negative number, or ``bounds`` no box.
+    """
+
+    center: Callable[[Tensor], Tensor]
+    std: float | Callable[[Tensor], Tensor]
+    bounds: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if not callable(self.std) and not self.std >= 0:
+            raise ValueError(f"std must be nonnegative, got {self.std}")
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+
+    def scale(self, actions: Tensor) -> Tensor:
+        """``tau`` for actions ``... x q``, ``...``."""
+        return self.std(actions) if callable(self.std) else torch.full_like(actions[..., 0], self.std)
+
+    def gaussian(self, actions: Tensor) -> Tensor:
+        """``(h(a), tau)``, ``... x (d + 1)``, for ``GaussianMeasureKernel``, without regard to clipping."""
+        return torch.cat([self.center(actions), self.scale(actions).unsqueeze(-1)], -1)
+
+    def measure(self, actions: Tensor, order: int = 12) -> Measure:
+        """A product Gauss-Hermite rule of ``order^d`` nodes; with clipping, nodes are clipped.
+
+        Clipping makes the integrand less smooth, so the rule then converges slowly (like ``1 / order``).
+        """
+        nodes, weights = (torch.as_tensor(p).to(actions) for p in np.polynomial.hermite_e.hermegauss(order))
+        center = self.center(actions)
+        d = center.shape[-1]
+        grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
+        mass = torch.cartesian_prod(*[weights / weights.sum()] * d).reshape(-1, d).prod(-1)
+        points = center.unsqueeze(-2) + self.scale(actions)[..., None, None] * grid
+        return Measure(self._clip(points), mass.expand(points.shape[:-1]))
+
+    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """One clipped draw an action."""
+        center = self.center(actions)
+        noise = standard_normal(generators, center.shape[1:], center)
+        return self._clip(center + self.scale(actions).unsqueeze(-1) * noise)
+
+    def _clip(self, points: Tensor) -> Tensor:
+        return points if self.bounds is None else points.clamp(self.bounds[0], self.bounds[1])
+
+
+@dataclass(frozen=True)
+class UniformWindow:
+    """``x`` uniform on the box ``center +- radius`` of an action ``(center, radius)``, ``q = d + 1`` (section 3.2)."""
+
+    def measure(self, actions: Tensor, order: int = 12) -> Measure:
+        """A product Gauss-Legendre rule of ``order^d`` nodes."""
+        center, radius = actions[..., :-1], actions[..., -1:]
+        return Measure.uniform(torch.stack([center - radius, center + radius], -2), order)
+
+    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """One draw an action."""
+        center, radius = actions[..., :-1], actions[..., -1:]
+        return center + radius * (2 * uniform(generators, center.shape[1:], center) - 1)
+
+
+@dataclass(frozen=True)
+class FinitePolicies:
+    """Agents that pull one of ``K`` arms: the indirect-query bandit ([Zhang2025], section 3.1).
+
+    Args:
+        probabilities: the policy of each agent, from covariates ``... x q`` to probability vectors ``... x K``.
+        arms: the point that stands for each arm, ``K x d``.
+    """
+
+    probabilities: Callable[[Tensor], Tensor]
+    arms: Tensor
+
+    def weights(self, actions: Tensor) -> Tensor:
+        """The checked probability vectors ``... x K``.
+
+        Raises:
+            ValueError: if one is negative or does not sum to one.
+        """
+        weights = self.probabilities(actions)
+        if weights.shape != (*actions.shape[:-1], len(self.arms)):
+            raise ValueError(
+                f"probabilities must give {len(self.arms)} numbers an action, got shape {tuple(weights.shape)}"
+            )
+        if not bool((weights >= 0).all()) or not torch.allclose(weights.sum(-1), torch.ones(()).to(weights), atol=1e-6):
+            raise ValueError("probabilities must be nonnegative and sum to one for every action")
+        return weights
+
+    def measure(self, actions: Tensor, order: int = 1) -> Measure:
+        """The arms, weighted by the policy; exact."""
+        weights = self.weights(actions)
+        return Measure(self.arms.expand(*weights.shape, self.arms.shape[-1]), weights)
+
+    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """One arm an agent."""
+        weights = self.weights(actions)
+        pulled = [w.multinomial(1, generator=g).squeeze(-1) for w, g in zip(weights.cpu(), generators, strict=True)]
+        return self.arms[torch.stack(pulled).to(self.arms.device)]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What the learner knows: f is to be maximized over points, and ``g(a) = E[f(X) | a]`` may be asked of actions.
+
+    *Places* are indices: ``0 ... n - 1`` the actions, ``n ... n + m - 1`` the points.
+
+    Args:
+        actions: what may be asked, ``n x q``; ``n`` numbers are a column. Tensor, array, list or frame, as all others.
+        samples: pairs to learn ``p(x | a)`` from, inputs ``N x d`` and the actions ``N x q`` that gave them
+            (``ConditionalMeanEmbedding`` with its defaults). Not needed with a ``conditional``.
+        conditional: ``p(x | a)`` where it is known, or an estimate of one's own.
+        points: what may be recommended, ``m x d``. Default: the distinct inputs of the samples; without samples, 512
+            Sobol points of ``bounds``.
+        cost: of asking, positive: a number, or one an action. Default 1.
+        noise_std: of an observation, positive: a number, or one an action. Default None, not known.
+        bounds: the box of the inputs, ``2 x d``. Default: the smallest that holds points and samples.
+
+    Raises:
+        ValueError: if an argument is missing, out of range or does not fit.
+    """
+
+    actions: Tensor
+    samples: tuple[Any, Any] | None = None
+    conditional: Conditional | None = None
+    points: Tensor | None = None
+    cost: float | Tensor | None = None
+    noise_std: float | Tensor | None = None
+    bounds: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Convert and check the arguments."""
+
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("actions", table("actions", self.actions))
+        if self.samples is not None:
+            if not isinstance(self.samples, tuple | list) or len(self.samples) != 2:
+                raise ValueError(f"samples must be a pair, inputs and actions, got {type(self.samples).__name__}")
+            x, a = (table(f"samples[{i}]", part, self.actions, batch=True) for i, part in enumerate(self.samples))
+            if a.shape[-1] != self.actions.shape[-1]:
+                raise ValueError(f"samples must have actions of {self.actions.shape[-1]} numbers, got {a.shape[-1]}")
+            put("samples", (x, a))
+            if self.conditional is None:
+                put("conditional", ConditionalMeanEmbedding(x, a))
+        if self.conditional is None:
+            raise ValueError("samples or conditional must say how actions choose inputs, got neither")
+        if self.bounds is not None:
+            put("bounds", as_box("bounds", self.bounds).to(self.actions))
+        if self.points is not None:
+            points = table("points", self.points, self.actions)
+        elif self.samples is not None:
+            points = self.samples[0].reshape(-1, self.samples[0].shape[-1]).unique(dim=0)
+        elif self.bounds is not None:
+            engine = torch.quasirandom.SobolEngine(self.bounds.shape[-1], scramble=True, seed=0)
+            unit = engine.draw(_SOBOL, dtype=self.bounds.dtype).to(self.bounds)
+            points = torch.lerp(self.bounds[0], self.bounds[1], unit)
+        else:
+            raise ValueError("points, samples or bounds must say what may be recommended, got none")
+        put("points", points)
+        if self.bounds is None:
+            seen = points if self.samples is None else torch.cat([points, self.samples[0].flatten(0, -2)])
+            put("bounds", box_of(seen))
+        if self.bounds.shape[-1] != points.shape[-1]:  # type: ignore[union-attr]
+            raise ValueError(f"bounds must have shape (2, {points.shape[-1]}), as points, got {self.bounds.shape}")  # type: ignore[union-attr]
+        for name in ("cost", "noise_std"):
+            if getattr(self, name) is not None:
+                put(name, one_each(name, getattr(self, name), self.actions))
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of the run."""
+        return self.actions
+
+    @property
+    def n(self) -> int:
+        """How many actions."""
+        return len(self.actions)
+
+    @property
+    def m(self) -> int:
+        """How many points."""
+        assert self.points is not None
+        return len(self.points)
+
+    @cached_property
+    def costs(self) -> Tensor:
+        """The cost of every place, ``n + m``; a point costs as much as the dearest action."""
+        cost = torch.ones_like(self.actions[:, 0]) if self.cost is None else torch.as_tensor(self.cost)
+        return torch.cat([cost, cost.amax().expand(self.m)])
+
+    @cached_property
+    def noise(self) -> Tensor | None:
+        """The standard deviation of the noise of every place, ``n + m``; of a point the smallest of any action."""
+        return None if self.noise_std is None else noise_of_places(torch.as_tensor(self.noise_std), self.m)
+
+    def measures(self, process: GaussianProcess) -> tuple[Measure, Measure]:
+        """The actions and the points as measures that a prior of f takes; see ``measure``."""
+        assert self.points is not None
+        return self.measure(process, self.actions), measure(process, Point(), self.points)
+
+    def measure(self, process: GaussianProcess, actions: Tensor) -> Measure:
+        """``p(x | a)`` of actions ``... x q`` in the form that the kernel of a prior of f takes."""
+        assert self.conditional is not None
+        return measure(process, self.conditional, actions)
+
+    def tabulate(self, process: GaussianProcess) -> GaussianProcess:
+        """The prior of g and f at all places ([Zhang2025], Eqs. 2, 3 and 12), to be shared by several policies.
+
+        Args:
+            process: the prior of f. With a ``GaussianMeasureKernel`` and a Gaussian ``p(x | a)`` the averages are in
+                closed form, without regard to clipping; with any other kernel they are sums.
+
+        Returns:
+            A process over a ``TabulatedKernel``, of the batch of the kernel or of the samples.
+        """
+        return tabulate(process, *self.measures(process))
+
+
+@dataclass(frozen=True)
+class TabulatedMean:
+    """A prior mean of places: ``values`` are ``... x places``."""
+
+    values: Tensor
+
+    def __call__(self, index: Tensor) -> Tensor:
+        """The means of indices ``... x 1``."""
+        return self.values[..., index[..., 0].long()]
+
+
+def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor) -> Measure:
+    """``p(x | a)`` in the form that the kernel of a process takes, ``... x n`` measures."""
+    if not isinstance(process.kernel, GaussianMeasureKernel):
+        return conditional.measure(actions, _ORDER)
+    if not hasattr(conditional, "gaussian"):
+        kind = type(conditional).__name__
+        raise ValueError(f"prior must have a kernel of points, as {kind} is not Gaussian, got a GaussianMeasureKernel")
+    return Measure.dirac(conditional.gaussian(actions))
+
+
+def tabulate(process: GaussianProcess, *groups: Measure) -> GaussianProcess:
+    """A prior of f as one of the values of measures, which are numbered through all groups."""
+    upper = {
+        (i, j): covariance(process.kernel, groups[i], groups[j])
+        for i in range(len(groups))
+        for j in range(i, len(groups))
+    }
+    batch = torch.broadcast_shapes(*(block.shape[:-2] for block in upper.values()))
+    rows = []
+    for i in range(len(groups)):
+        row = [upper[i, j] if i <= j else upper[j, i].mT for j in range(len(groups))]
+        rows.append(torch.cat([block.expand(*batch, *block.shape[-2:]) for block in row], -1))
+    gram, mean = torch.cat(rows, -2), process.mean
+    if callable(mean) or isinstance(mean, Tensor) or mean:
+        means = [process.prior_mean(group) for group in groups]
+        batch = torch.broadcast_shapes(*(part.shape[:-1] for part in means))
+        mean = TabulatedMean(torch.cat([part.expand(*batch, part.shape[-1]) for part in means], -1))
+    return GaussianProcess(TabulatedKernel((gram + gram.mT) / 2), process.noise_std, mean)
+
+
+def table(name: str, value: object, like: Tensor | None = None, batch: bool = False) -> Tensor:
+    """Rows ``n x k`` of numbers that a user gave, or a ``batch`` of them; ``n`` numbers are a column.
+
+    Raises:
+        ValueError: if it has no row or another shape, or a number is not finite.
+    """
+    rows = as_tensor(name, value, like)
+    rows = rows.unsqueeze(-1) if rows.dim() == 1 else rows
+    if rows.dim() not in (2, 2 + batch) or not rows.numel():
+        raise ValueError(f"{name} must have shape (n, k) with n >= 1, got {tuple(rows.shape)}")
+    if not bool(torch.isfinite(rows).all()):
+        raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+    return rows
+
+
+def one_each(name: str, value: object, actions: Tensor) -> Tensor:
+    """A positive number for each action, ``n``, from such numbers or one for all.
+
+    Raises:
+        ValueError: if it has another shape, or one is not positive and finite.
+    """
+    numbers = as_tensor(name, value, actions)
+    if numbers.shape not in (torch.Size(), torch.Size([len(actions)])):
+        raise ValueError(f"{name} must be a number or one an action ({len(actions)},), got {tuple(numbers.shape)}")
+    if not bool(((numbers > 0) & torch.isfinite(numbers)).all()):
+        raise ValueError(f"{name} must be positive and finite, got {numbers.min().item():g}")
+    return numbers.expand(len(actions))
+
+
+def noise_of_places(noise: Tensor, m: int) -> Tensor:
+    """The noise of every place from that of actions ``n``; of a point it is the smallest of any action."""
+    return torch.cat([noise, noise.amin().expand(m)])
+
+
+def box_of(points: Tensor) -> Tensor:
+    """The smallest box that holds points; a coordinate that is constant gets a side of one."""
+    low, high = points.amin(0), points.amax(0)
+    half = torch.where(high > low, 0.0, 0.5)
+    return torch.stack([low - half, high + half])
