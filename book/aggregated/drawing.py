@@ -1,7 +1,4 @@
-"""Pictures of trees and runs under aggregated feedback.
-
-.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
-"""
+"""Pictures of trees and runs under aggregated feedback."""
 
 from __future__ import annotations
 
@@ -71,10 +68,11 @@ def plot_run(problem: CellProblem, policy: GPOO, history: History, replicate: in
 def plot_posterior(axes: Axes, problem: CellProblem, policy: GPOO, history: History, replicate: int) -> None:
     """Posterior mean and two standard deviations of f, with each observation at the center of its cell."""
     cells, seen = history["query"][replicate], history["observation"][replicate]
-    posterior = policy.prior.condition(problem.measure(cells), seen)
-    x = interval(problem.bounds, 501)
+    assert policy.prior is not None
+    posterior = policy.prior.condition(problem.space.measure(cells), seen)
+    x = interval(problem.space.bounds, 501)
     mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
-    figures.plot_function(axes, problem.f, problem.bounds, linewidth=1)
+    figures.plot_function(axes, problem.f, problem.space.bounds, linewidth=1)
     axes.plot(x[:, 0], mean, label="posterior mean", color=figures.COLORS[0])
     axes.fill_between(x[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.2, color=figures.COLORS[0], linewidth=0)
     axes.plot(cells.mean(-2)[:, 0], seen, ".", color=figures.COLORS[1], label="observation, at its cell's center")
@@ -111,7 +109,7 @@ def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | N
 def tree_growth(
     problem: CellProblem, policy: GPOO, steps: int, seed: int = 0, limits: tuple[float, float] = (-0.8, 3.0)
 ) -> tuple[list[Figure], list[str], list[str]]:
-    """The tree growing round by round, for ``figures.slider`` ([Zhang2022]_, Figures 1 and 2).
+    """The tree growing round by round, for ``figures.slider`` ([Zhang2022], Figures 1 and 2).
 
     Args:
         problem: of one variable.
@@ -125,14 +123,14 @@ def tree_growth(
     """
     frames, labels, alts = [], [], []
     with torch.no_grad():
-        for step, cell, observation in rounds(problem, policy, steps, seed):
+        for step, cell, told in rounds(problem, policy, steps, seed):
             figure, axes = figures.subplots(2, 1, figsize=(7.2, 6), sharex=True, height_ratios=(3, 2))
-            node = policy._node
+            node = policy.chosen
             _plot_cells(axes[0, 0], problem, policy, int(node), limits)
             plot_tree(axes[1, 0], policy, 0, int(node))
             axes[0, 0].set_xlabel("")
-            policy.tell(cell, observation)
-            depth, expands = int(policy.tree.depth[node]), bool(policy._expands[0])
+            policy.tell(**told)
+            depth, expands = int(policy.tree.depth[node]), bool(policy.splits[0])
             what = "then it is split" if expands else "it stays a leaf"
             low, high = cell[0, :, 0].tolist()
             labels.append(f"round {step}: depth {depth}, {what}")
@@ -146,11 +144,11 @@ def tree_growth(
 
 def _plot_cells(axes: Axes, problem: CellProblem, policy: GPOO, drawn: int, limits: tuple[float, float]) -> None:
     """Posterior mean, confidence width and b-value of every leaf, before the draw."""
-    figures.plot_function(axes, problem.f, problem.bounds, linewidth=1)
+    figures.plot_function(axes, problem.f, problem.space.bounds, linewidth=1)
     leaves = policy.leaf[0].nonzero().flatten()
     boxes = policy.tree.boxes[leaves, :, 0]
-    mean, width = policy.posterior.mean[0, leaves], policy._widths[0, leaves]
-    top = mean + width + policy.delta(policy.tree.depth[leaves])
+    mean, width = policy.tracked.mean[0, leaves], policy.widths()[0, leaves]
+    top = mean + width + policy.delta_at(policy.tree.depth[leaves])
     truth = problem.value(policy.tree.boxes[leaves])
     colors = [figures.COLORS[1] if leaf == drawn else figures.COLORS[0] for leaf in leaves.tolist()]
     low, high = boxes.unbind(-1)

@@ -2,8 +2,6 @@
 
 ``scale="paper"`` runs the paper's 30 replicates, ``scale="reader"`` 10 of them (the first ten of the same seeds).
 ``python -m book.aggregated.experiments figure_4-peaks-10 --scale paper`` runs and stores one panel.
-
-.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
 """
 
 from __future__ import annotations
@@ -16,19 +14,18 @@ from pathlib import Path
 from torch import Tensor
 
 from book import harness
-from book.aggregated.problems import LENGTHSCALES, VARIANCE, Curve, curve_problem
+from book.aggregated.problems import LENGTHSCALES, VARIANCE, Curve, curve_problem, prior
 from book.harness import Comparison, Scale
 from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.regret import aggregated_regret
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.history import History
-from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 
 
 def delta(depth: Tensor) -> Tensor:
-    """The paper's smoothness function, ``14 * 2^-h`` ([Zhang2022]_, Appendix E)."""
+    """The paper's smoothness function, ``14 * 2^-h`` ([Zhang2022], Appendix E)."""
     return 14 * 2.0**-depth
 
 
@@ -45,15 +42,26 @@ def canonical_metric(curve: Curve) -> Callable[[float], float]:
 
 def policies(problem: CellProblem, curve: Curve, budget: int) -> dict[str, TreePolicy]:
     """Every policy of Figure 4 and the uniform grid, with the paper's settings."""
-    kernel = rbf_kernel(LENGTHSCALES[curve], VARIANCE)
+    space, known = problem.space, prior(curve, problem.noise_std)
     return {
-        "GPOO": GPOO(problem, kernel, delta),
-        "StoOO": StoOO(problem, delta, budget),
-        "AVE-StoOO": AveStoOO(problem, delta),
-        "GPTree": GPTree(problem, kernel, budget, canonical_metric(curve)),
-        "GPTree, code": GPTree(problem, kernel, budget, lambda r: 0.1 * r, smoothness=0.5, scale=0.25),
-        "uniform grid": UniformGrid(problem, kernel, budget),
+        "GPOO": gpoo(problem, curve),
+        "StoOO": StoOO(space, delta=delta, budget=budget, span=1.0),
+        "AVE-StoOO": AveStoOO(space, delta=delta, span=1.0),
+        "GPTree": GPTree(space, prior=known, budget=budget, metric_bound=canonical_metric(curve)),
+        "GPTree, code": published_gptree(problem, curve, budget),
+        "uniform grid": UniformGrid(space, prior=known, budget=budget),
     }
+
+
+def gpoo(problem: CellProblem, curve: Curve) -> GPOO:
+    """GPOO with the paper's settings."""
+    return GPOO(problem.space, prior=prior(curve, problem.noise_std), delta=delta, max_depth=10)
+
+
+def published_gptree(problem: CellProblem, curve: Curve, budget: int) -> GPTree:
+    """GPTree with the constants of the authors' published code."""
+    known = prior(curve, problem.noise_std)
+    return GPTree(problem.space, prior=known, budget=budget, metric_bound=lambda r: 0.1 * r, alpha=0.5, scale=0.25)
 
 
 def replicates(scale: Scale) -> range:
@@ -69,7 +77,7 @@ def compare(
     seeds: Sequence[int] | None = None,
     folder: Path | None = None,
 ) -> Comparison[CellProblem]:
-    """Run every policy on one curve with the same noise: one panel of Figure 4 ([Zhang2022]_)."""
+    """Run every policy on one curve with the same noise: one panel of Figure 4 ([Zhang2022])."""
     problem = curve_problem(curve, points_per_cell)
     chosen = replicates(scale) if seeds is None else seeds
     name = f"figure_4-{curve}-{points_per_cell}"
@@ -80,32 +88,31 @@ PANELS: tuple[tuple[Curve, int], ...] = (("peaks", 1), ("peaks", 10), ("periodic
 
 
 def figure_4(scale: Scale = "paper", steps: int = 80) -> dict[tuple[Curve, int], Comparison[CellProblem]]:
-    """Aggregated regret of every policy on two curves, with 1 and 10 points a cell ([Zhang2022]_, Figure 4)."""
+    """Aggregated regret of every policy on two curves, with 1 and 10 points a cell ([Zhang2022], Figure 4)."""
     return {(curve, points): compare(curve, points, scale, steps) for curve, points in PANELS}
 
 
 def figure_5(scale: Scale = "paper", steps: int = 80) -> dict[int, tuple[CellProblem, GPOO, History]]:
-    """GPOO on the spike with 1 and with 10 points a cell ([Zhang2022]_, Figure 5)."""
+    """GPOO on the spike with 1 and with 10 points a cell ([Zhang2022], Figure 5)."""
     result = {}
     for points in (1, 10):
         problem = curve_problem("spike", points)
-        policy = GPOO(problem, rbf_kernel(LENGTHSCALES["spike"], VARIANCE), delta)
+        policy = gpoo(problem, "spike")
         result[points] = problem, policy, simulate(problem, policy, steps, replicates(scale))
     return result
 
 
 def figure_6(scale: Scale = "paper", steps: Sequence[int] = (25, 50)) -> dict[int, dict[tuple[int, int], float]]:
-    """Logarithm of GPOO's mean aggregated regret by points a cell and children ([Zhang2022]_, Figure 6).
+    """Logarithm of GPOO's mean aggregated regret by points a cell and children ([Zhang2022], Figure 6).
 
     Returns:
         For each budget, the values by ``(S, K)``. GPOO needs no budget, so one run gives all budgets.
     """
-    kernel = rbf_kernel(LENGTHSCALES["spike"], VARIANCE)
     result: dict[int, dict[tuple[int, int], float]] = {step: {} for step in steps}
     for points in (1, 10, 20, 30, 40, 50):
         for branching in (2, 3, 4, 5):
             problem = curve_problem("spike", points, branching)
-            history = simulate(problem, GPOO(problem, kernel, delta), max(steps), replicates(scale))
+            history = simulate(problem, gpoo(problem, "spike"), max(steps), replicates(scale))
             mean = aggregated_regret(history, problem).mean(0)
             for step in steps:
                 result[step][points, branching] = float(mean[step - 1].log())

@@ -1,7 +1,4 @@
-"""The reward curves of the paper on aggregated feedback, as problems.
-
-.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
-"""
+"""The reward curves of the paper on aggregated feedback, as problems."""
 
 from __future__ import annotations
 
@@ -11,19 +8,23 @@ import torch
 
 from book.functions import posterior_mean_function
 from cbo_lib.aggregated.problem import CellProblem
+from cbo_lib.aggregated.space import Space
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function
 
 Curve = Literal["peaks", "periodic", "spike"]
-#: Lengthscale of each reward curve, which the policies know ([Zhang2022]_, Appendix E).
+#: Lengthscale of each reward curve, which the policies know ([Zhang2022], Appendix E).
 LENGTHSCALES = {"peaks": 0.05, "periodic": 0.05, "spike": 0.01}
 VARIANCE = 0.1
+#: The box of all reward curves.
+UNIT = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 
 
 def aggregated_reward_curve(
     name: Curve, dtype: torch.dtype = torch.float64, device: torch.device | None = None
 ) -> Function:
-    """A reward curve on [0, 1] from [Zhang2022]_, Appendix E.
+    """A reward curve on [0, 1] from [Zhang2022], Appendix E.
 
     Each is the posterior mean of a Gaussian process (RBF kernel, variance 0.1, noise standard deviation 0.005) given
     the points that the appendix lists.
@@ -58,5 +59,9 @@ def aggregated_reward_curve(
 
 def curve_problem(curve: Curve, points_per_cell: int = 10, branching: int = 2, noise_std: float = 0.1) -> CellProblem:
     """One of the paper's reward curves as a problem, with its noise of 0.1."""
-    f = aggregated_reward_curve(curve)
-    return CellProblem(f, branching=branching, points_per_cell=points_per_cell, noise_std=noise_std)
+    return CellProblem(Space(UNIT, branching, points_per_cell), aggregated_reward_curve(curve), noise_std)
+
+
+def prior(curve: Curve, noise_std: float = 0.1) -> GaussianProcess:
+    """The prior of a reward curve, with the noise of the observations."""
+    return GaussianProcess(rbf_kernel(LENGTHSCALES[curve], VARIANCE), noise_std)

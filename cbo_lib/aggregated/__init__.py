@@ -2,5 +2,6 @@
 
 from cbo_lib.aggregated.policies import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.problem import CellProblem
+from cbo_lib.aggregated.space import Space
 
-__all__ = ["GPOO", "AveStoOO", "CellProblem", "GPTree", "StoOO", "UniformGrid"]
+__all__ = ["GPOO", "AveStoOO", "CellProblem", "GPTree", "Space", "StoOO", "UniformGrid"]

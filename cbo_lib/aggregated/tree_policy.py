@@ -1,177 +1,306 @@
-"""What the tree policies share: masks of leaves and expansions on one tree, and a posterior of its nodes.
+"""What the tree policies share: leaves, expansions and draws of every replicate on one tree, and a posterior of it.
 
-All of them grow one partition tree that the replicates share; each replicate has its own mask of leaves and of
-expanded nodes, ``replicates x nodes``.
+All replicates grow one partition tree; each has its own mask of leaves and of expanded nodes, ``replicates x nodes``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.aggregated.problem import CellProblem
-from cbo_lib.gp import GaussianProcess
+from cbo_lib.aggregated.space import Space
+from cbo_lib.fit import Surrogate
+from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
+from cbo_lib.measure import Measure, variance
+from cbo_lib.policy import Policy, Schedule
+from cbo_lib.tracked import TrackedPosterior
 
 #: The smoothness function: an upper bound of how much f varies in a cell of depth h (a tensor of depths).
 Smoothness = Callable[[Tensor], Tensor]
 
 
-class TreePolicy(ABC):
-    """What the tree policies share: leaves, expansions and draw counts of every replicate.
+class TreePolicy(Policy):
+    """What the tree policies share: leaves, expansions and draws of every replicate.
 
-    A subclass says how a leaf is scored (``_scores``), when the drawn leaf is expanded (``_may_expand``) and how good
-    a node looks (``_estimate``).
+    Any box may be told. One that is a node of the tree counts as a draw of it; the others inform the posterior alone.
+    A leaf is expanded by a draw that was asked.
+
+    Who writes a tree policy of their own overrides ``scores``, ``estimates``, ``may_expand`` and ``recommended``.
+
+    Args:
+        space: the cells.
+        prior: the Gaussian process prior of f, its noise included. Default: a kernel, a mean and a noise are fitted to
+            what is told, by maximum a posteriori.
+        kernel: what is fitted without a prior, see ``cbo_lib.fit``. Default Matern-5/2.
+        seed: see ``Policy``. These policies draw no random numbers.
+        sqrt_beta: see ``Policy``.
+
+    Attributes:
+        tree: the nodes of all replicates.
+        leaf: whether a node is a leaf, boolean ``replicates x nodes``.
+        expanded: whether a node was expanded, boolean ``replicates x nodes``.
+        draws: how often a node was told, ``replicates x nodes``.
+        chosen: the node that was asked, ``replicates``.
+        drawn: the node that was told last, -1 if the box was none, ``replicates``.
+        splits: whether that expanded it, boolean ``replicates``.
     """
 
-    def __init__(self, problem: CellProblem) -> None:
-        self.problem = problem
-        self._started = False
+    query_dims: ClassVar[int] = 2
+    space: Space
+    leaf: Tensor
+    expanded: Tensor
+    draws: Tensor
+    splits: Tensor
 
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
-        self.tree = self.problem.partition()
-        device = self.problem.bounds.device
-        self._rows = torch.arange(len(generators), device=device)
-        shape = (len(generators), 1)
-        self.leaf = torch.ones(shape, dtype=torch.bool, device=device)
-        self.expanded = torch.zeros(shape, dtype=torch.bool, device=device)
-        self.draws = torch.zeros(shape, dtype=torch.long, device=device)
-        self.round = 1
-        self._started, self._waiting = True, False
-        self._recommendation: Tensor | None = None
+    def __init__(
+        self,
+        space: Space,
+        *,
+        prior: GaussianProcess | None = None,
+        kernel: str | Kernel = "matern",
+        seed: int = 0,
+        sqrt_beta: Schedule = 2.0,
+    ) -> None:
+        if not isinstance(space, Space):
+            raise ValueError(f"space must be an aggregated.Space, got {space!r}")
+        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, resolution=None)
+        self.prior, self.kernel = prior, kernel
+        Surrogate(space.bounds, 1, prior, kernel)  # raises now if one of them is out of range
 
-    def ask(self) -> Tensor:
-        """The leaf with the largest score of each replicate, as a cell ``replicates x 2 x d``."""
-        self._require_start()
-        return self._asked(self._best_leaf())
+    # Hooks of a tree policy.
 
-    def tell(self, query: Tensor, observation: Tensor) -> None:
-        """Learn from the observations ``replicates`` of the cells that ``ask`` returned, and expand."""
-        self._require_start()
-        if not self._waiting or not torch.equal(query, self.tree.boxes[self._node]):
-            raise ValueError("query must be the cells that the last ask returned, each told once")
-        if observation.shape != self._rows.shape or not bool(torch.isfinite(observation).all()):
-            raise ValueError(
-                f"observation must be one finite value a replicate, shape ({len(self._rows)},), got {observation}"
-            )
-        self._waiting = False
-        self.draws[self._rows, self._node] += 1
-        self._learn(self._node, observation)
-        self._expands = self._may_expand(self._node)
-        self._expand(self._rows[self._expands], self._node[self._expands])
-        self.round += 1
+    @abstractmethod
+    def scores(self) -> Tensor:
+        """The optimistic value of every node, ``replicates x nodes``; the leaf of the largest is asked."""
 
-    def recommend(self) -> Tensor:
-        """The cell that each replicate would name best now, ``replicates x 2 x d``."""
-        self._require_start()
-        self._recommendation = self._recommended()
-        return self.tree.boxes[self._recommendation]
+    @abstractmethod
+    def estimates(self) -> Tensor:
+        """The estimated value of every node, ``replicates x nodes``."""
 
-    def trace(self) -> Mapping[str, Tensor]:
-        """Depth and index of the drawn node, depth of the recommended one, and whether each is expanded."""
-        self._require_start()
-        if self._waiting or self._recommendation is None or self.round == 1:
-            raise ValueError("trace must follow ask, tell and recommend, one of them is missing")
-        recommended = self._recommendation
-        return {
-            "depth": self.tree.depth[self._node],
-            "index": self.tree.index[self._node],
-            "expanded": self._expands,
-            "recommended_depth": self.tree.depth[recommended],
-            "recommended_was_expanded": self.expanded[self._rows, recommended],
-        }
+    def may_expand(self, node: Tensor) -> Tensor:
+        """Whether the draw just taken in expands each replicate's node, boolean ``replicates``. Default: never."""
+        return torch.zeros_like(node, dtype=torch.bool)
 
-    def _require_start(self) -> None:
-        if not self._started:
-            raise ValueError("start must be called before the first round")
+    def recommended(self) -> Tensor:
+        """The node to recommend, ``replicates``: the best estimate among the deepest expanded ones."""
+        depth = torch.where(self.expanded, self.tree.depth, -1)
+        return self.best_of(self.expanded & (depth == depth.amax(-1, keepdim=True)))
 
-    def _asked(self, node: Tensor) -> Tensor:
-        """Remember the nodes that are to be told, and return their cells."""
-        self._node, self._waiting = node, True
-        return self.tree.boxes[node]
+    def choose(self) -> Tensor:
+        """The node to ask, ``replicates``: the leaf of the largest score, the first by depth and index if several."""
+        return argmax_finite(self.scores(), self.leaf, self.tree.order)
 
-    def _best_leaf(self) -> Tensor:
-        return argmax_finite(self._scores(), self.leaf, self.tree.order)
+    def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
+        """Learn from one observation of a box a replicate, the value of ``node`` where that is not -1."""
+        self.surrogate.observe(self.space.measure(row["query"].unsqueeze(1)), row["y"].unsqueeze(1))
 
-    def _recommended(self) -> Tensor:
-        """The deepest expanded node, the best estimate among several; the root before any expansion."""
-        return self._best_of(self._deepest_expanded())
+    # What hooks use.
 
-    def _best_of(self, candidates: Tensor) -> Tensor:
-        """The node ``replicates`` of the best estimate among candidates ``replicates x nodes``; none means the root."""
+    @property
+    def rows(self) -> Tensor:
+        """``0, 1, ...``, one a replicate, to index with ``node``."""
+        return torch.arange(self.replicates, device=self.leaf.device)
+
+    def best_of(self, candidates: Tensor, values: Tensor | None = None) -> Tensor:
+        """The best node ``replicates`` among candidates ``replicates x nodes``; the root where there is none.
+
+        Args:
+            candidates: boolean.
+            values: what is best, ``replicates x nodes``. Default the estimates.
+        """
         root = torch.zeros_like(candidates)
         root[:, 0] = True
         allowed = torch.where(candidates.any(-1, keepdim=True), candidates, root)
-        return argmax_finite(self._estimate(), allowed, self.tree.order)
+        return argmax_finite(self.estimates() if values is None else values, allowed, self.tree.order)
 
-    def _deepest_expanded(self) -> Tensor:
-        depth = torch.where(self.expanded, self.tree.depth, -1)
-        return self.expanded & (depth == depth.amax(-1, keepdim=True))
-
-    def _expand(self, replicates: Tensor, nodes: Tensor) -> None:
-        """Turn one leaf of some replicates into their children."""
+    def expand(self, node: Tensor, where: Tensor | None = None) -> None:
+        """Turn one leaf a replicate into its children, in the replicates where ``where`` (default all)."""
+        replicates = self.rows if where is None else self.rows[where]
+        nodes = node if where is None else node[where]
         if len(nodes) == 0:
             return
-        before = len(self.tree)
         children = self.tree.children(nodes)
-        self._grow(before)
+        self.grow()
         self.leaf[replicates, nodes] = False
         self.expanded[replicates, nodes] = True
         self.leaf[replicates.unsqueeze(-1), children] = True
 
-    def _grow(self, before: int) -> None:
+    def grow(self) -> None:
         """Make room for the nodes that the tree gained."""
-        extra = len(self.tree) - before
+        extra = len(self.tree) - self.leaf.shape[1]
         if extra:
             pad = torch.nn.functional.pad
             self.leaf, self.expanded, self.draws = (pad(a, (0, extra)) for a in (self.leaf, self.expanded, self.draws))
 
-    @abstractmethod
-    def _scores(self) -> Tensor:
-        """The optimistic value of every node, ``replicates x nodes``."""
+    # Hooks of every policy.
 
-    @abstractmethod
-    def _estimate(self) -> Tensor:
-        """The estimated value of every node, ``replicates x nodes``."""
+    def begin(self) -> None:
+        """The root is the only leaf."""
+        self.tree = self.space.partition()
+        shape, device = (self.replicates, 1), self.space.bounds.device
+        self.leaf = torch.ones(shape, dtype=torch.bool, device=device)
+        self.expanded = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.draws = torch.zeros(shape, dtype=torch.long, device=device)
+        self.surrogate = Surrogate(self.space.bounds, self.replicates, self.prior, self.kernel)
+        self._named: Tensor | None = None
 
-    @abstractmethod
-    def _learn(self, node: Tensor, observation: Tensor) -> None:
-        """Take in the observations of one node a replicate."""
+    def propose(self) -> Tensor:
+        """The cells of ``choose``."""
+        self.chosen = self.choose()
+        return self.tree.boxes[self.chosen]
 
-    @abstractmethod
-    def _may_expand(self, node: Tensor) -> Tensor:
-        """Whether each replicate's drawn node is to be expanded, boolean ``replicates``."""
+    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
+        """Count the draws of nodes, ``take`` the observation in and expand."""
+        everyone = bool(asked.all())
+        self.drawn = self.chosen if everyone else self._nodes_of(row["query"])
+        at = (self.drawn >= 0).nonzero().squeeze(-1)
+        self.draws[at, self.drawn[at]] += 1
+        self.take(row, self.drawn)
+        self.splits = asked & self.may_expand(self.drawn) if bool(asked.any()) else torch.zeros_like(asked)
+        self.expand(self.drawn, self.splits)
+        self._named = None
+
+    def best(self) -> Tensor:
+        """The cells of ``recommended``."""
+        return self.tree.boxes[self._recommended()]
+
+    def posteriors(self) -> Posterior:
+        """The posterior of f given all that was told, a fitted one without a prior."""
+        return self.surrogate.posterior()
+
+    def record(self) -> Mapping[str, Tensor]:
+        """Depth and index of the drawn node (-1 if none), depth of the recommended one, whether each is expanded."""
+        named, known = self._recommended(), self.drawn >= 0
+        return {
+            "depth": torch.where(known, self.tree.depth[self.drawn], -1),
+            "index": torch.where(known, self.tree.index[self.drawn], -1),
+            "expanded": self.splits,
+            "recommended_depth": self.tree.depth[named],
+            "recommended_was_expanded": self.expanded[self.rows, named],
+        }
+
+    def check(self, **rows: Tensor) -> None:
+        """Cells lie in the root cell, lower corner first; a point is a cell without volume."""
+        cells, (low, high) = rows["query"], self.space.bounds
+        if cells.shape[-2:] != self.space.bounds.shape:
+            raise ValueError(f"query must be boxes (2, {self.space.dim}), got shape {tuple(cells.shape[2:])}")
+        slack = 1e-9 * (high - low)
+        if not bool((cells[..., 0, :] <= cells[..., 1, :]).all()):
+            raise ValueError(f"query must have the lower corner first, got {cells.tolist()}")
+        if not bool(((cells >= low - slack) & (cells <= high + slack)).all()):
+            raise ValueError(f"query must lie in the bounds {self.space.bounds.tolist()}, got {cells.tolist()}")
+
+    # Inside.
+
+    def _recommended(self) -> Tensor:
+        if self._named is None:
+            self._named = self.recommended()
+        return self._named
+
+    def _nodes_of(self, boxes: Tensor) -> Tensor:
+        """The nodes that boxes ``m x 2 x d`` are, to rounding; -1 for a box that is none. They need not be leaves."""
+        slack = 1e-9 * (self.space.bounds[1] - self.space.bounds[0])
+        node = torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
+        found = torch.full_like(node, -1)
+        going = (boxes[:, 1] - boxes[:, 0] > slack).all(-1)
+        while bool(going.any()):
+            here = self.tree.boxes[node]
+            same = going & ((here - boxes).abs() <= slack).all(-1).all(-1)
+            found[same] = node[same]
+            inside = ((here[:, 0] <= boxes[:, 0] + slack) & (boxes[:, 1] <= here[:, 1] + slack)).all(-1)
+            going = (going & inside & ~same).nonzero().squeeze(-1)
+            if not len(going):
+                break
+            children = self.tree.children(node[going])
+            center = boxes[going].mean(-2, keepdim=True)
+            holds = ((self.tree.boxes[children, 0] <= center) & (center <= self.tree.boxes[children, 1])).all(-1)
+            node[going] = children.gather(1, holds.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
+            going = torch.zeros_like(found, dtype=torch.bool).index_fill(0, going, True)
+        self.grow()
+        return found
 
 
 class GaussianProcessTreePolicy(TreePolicy):
-    """A tree policy that tracks the posterior of every node's value."""
+    """A tree policy that tracks the posterior of every node's value. Arguments are those of ``TreePolicy``."""
 
-    def __init__(self, problem: CellProblem, kernel: Kernel, noise_std: float | None) -> None:
-        super().__init__(problem)
-        self.kernel = kernel
-        self.noise_std = problem.noise_std if noise_std is None else noise_std
-        self.prior = GaussianProcess(kernel, self.noise_std)
+    def begin(self) -> None:
+        """The root is the only leaf, and nothing is known of it."""
+        super().begin()
+        self._tracked: TrackedPosterior | None = None
+        self._version = 0
+        self._deviations: tuple[int, tuple[Tensor, Tensor]] | None = None
 
-    def start(self, generators: Sequence[torch.Generator]) -> None:
-        """Forget everything and prepare one replicate a generator; each holds the root as its only leaf."""
-        super().start(generators)
-        root = self.problem.measure(self.tree.boxes)
-        self.posterior = self.prior.posterior(len(generators)).track(root)
+    @property
+    def tracked(self) -> TrackedPosterior:
+        """The posterior of every node's value: ``mean`` and ``variance``, ``replicates x nodes``."""
+        if self.prior is None:
+            self.surrogate.posterior()  # fits anew if that is due
+            if self._version != self.surrogate.version:
+                self._tracked, self._version = None, self.surrogate.version
+        if self._tracked is None:
+            if self.prior is not None and self.surrogate.count == 0:
+                posterior = self.prior.posterior(self.replicates)
+            else:
+                posterior = self.surrogate.posterior()
+            self._tracked = posterior.track(self.space.measure(self.tree.boxes))
+        return self._tracked
 
-    def _grow(self, before: int) -> None:
-        super()._grow(before)
-        self.posterior.add(self.problem.measure(self.tree.boxes[before:]))
+    def grow(self) -> None:
+        """Make room for the nodes that the tree gained."""
+        before = self.leaf.shape[1]
+        super().grow()
+        if self._tracked is not None and len(self.tree) > before:
+            self._tracked.add(self.space.measure(self.tree.boxes[before:]))
 
-    def _estimate(self) -> Tensor:
-        return self.posterior.mean
+    def estimates(self) -> Tensor:
+        """Posterior means."""
+        return self.tracked.mean
 
-    def _learn(self, node: Tensor, observation: Tensor) -> None:
-        self.posterior.observe(node, observation)
+    def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
+        """A value of nodes moves the tracked posterior; after one of another box it is made anew."""
+        super().take(row, node)
+        if bool((node < 0).any()):
+            self._tracked = None
+        elif self._tracked is not None:
+            noise = self._tracked.posterior.prior.noise_std
+            noise = noise.squeeze(-1) if isinstance(noise, Tensor) and noise.dim() else noise
+            self._tracked.observe(node, row["y"], noise)
+
+    def record(self) -> Mapping[str, Tensor]:
+        """Also the hyperparameters, where they are fitted; NaN before there are two observations."""
+        record, fit = super().record(), self.surrogate.fit
+        if self.prior is not None:
+            return record
+        nan = self.space.bounds.new_full((self.replicates,), torch.nan)
+        values = {name: nan if fit is None else getattr(fit, name) for name in ("scale", "mean", "noise_std")}
+        values["lengthscale"] = nan.unsqueeze(-1).expand(-1, self.space.dim) if fit is None else fit.lengthscale
+        values["converged"] = torch.zeros_like(self.active) if fit is None else fit.converged
+        return {**record, **values}
+
+    def level_deviations(self, levels: int, share: float) -> tuple[Tensor, Tensor]:
+        """Prior standard deviations of ``f(a) - f(b)`` and of ``f(a)`` plus that of ``f(b)``, of each depth.
+
+        ``a`` is the lower corner of the widest cell of the depth, ``b`` lies ``share`` of the way to the upper one.
+
+        Returns:
+            Two tensors ``levels``, or ``replicates x levels`` where the prior is fitted.
+        """
+        kernel = (self.prior or self.surrogate.prior).kernel
+        if self._deviations is not None and self._deviations[0] == self.surrogate.version:
+            return self._deviations[1]
+        cells = self.space.widest_cells(levels)
+        ends = torch.stack([cells[:, 0], torch.lerp(cells[:, 0], cells[:, 1], share)], 1)  # levels 2 d
+        difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(levels, 2))
+        apart = variance(kernel, difference).clamp_min(0.0).sqrt()
+        alone = variance(kernel, Measure.dirac(ends.flatten(0, 1))).sqrt().unflatten(-1, (levels, 2)).sum(-1)
+        self._deviations = self.surrogate.version, (apart, alone)
+        return apart, alone
 
 
 def check_smoothness(delta: Smoothness, depth: int, like: Tensor) -> Smoothness:

@@ -4,11 +4,26 @@ import numpy as np
 import torch
 
 from book.aggregated.problems import aggregated_reward_curve
-from cbo_lib.aggregated import CellProblem
+from cbo_lib.aggregated import CellProblem, Space
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from tests.aggregated.plain import World
 
 F64 = torch.float64
+
+
+UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)
+
+
+def cell_problem(f, dim=1, branching=2, points_per_cell=10, noise_std=0.1, replicates=None, **options):
+    """A problem on the unit box, or on other ``bounds``."""
+    bounds = options.pop("bounds", UNIT.expand(2, dim))
+    return CellProblem(Space(bounds, branching, points_per_cell, **options), f, noise_std, replicates)
+
+
+def made(policy, problem, kernel, noise_std=None, **options):
+    """A policy that knows the kernel, and the noise of the problem or another one."""
+    return policy(problem.space, prior=GaussianProcess(kernel, noise_std or problem.noise_std), **options)
 
 
 def hills(x):
@@ -25,7 +40,7 @@ def curve(name):
 def both(name, branching=2, points=10, noise_std=0.1):
     """One problem for the library, and the same for the plain policies."""
     f, dim = curve(name), 2 if name == "hills" else 1
-    problem = CellProblem(f, dim, branching, points, noise_std)
+    problem = cell_problem(f, dim, branching, points, noise_std)
 
     def plain_f(x):
         return f(torch.from_numpy(x)).numpy()
@@ -48,3 +63,15 @@ def nodes_of(tree, boxes):
         assert len(same) == 1
         found.append((int(tree.depth[same]), int(tree.index[same])))
     return found
+
+
+def fourier(seed):
+    """A random smooth function of points of any dimension."""
+    rng = np.random.default_rng(seed)
+    weights, frequencies, phases = rng.normal(size=6), rng.normal(size=6) * 5, rng.uniform(0, 6, 6)
+
+    def f(x):
+        terms = [w * torch.cos(q * x.sum(-1) + p) for w, q, p in zip(weights, frequencies, phases, strict=True)]
+        return torch.stack(terms).sum(0)
+
+    return f

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from book.aggregated import theory
 from book.functions import prior_samples
-from cbo_lib.aggregated import GPOO, CellProblem, regret
+from cbo_lib.aggregated import GPOO, regret
 from cbo_lib.aggregated.regret import ledger
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess
@@ -17,10 +18,9 @@ from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
 from tests.aggregated import plain
-from tests.aggregated.helpers import F64, both, noise_draws
+from tests.aggregated.helpers import F64, UNIT, both, cell_problem, made, noise_draws
 
 STEPS, SEEDS, DEPTH, FAILURE = 24, [0, 5, 9], 4, 0.1
-UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)
 
 
 def shrinking(h):
@@ -92,7 +92,7 @@ SETTINGS = {"peaks": (2, 10, 0.05), "spike": (3, 1, 0.05), "hills": (2, 4, 0.2)}
 def accounts(request):
     branching, points, lengthscale = SETTINGS[request.param]
     problem, world = both(request.param, branching, points)
-    policy = GPOO(problem, rbf_kernel(lengthscale, 0.1), shrinking, DEPTH, FAILURE)
+    policy = made(GPOO, problem, rbf_kernel(lengthscale, 0.1), delta=shrinking, max_depth=DEPTH, failure=FAILURE)
     history = simulate(problem, policy, STEPS, SEEDS, progress=False)
     return (
         ledger(history, problem, policy),
@@ -180,7 +180,7 @@ def test_the_frame_lists_every_claim(accounts):
 
 def test_lemma_4_fails_as_printed_and_holds_as_derived_in_the_papers_setting():
     problem, _ = both("peaks")
-    policy = GPOO(problem, rbf_kernel(0.05, 0.1), lambda h: 14 * 2.0**-h)
+    policy = made(GPOO, problem, rbf_kernel(0.05, 0.1), delta=lambda h: 14 * 2.0**-h)
     claims = ledger(simulate(problem, policy, 40, range(5), progress=False), problem, policy).claims
     assert claims["draws, printed"].frequency == 0.0  # the very first draw is more than beta sigma^2 / delta^2
     assert claims["draws, derived"].violations == 0
@@ -188,18 +188,18 @@ def test_lemma_4_fails_as_printed_and_holds_as_derived_in_the_papers_setting():
 
 def test_fewer_than_two_draws_on_top_would_not_do():
     # With almost no noise one draw makes the width small, but the node is drawn with the width before that.
-    problem = CellProblem(lambda x: x[..., 0], noise_std=1e-4)
-    policy = GPOO(problem, rbf_kernel(1.0, 1.0), lambda h: 2.0**-h)
+    problem = cell_problem(lambda x: x[..., 0], noise_std=1e-4)
+    policy = made(GPOO, problem, rbf_kernel(1.0, 1.0), delta=lambda h: 2.0**-h)
     claims = ledger(simulate(problem, policy, 6, [0], progress=False), problem, policy).claims
     derived = claims["draws, derived"]
     assert derived.violations == 0
     assert bool((derived.left > derived.right - 0.01).any())
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_the_derived_draws_hold_for_either_width_of_line_6(after):
+@pytest.mark.parametrize("kind", [GPOO, theory.WidthAfter])
+def test_the_derived_draws_hold_for_either_width_of_line_6(kind):
     problem, _ = both("periodic")
-    policy = GPOO(problem, rbf_kernel(0.05, 0.1), lambda h: 0.8 * 2.0**-h, expand_after=after)
+    policy = made(kind, problem, rbf_kernel(0.05, 0.1), delta=lambda h: 0.8 * 2.0**-h)
     claims = ledger(simulate(problem, policy, 60, range(4), progress=False), problem, policy).claims
     assert claims["draws, derived"].violations == 0
     assert int(claims["draws, derived"].left.max()) > 3
@@ -208,13 +208,14 @@ def test_the_derived_draws_hold_for_either_width_of_line_6(after):
 def test_on_draws_from_the_prior_xi_2_holds_as_often_as_lemma_1_promises():
     kernel, replicates = rbf_kernel(0.15, 0.3), 60
     f = prior_samples(kernel, UNIT, range(replicates))
-    problem = CellProblem(f, noise_std=0.1, replicates=replicates)
-    policy = GPOO(problem, kernel, lambda h: 3 * 2.0**-h, 5, failure=0.3)
+    problem = cell_problem(f, noise_std=0.1, replicates=replicates)
+    policy = made(GPOO, problem, kernel, delta=lambda h: 3 * 2.0**-h, max_depth=5, failure=0.3)
     history = simulate(problem, policy, 40, range(100, 100 + replicates), progress=False)
     claim = ledger(history, problem, policy).claims["xi_2"]
     assert claim.frequency >= claim.probability == pytest.approx(0.7)
     # The claim can fail: with a twentieth of the width it does in every replicate.
-    narrow = GPOO(problem, kernel, lambda h: 3 * 2.0**-h, 5, sqrt_beta=lambda t: 0.05 * policy.sqrt_beta(t))
+    options = {"delta": lambda h: 3 * 2.0**-h, "max_depth": 5, "sqrt_beta": lambda t: 0.05 * policy.sqrt_beta(t)}
+    narrow = made(GPOO, problem, kernel, **options)
     history = simulate(problem, narrow, 40, range(100, 100 + replicates), progress=False)
     assert ledger(history, problem, narrow).claims["xi_2"].frequency == 0.0
 
@@ -222,7 +223,7 @@ def test_on_draws_from_the_prior_xi_2_holds_as_often_as_lemma_1_promises():
 def test_nodes_deeper_than_the_levels_that_are_laid_out_are_followed_too(monkeypatch):
     monkeypatch.setattr(regret, "_NODE_LIMIT", 40)  # the root, 5 and 25 nodes: two levels
     problem, world = both("peaks", branching=5, noise_std=1e-2)
-    policy = GPOO(problem, rbf_kernel(0.05, 0.1), lambda h: 5 * 4.0**-h, max_depth=6)
+    policy = made(GPOO, problem, rbf_kernel(0.05, 0.1), delta=lambda h: 5 * 4.0**-h, max_depth=6)
     history = simulate(problem, policy, 40, [0, 1], progress=False)
     claims = ledger(history, problem, policy).claims
     deep = history["depth"] > 2
@@ -250,18 +251,18 @@ def test_theorem_1_fails_where_both_events_hold_because_children_draw_at_their_o
     # The root is expanded at once, and the best of its ten children need dozens of draws each. Eq. 8 counts the draws
     # of a leaf that was not expanded with the delta of its parent. Assumption 3 holds with L = 2, Assumption 4 with
     # nu = 1/2, and [1 - e, 1] holds the centers of at most four disjoint balls of radius e / 6: d = 0 and C = 4.
-    problem = CellProblem(lambda x: x[..., 0], branching=10, points_per_cell=1)
-    policy = GPOO(problem, rbf_kernel(0.3, 0.3), lambda h: 0.1**h, max_depth=3)
+    problem = cell_problem(lambda x: x[..., 0], branching=10, points_per_cell=1)
+    policy = made(GPOO, problem, rbf_kernel(0.3, 0.3), delta=lambda h: 0.1**h, max_depth=3)
     steps, delta = 40, torch.tensor([0.1**h for h in range(4)], dtype=F64)
     accounts = ledger(simulate(problem, policy, steps, range(5), progress=False), problem, policy)
     assert regret.lipschitz_constant(problem, delta) == pytest.approx(2)
     for epsilon in (10.0, 3.0, 0.3, 0.07, 1e-3):
-        near = regret.near_optimality(problem.f, problem.bounds, 1.0, 1 / 6, [epsilon, epsilon])
+        near = theory.near_optimality(problem.f, problem.space.bounds, 1.0, 1 / 6, [epsilon, epsilon])
         assert int(near.packing.max()) <= 4
     assert all(accounts.claims[name].frequency == 1.0 for name in ("xi_1", "xi_2", "expanded in I_h"))
     beta = policy.sqrt_beta(steps) ** 2
-    printed = regret.theorem_depth(steps, beta, [4] * 3, delta, 10, 0.1, printed=True)
-    corrected = regret.theorem_depth(steps, beta, [4] * 3, delta, 10, 0.1)
+    printed = theory.printed_depth(steps, beta, [4] * 3, delta, 10, 0.1)
+    corrected = theory.theorem_depth(steps, beta, [4] * 3, delta, 10, 0.1)
     assert (printed, corrected) == (1, 0)
     assert bool((accounts.regret[:, -1] > 3 * delta[printed]).all())
     assert bool((accounts.regret[:, -1] <= 3 * delta[corrected]).all())
@@ -306,16 +307,25 @@ def test_the_failures_of_all_rounds_stay_below_theta():
 
 
 def test_a_history_without_steps_has_no_ledger():
-    problem = CellProblem(lambda x: x[..., 0])
-    policy = GPOO(problem, rbf_kernel(0.2), lambda h: 2 * 0.5**h)
+    problem = cell_problem(lambda x: x[..., 0])
+    policy = made(GPOO, problem, rbf_kernel(0.2), delta=lambda h: 2 * 0.5**h)
     with pytest.raises(ValueError, match="history must hold at least one step, got none"):
         ledger(simulate(problem, policy, 0, [0]), problem)
 
 
 def test_only_the_multiplier_of_lemma_1_promises_xi_2_and_point_feedback_the_order_of_regrets():
     for settings, promised in (({}, 0.9), ({"sqrt_beta": lambda t: 1.0}, None), ({"noise_std": 0.2}, None)):
-        problem = CellProblem(lambda x: x[..., 0], feedback="continuous")
-        policy = GPOO(problem, rbf_kernel(0.2), lambda h: 2 * 0.5**h, max_depth=4, **settings)
+        problem = cell_problem(lambda x: x[..., 0], feedback="continuous")
+        policy = made(GPOO, problem, rbf_kernel(0.2), delta=lambda h: 2 * 0.5**h, max_depth=4, **settings)
         claims = ledger(simulate(problem, policy, 2, [0]), problem, policy).claims
         assert claims["xi_2"].probability == promised or (promised is None and math.isnan(claims["xi_2"].probability))
         assert "simple <= aggregated" not in claims
+
+
+def test_a_fitted_prior_has_no_claims():
+    problem = cell_problem(lambda x: x[..., 0])
+    policy = GPOO(problem.space)
+    history = simulate(problem, policy, 3, [0], progress=False)
+    ledger(history, problem).check_identity()
+    with pytest.raises(ValueError, match="policy must have a prior, what it fits differs from round to round"):
+        ledger(history, problem, policy)

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from book.aggregated.problems import aggregated_reward_curve
-from cbo_lib.aggregated import GPOO, AveStoOO, CellProblem, GPTree, StoOO, UniformGrid
+from book.aggregated.theory import WidthAfter
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
 from cbo_lib.aggregated.tree_policy import check_smoothness
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import ObservationError, simulate
 from tests.aggregated import plain
-from tests.aggregated.helpers import F64, both, nodes_of, noise_draws
+from tests.aggregated.helpers import F64, both, cell_problem, made, nodes_of, noise_draws
 
 PEAKS = aggregated_reward_curve("peaks")
 LENGTHSCALE, VARIANCE = 0.05, 0.1
@@ -31,12 +32,12 @@ def gentle(h):
 
 def noted(policy):
     """Also record the estimated value of the recommended cell at every round."""
-    trace = policy.trace
+    record = policy.record
 
     def with_mean():
-        return {**trace(), "recommended_mean": policy._estimate()[policy._rows, policy._recommended()]}
+        return {**record(), "recommended_mean": policy.estimates()[policy.rows, policy.recommended()]}
 
-    policy.trace = with_mean
+    policy.record = with_mean
     return policy
 
 
@@ -60,13 +61,14 @@ def assert_same_run(history, replicate, policy, tree, rounds, tolerance=1e-9):
     found = nodes_of(policy.tree, policy.tree.boxes[mine])
     assert set(found) == set(tree.cells)
     last = torch.tensor([rounds[-1].means[node] for node in found], dtype=F64)
-    torch.testing.assert_close(policy._estimate()[replicate, mine], last, rtol=0, atol=tolerance)
+    torch.testing.assert_close(policy.estimates()[replicate, mine], last, rtol=0, atol=tolerance)
 
 
 def assert_gpoo_is_plain(name, branching, points, delta, steps, seeds, max_depth=10, model_noise=None, after=False):
     problem, world = both(name, branching, points)
     lengthscale = 0.2 if name == "hills" else LENGTHSCALE
-    policy = noted(GPOO(problem, kernel(lengthscale), delta, noise_std=model_noise, expand_after=after))
+    kind, options = WidthAfter if after else GPOO, {"delta": delta, "max_depth": max_depth}
+    policy = noted(made(kind, problem, kernel(lengthscale), model_noise, **options))
     history = run(problem, policy, steps, seeds)
     for replicate, seed in enumerate(seeds):
         process = plain.Process(world, lengthscale, VARIANCE, model_noise or world.noise_std)
@@ -124,7 +126,7 @@ def test_gpoo_may_expand_by_the_width_after_the_observation():
 @pytest.mark.parametrize("name", ["peaks", "periodic"])
 def test_stooo_is_the_plain_algorithm(name):
     problem, world = both(name)
-    policy = noted(StoOO(problem, steep, budget=40, failure=0.1))
+    policy = noted(StoOO(problem.space, delta=steep, budget=40, span=1.0))
     history = run(problem, policy, 40, [0, 6])
     for replicate, seed in enumerate([0, 6]):
         tree, rounds = plain.stooo(world, steep, noise_draws(seed, 40), budget=40)
@@ -135,7 +137,7 @@ def test_stooo_is_the_plain_algorithm(name):
 @pytest.mark.parametrize(("name", "branching", "points"), [("peaks", 2, 10), ("spike", 3, 1), ("hills", 2, 6)])
 def test_ave_stooo_is_the_plain_algorithm(name, branching, points):
     problem, world = both(name, branching, points)
-    policy = noted(AveStoOO(problem, steep, failure=0.1))
+    policy = noted(AveStoOO(problem.space, delta=steep, span=1.0))
     history = run(problem, policy, 40, [0, 6])
     for replicate, seed in enumerate([0, 6]):
         tree, rounds = plain.ave_stooo(world, steep, noise_draws(seed, 40))
@@ -163,7 +165,7 @@ def test_gp_tree_is_the_plain_algorithm(name, branching, points, noise_std, scal
         return metric(r, scale)
 
     problem, world = both(name, branching, points, noise_std)
-    policy = noted(GPTree(problem, kernel(), 40, bound))
+    policy = noted(made(GPTree, problem, kernel(), budget=40, metric_bound=bound))
     history = run(problem, policy, 40, [0, 6])
     for replicate, seed in enumerate([0, 6]):
         process = plain.Process(world, LENGTHSCALE, VARIANCE, noise_std)
@@ -175,18 +177,18 @@ def test_gp_tree_is_the_plain_algorithm(name, branching, points, noise_std, scal
 
 def test_gp_tree_expands_no_node_below_its_deepest_level():
     problem, _ = both("peaks")
-    policy = GPTree(problem, kernel(), 5, lambda r: 0.9)  # so wide that it always expands
+    policy = made(GPTree, problem, kernel(), budget=5, metric_bound=lambda r: 0.9)  # so wide that it always expands
     run(problem, policy, 5, [0])
     assert math.floor(policy.max_depth) == 2
     assert int(policy.tree.depth.max()) == 3
 
 
 POLICIES = {
-    "gpoo": lambda p: GPOO(p, kernel(), gentle),
-    "stooo": lambda p: StoOO(p, steep, 20),
-    "ave-stooo": lambda p: AveStoOO(p, steep),
-    "gp-tree": lambda p: GPTree(p, kernel(), 20, metric),
-    "uniform": lambda p: UniformGrid(p, kernel(), 20),
+    "gpoo": lambda p: made(GPOO, p, kernel(), delta=gentle),
+    "stooo": lambda p: StoOO(p.space, delta=steep, budget=20),
+    "ave-stooo": lambda p: AveStoOO(p.space, delta=steep),
+    "gp-tree": lambda p: made(GPTree, p, kernel(), budget=20, metric_bound=metric),
+    "uniform": lambda p: made(UniformGrid, p, kernel(), budget=20),
 }
 
 
@@ -205,7 +207,7 @@ def test_replicate_seven_is_the_same_alone_and_among_thirty(name):
 @pytest.mark.parametrize("max_depth", [0, 1, 3])
 def test_nodes_reach_one_level_below_max_depth_and_no_deeper(max_depth):
     problem, _ = both("peaks")
-    policy = GPOO(problem, kernel(), steep, max_depth)
+    policy = made(GPOO, problem, kernel(), delta=steep, max_depth=max_depth)
     history = run(problem, policy, 2 ** (max_depth + 1) + 6, [0, 1])
     assert int(policy.tree.depth.max()) == max_depth + 1
     assert int(history["depth"].max()) == max_depth + 1
@@ -215,8 +217,8 @@ def test_nodes_reach_one_level_below_max_depth_and_no_deeper(max_depth):
 
 @pytest.mark.parametrize(("branching", "budget", "cells"), [(2, 16, 16), (2, 31, 16), (3, 30, 27), (2, 1, 1)])
 def test_uniform_grid_visits_every_cell_once_before_any_again(branching, budget, cells):
-    problem = CellProblem(PEAKS, branching=branching)
-    history = run(problem, UniformGrid(problem, kernel(), budget), 2 * cells, [0])
+    problem = cell_problem(PEAKS, branching=branching)
+    history = run(problem, made(UniformGrid, problem, kernel(), budget=budget), 2 * cells, [0])
     first, second = history["index"][0].split(cells)
     assert sorted(first.tolist()) == list(range(cells))
     assert torch.equal(first, second)
@@ -224,22 +226,22 @@ def test_uniform_grid_visits_every_cell_once_before_any_again(branching, budget,
 
 
 def test_every_prefix_of_the_uniform_grid_is_spread_out():
-    problem = CellProblem(PEAKS, branching=3)
-    history = run(problem, UniformGrid(problem, kernel(), 81), 81, [0])
+    problem = cell_problem(PEAKS, branching=3)
+    history = run(problem, made(UniformGrid, problem, kernel(), budget=81), 81, [0])
     for level in range(5):
         coarse = history["index"][0, : 3**level] // 3 ** (4 - level)
         assert sorted(coarse.tolist()) == list(range(3**level))
 
 
 def test_the_uniform_grid_recommends_the_best_mean_among_visited_cells():
-    problem = CellProblem(PEAKS)
-    policy = UniformGrid(problem, kernel(), 16)
+    problem = cell_problem(PEAKS)
+    policy = made(UniformGrid, problem, kernel(), budget=16)
     for steps in (1, 5, 16):
         history = run(problem, policy, steps, [0, 1])
         for replicate in range(2):
             visited = policy.draws[replicate] > 0
             assert int(visited.sum()) == steps
-            means = policy.posterior.mean[replicate].masked_fill(~visited, -torch.inf)
+            means = policy.tracked.mean[replicate].masked_fill(~visited, -torch.inf)
             best = policy.tree.boxes[means.argmax()]
             assert torch.equal(history["recommendation"][replicate, -1], best)
 
@@ -247,28 +249,28 @@ def test_the_uniform_grid_recommends_the_best_mean_among_visited_cells():
 def test_before_any_expansion_everyone_recommends_the_root():
     problem, _ = both("peaks")
     never = {  # one draw is never enough
-        "gpoo": GPOO(problem, kernel(), lambda h: 1e-3 * 2.0**-h),
-        "stooo": StoOO(problem, lambda h: 1e-3 * 2.0**-h, 10),
-        "gp-tree": GPTree(problem, kernel(), 10, lambda r: 1e-9),
+        "gpoo": made(GPOO, problem, kernel(), delta=lambda h: 1e-3 * 2.0**-h),
+        "stooo": StoOO(problem.space, delta=lambda h: 1e-3 * 2.0**-h, budget=10),
+        "gp-tree": made(GPTree, problem, kernel(), budget=10, metric_bound=lambda r: 1e-9),
     }
     for policy in never.values():
         history = run(problem, policy, 3, [0, 1])
-        assert torch.equal(history["recommendation"], problem.bounds.expand(2, 3, 2, 1))
+        assert torch.equal(history["recommendation"], problem.space.bounds.expand(2, 3, 2, 1))
         assert not history["recommended_was_expanded"].any()
         assert history["recommended_depth"].tolist() == [[0] * 3] * 2
 
 
 def test_line_11_looks_at_leaves_too_and_the_variation_at_all_expanded_nodes():
     problem, _ = both("peaks")
-    policy = GPOO(problem, kernel(), steep)
-    policy.start([torch.Generator() for _ in range(20)])
+    policy = made(GPOO, problem, kernel(), delta=steep)
+    policy.start(range(20))
     generators = ReplicateGenerators(range(20))
     differs, from_a_leaf = False, False
     for t in range(1, 31):
         query = policy.ask()
         policy.tell(query, problem.observe(query, generators.at(t)))
         recommendation, trace = policy.recommend(), policy.trace()
-        mean, depth = policy.posterior.mean, policy.tree.depth
+        mean, depth = policy.tracked.mean, policy.tree.depth
         for r in range(20):
             expanded, leaf = policy.expanded[r], policy.leaf[r]
             if not bool(expanded.any()):
@@ -305,16 +307,19 @@ def test_a_custom_multiplier_is_used_at_every_round():
         asked.append(t)
         return 3.0 + t
 
-    policy = GPOO(problem, kernel(), gentle, sqrt_beta=sqrt_beta)
+    policy = made(GPOO, problem, kernel(), delta=gentle, sqrt_beta=sqrt_beta)
     history = run(problem, policy, 4, [0])
     assert set(asked) == {1, 2, 3, 4}
-    first = history["width"][0, 0] / policy.prior.posterior().variance(problem.measure(problem.bounds[None])).sqrt()
+    first = (
+        history["width"][0, 0]
+        / policy.prior.posterior().variance(problem.space.measure(problem.space.bounds[None])).sqrt()
+    )
     assert float(first) == pytest.approx(4.0, abs=1e-9)
 
 
 def test_the_widths_are_those_of_lemma_1():
     problem, _ = both("peaks", branching=3)
-    policy = GPOO(problem, kernel(), steep, max_depth=4, failure=0.05)
+    policy = made(GPOO, problem, kernel(), delta=steep, max_depth=4, failure=0.05)
     for t in (1, 2, 80):
         assert policy.sqrt_beta(t) == pytest.approx(math.sqrt(plain.lemma_1_beta(3, 4, 0.05, t)), rel=1e-14)
 
@@ -334,7 +339,7 @@ def test_a_smoothness_function_must_be_positive_and_decreasing(delta):
     with pytest.raises(ValueError, match="delta must be positive and decreasing in the depth, got"):
         check_smoothness(delta, 4, torch.zeros(1))
     with pytest.raises(ValueError, match="delta must be positive and decreasing"):
-        GPOO(CellProblem(PEAKS), kernel(), delta)
+        GPOO(cell_problem(PEAKS).space, delta=delta)
 
 
 def test_a_smoothness_function_is_checked_down_to_the_last_level_and_no_deeper():
@@ -342,80 +347,57 @@ def test_a_smoothness_function_is_checked_down_to_the_last_level_and_no_deeper()
         return 5.0 - h
 
     assert check_smoothness(delta, 4, torch.zeros(1)) is delta
-    GPOO(CellProblem(PEAKS), kernel(), delta, max_depth=3)  # nodes reach depth 4
+    GPOO(cell_problem(PEAKS).space, delta=delta, max_depth=3)  # nodes reach depth 4
     with pytest.raises(ValueError, match="delta must be positive"):
-        GPOO(CellProblem(PEAKS), kernel(), delta, max_depth=4)
+        GPOO(cell_problem(PEAKS).space, delta=delta, max_depth=4)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: GPOO(p, kernel(), steep, max_depth=-1), "max_depth must be nonnegative, got -1"),
-        (lambda p: GPOO(p, kernel(), steep, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
-        (lambda p: GPOO(p, kernel(), steep, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
-        (lambda p: GPOO(p, kernel(), steep, noise_std=0.0), "noise_std must be positive, got 0.0"),
-        (lambda p: StoOO(p, steep, 0), "budget must be at least 1, got 0"),
-        (lambda p: StoOO(p, steep, 5, 1.5), r"failure must lie in \(0, 1\), got 1.5"),
-        (lambda p: StoOO(p, lambda h: h + 1.0, 5), "delta must be positive and decreasing"),
-        (lambda p: AveStoOO(p, steep, 0.0), r"failure must lie in \(0, 1\), got 0.0"),
-        (lambda p: GPTree(p, kernel(), 0, metric), "budget must be at least 1, got 0"),
-        (lambda p: GPTree(p, kernel(), 9, metric, rho=1.0), r"rho must lie in \(0, 1\), got 1.0"),
-        (
-            lambda p: GPTree(p, kernel(), 9, metric, smoothness=1.2),
-            r"smoothness must lie in \(0, 1\], got 1.2",
-        ),
-        (
-            lambda p: GPTree(p, kernel(), 9, lambda r: 1.0),
-            r"metric_bound must lie .* got 1.0 at distance 1.0",
-        ),
-        (lambda p: GPTree(p, kernel(), 9, lambda r: 0.0), r"metric_bound must lie in \(0, 1\), got 0.0"),
-        (lambda p: UniformGrid(p, kernel(), 0), "budget must be at least 1, got 0"),
+        (lambda s: GPOO(s, max_depth=-1), r"max_depth must lie in \[0, 47\] for 2 children, got -1"),
+        (lambda s: GPOO(s, max_depth=200), r"max_depth must lie in \[0, 47\] for 2 children, got 200"),
+        (lambda s: GPOO(s, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
+        (lambda s: GPOO(s, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
+        (lambda s: GPOO(s, kernel="linear"), "kernel must be 'matern', 'rbf' or a GPyTorch kernel, got 'linear'"),
+        (lambda s: StoOO(s, budget=0), "budget must be at least 1, got 0"),
+        (lambda s: StoOO(s, failure=1.5), r"failure must lie in \(0, 1\), got 1.5"),
+        (lambda s: StoOO(s, span=0.0), "span must be positive and finite, got 0.0"),
+        (lambda s: StoOO(s, delta=lambda h: h + 1.0), "delta must be positive and decreasing"),
+        (lambda s: AveStoOO(s, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
+        (lambda s: GPTree(s, budget=0), "budget must be at least 1, got 0"),
+        (lambda s: GPTree(s, rho=1.0), r"rho must lie in \(0, 1\), got 1.0"),
+        (lambda s: GPTree(s, alpha=1.2), r"alpha must lie in \(0, 1\], got 1.2"),
+        (lambda s: GPTree(s, metric_bound=lambda r: 1.0), r"metric_bound must lie .* got 1.0 at distance 1.0"),
+        (lambda s: GPTree(s, metric_bound=lambda r: 0.0), r"metric_bound must lie in \(0, 1\), got 0.0"),
+        (lambda s: UniformGrid(s, budget=0), "budget must be at least 1, got 0"),
+        (lambda s: GPOO([[0.0], [1.0]]), r"space must be an aggregated.Space, got \[\[0.0\], \[1.0\]\]"),
     ],
 )
 def test_an_argument_out_of_range_is_named(make, message):
     with pytest.raises(ValueError, match=message):
-        make(CellProblem(PEAKS))
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_telling_or_tracing_before_asking_is_an_error(name):
-    problem, _ = both("peaks")
-    policy = POLICIES[name](problem)
-    policy.start([torch.Generator()])
-    with pytest.raises(ValueError, match="query must be the cells that the last ask returned"):
-        policy.tell(problem.bounds.unsqueeze(0), torch.zeros(1, dtype=F64))
-    with pytest.raises(ValueError, match="trace must follow ask, tell and recommend"):
-        policy.trace()
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_telling_about_another_cell_is_an_error_and_changes_nothing(name):
-    problem, _ = both("peaks")
-    policy = POLICIES[name](problem)
-    policy.start([torch.Generator()])
-    query = policy.ask()
-    with pytest.raises(ValueError, match="query must be the cells that the last ask returned"):
-        policy.tell(query * 0.5, torch.zeros(1, dtype=F64))
-    assert int(policy.draws.sum()) == 0
-    assert policy.round == 1
-    policy.tell(query, torch.zeros(1, dtype=F64))
-    assert int(policy.draws.sum()) == 1
+        make(cell_problem(PEAKS).space)
 
 
 @pytest.mark.parametrize("name", ["gpoo", "gp-tree", "uniform"])
 def test_a_kernel_of_another_dtype_is_reported_with_the_remedy(name):
     problem, _ = both("peaks")
     policy = POLICIES[name](problem)
-    policy.kernel.to(torch.float32)
+    policy.prior.kernel.to(torch.float32)
     with pytest.raises(ValueError, match=r"kernel must have the dtype .* points \(torch.float64"):
         run(problem, policy, 2, [0])
 
 
 def test_everything_runs_in_single_precision_if_the_bounds_say_so():
     bounds = torch.tensor([[0.0], [1.0]])
-    problem = CellProblem(aggregated_reward_curve("peaks", torch.float32), bounds=bounds)
+    problem = cell_problem(aggregated_reward_curve("peaks", torch.float32), bounds=bounds)
     single = rbf_kernel(LENGTHSCALE, VARIANCE, torch.float32)
-    for policy in (GPOO(problem, single, steep), StoOO(problem, steep, 8), UniformGrid(problem, single, 8)):
+    policies = (
+        made(GPOO, problem, single, delta=steep),
+        StoOO(problem.space, delta=steep, budget=8),
+        made(UniformGrid, problem, single, budget=8),
+    )
+    for policy in policies:
         history = run(problem, policy, 8, [0])
         assert history["observation"].dtype == history["query"].dtype == torch.float32
 
@@ -424,38 +406,14 @@ def test_an_objective_that_returns_nan_stops_the_run_and_keeps_the_history():
     def f(x):
         return torch.where(x[..., 0] > 0.9, torch.nan, PEAKS(x))
 
-    problem = CellProblem(f, points_per_cell=1)  # the first centers lie below 0.9
-    policy = GPOO(problem, kernel(), steep)
+    problem = cell_problem(f, points_per_cell=1)  # the first centers lie below 0.9
+    policy = made(GPOO, problem, kernel(), delta=steep)
     with pytest.raises(
         ObservationError, match=r"observations must be finite, got a NaN .* for seeds \[0, 4\]"
     ) as error:
         run(problem, policy, 40, [0, 4])
     kept = error.value.history
-    healthy = run(CellProblem(PEAKS, points_per_cell=1), GPOO(problem, kernel(), steep), kept.steps, [0, 4])
+    healthy = run(cell_problem(PEAKS, points_per_cell=1), policy, kept.steps, [0, 4])
     assert kept.steps > 3
     for name in ("query", "observation", "recommendation", "value"):
         assert torch.equal(kept[name], healthy[name]), name
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_that_was_not_started_says_so(name):
-    problem, _ = both("peaks")
-    policy = POLICIES[name](problem)
-    for call in (policy.ask, policy.recommend, policy.trace, lambda: policy.tell(torch.zeros(1), torch.zeros(1))):
-        with pytest.raises(ValueError, match="start must be called before the first round"):
-            call()
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_each_ask_is_told_once_and_with_one_finite_value_a_replicate(name):
-    problem, _ = both("peaks")
-    policy = POLICIES[name](problem)
-    policy.start([torch.Generator(), torch.Generator()])
-    query = policy.ask()
-    for bad in (torch.zeros((), dtype=F64), torch.tensor([0.0, float("nan")], dtype=F64)):
-        with pytest.raises(ValueError, match="observation must be one finite value a replicate"):
-            policy.tell(query, bad)
-    assert int(policy.draws.sum()) == 0
-    policy.tell(query, torch.zeros(2, dtype=F64))
-    with pytest.raises(ValueError, match="each told once"):
-        policy.tell(query, torch.zeros(2, dtype=F64))

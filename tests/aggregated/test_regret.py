@@ -1,45 +1,20 @@
 import itertools
-import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
+from book.aggregated.theory import near_optimal_cells
 from book.functions import prior_samples
-from cbo_lib.aggregated import GPOO, AveStoOO, CellProblem, GPTree, StoOO, UniformGrid
-from cbo_lib.aggregated.regret import (
-    NearOptimality,
-    aggregated_regret,
-    corollary_bound,
-    ledger,
-    level_values,
-    lipschitz_constant,
-    near_optimal_cells,
-    near_optimality,
-    simple_regret,
-    theorem_depth,
-)
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated.regret import aggregated_regret, ledger, level_values, lipschitz_constant, simple_regret
 from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 from tests.aggregated import plain
-from tests.aggregated.helpers import F64, both, hills
-
-UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)
-
-
-def fourier(seed):
-    """A random smooth function of points of any dimension."""
-    rng = np.random.default_rng(seed)
-    weights, frequencies, phases = rng.normal(size=6), rng.normal(size=6) * 5, rng.uniform(0, 6, 6)
-
-    def f(x):
-        terms = [w * torch.cos(q * x.sum(-1) + p) for w, q, p in zip(weights, frequencies, phases, strict=True)]
-        return torch.stack(terms).sum(0)
-
-    return f
+from tests.aggregated.helpers import F64, UNIT, both, cell_problem, fourier, hills, made
 
 
 def recommending(problem, cells):
@@ -50,7 +25,7 @@ def recommending(problem, cells):
 
 @given(st.integers(0, 10_000), st.integers(1, 2), st.integers(1, 12))
 def test_aggregated_regret_is_at_least_the_simple_regret_of_the_best_representative(seed, dim, points):
-    problem = CellProblem(fourier(seed), dim, points_per_cell=points)
+    problem = cell_problem(fourier(seed), dim, points_per_cell=points)
     rng = np.random.default_rng(seed)
     corners = torch.from_numpy(np.sort(rng.random((3, 4, 2, dim)), 2))
     history = recommending(problem, corners)
@@ -81,7 +56,7 @@ def test_level_values_are_those_of_a_loop_over_the_cells(name, branching, points
 
 
 def test_level_values_of_one_function_a_replicate_have_its_dimension():
-    problem = CellProblem(prior_samples(rbf_kernel(0.1), UNIT, [3, 4, 5]), replicates=3)
+    problem = cell_problem(prior_samples(rbf_kernel(0.1), UNIT, [3, 4, 5]), replicates=3)
     values = level_values(problem, 4)
     assert values.shape == (3, 16)
     counts = near_optimal_cells(problem, 4, 0.4)
@@ -92,194 +67,10 @@ def test_level_values_of_one_function_a_replicate_have_its_dimension():
 
 
 def test_a_level_of_too_many_cells_is_an_error():
-    problem = CellProblem(fourier(0), branching=4)
+    problem = cell_problem(fourier(0), branching=4)
     assert len(level_values(problem, 9)) == 4**9
     with pytest.raises(ValueError, match="depth must leave at most 1048576 cells in the level, got 4194304"):
         level_values(problem, 11)
-
-
-def power(p):
-    return lambda x: 1 - (x[..., 0] - 0.5).abs() ** p
-
-
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
-def test_the_near_optimality_dimension_of_a_power_is_one_minus_its_inverse(p):
-    # The eps-optimal set is an interval of length 2 eps^(1/p); it holds the centers of floor(length / 2r) + 1
-    # disjoint balls of radius r = eta eps, about eps^(1/p - 1) / eta.
-    eta, scales = 1 / 16, [2.0**-k for k in range(3, 11)]
-    near = near_optimality(power(p), UNIT, 1.0, eta, scales, grid=2**17 + 1)
-    closed_form = [math.floor(2 * e ** (1 / p) / (2 * eta * e)) + 1 for e in scales]
-    assert near.scales.tolist() == scales
-    for found, expected in zip(near.packing.tolist(), closed_form, strict=True):
-        assert abs(found - expected) <= 1
-    assert near.dimension == pytest.approx(1 - 1 / p, abs=0.04)
-
-
-def test_the_packing_of_a_parabola_is_exact_on_a_grid_that_holds_its_balls():
-    scales = [4.0**-k for k in range(1, 7)]
-    near = near_optimality(power(2.0), UNIT, 1.0, 1 / 8, scales, grid=2**16 + 1)
-    assert near.packing.tolist() == [8 * 2**k + 1 for k in range(1, 7)]
-    slope = np.polyfit([k * math.log(4) for k in range(1, 7)], near.packing.log().numpy(), 1)[0]
-    assert near.dimension == pytest.approx(slope, abs=1e-12)
-    bound = near.constant * near.scales**-near.dimension
-    assert bool((near.packing <= bound * (1 + 1e-12)).all())
-    assert bool((near.packing >= bound * (1 - 1e-12)).any())  # no smaller constant would do
-
-
-def test_a_peak_sharper_than_the_metric_has_dimension_zero():
-    near = near_optimality(power(0.5), UNIT, 1.0, 1 / 4, [4.0**-k for k in range(2, 6)], grid=2**16 + 1)
-    assert near.dimension == 0.0
-    assert near.constant == float(near.packing.max())
-
-
-@given(st.integers(0, 10_000), st.floats(0.02, 0.6), st.floats(0.02, 0.5))
-def test_the_greedy_packing_is_the_largest_there_is(seed, scale, eta):
-    f = fourier(seed)
-    x = torch.linspace(0, 1, 15, dtype=F64).unsqueeze(-1)
-    optimum = float(f(x).max())
-    near = near_optimality(f, UNIT, optimum, eta, [scale, 2 * scale], grid=15)
-    for epsilon, found in zip([scale, 2 * scale], near.packing.tolist(), strict=True):
-        inside = x[f(x) >= optimum - epsilon, 0].tolist()
-        gap = 2 * eta * epsilon * (1 - 1e-12)
-        largest = max(
-            bits.bit_count()
-            for bits in range(1 << len(inside))
-            if all(b - a >= gap for a, b in itertools.pairwise(y for j, y in enumerate(inside) if bits >> j & 1))
-        )
-        assert found == largest
-
-
-def test_near_optimality_works_on_other_intervals():
-    shifted = torch.tensor([[10.0], [14.0]], dtype=F64)
-    near = near_optimality(
-        lambda x: 5 - (x[..., 0] - 12).square(),
-        shifted,
-        5.0,
-        1 / 8,
-        [4.0**-k for k in range(6)],
-        grid=2**14 + 1,
-    )
-    assert near.packing.tolist() == [8 * 2**k + 1 for k in range(6)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.zeros(2, 2), 1.0, 0.1, [0.1, 0.2]), r"bounds must have shape \(2, 1\): one variable"),
-        ((UNIT, 1.0, 0.1, [0.1]), "scales must be two or more positive numbers"),
-        ((UNIT, 1.0, 0.1, [0.1, 0.0]), "scales must be two or more positive numbers"),
-        ((UNIT, 1.0, 0.0, [0.1, 0.2]), r"eta positive, got \[0.1, 0.2\] and 0.0"),
-    ],
-)
-def test_near_optimality_names_an_argument_out_of_range(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        near_optimality(power(2.0), *arguments)
-
-
-@given(
-    st.integers(1, 10_000),
-    st.floats(1, 40),
-    st.lists(st.integers(1, 9), min_size=1, max_size=8),
-    st.floats(0.1, 0.9),
-    st.integers(2, 4),
-    st.floats(0.01, 0.5),
-    st.booleans(),
-)
-def test_the_depth_of_theorem_1_is_that_of_a_hand_written_sum(steps, beta, counts, rho, branching, noise, printed):
-    delta = [2 * rho**h for h in range(len(counts) + 1)]
-
-    def limit(depth):
-        return beta * noise**2 / delta[depth] ** 2
-
-    totals = []
-    for depth in range(len(counts)):
-        if printed:
-            totals.append(sum(branching * counts[h] * limit(h) for h in range(depth + 1)))
-        else:
-            children = sum(branching * counts[h] * (2 + limit(h + 1)) for h in range(depth + 1))
-            totals.append(2 + limit(0) + children)
-    assume(all(abs(total - steps) > 1e-9 * steps for total in [*totals, 2 + limit(0)]))  # no tie left to rounding
-    expected = next((depth for depth, total in enumerate(totals) if total >= steps), len(counts))
-    if not printed and steps <= 2 + limit(0):
-        expected = -1
-    found = theorem_depth(steps, beta, counts, torch.tensor(delta, dtype=F64), branching, noise, printed)
-    assert found == expected
-
-
-def test_theorem_1_counts_the_draws_of_the_root_and_of_the_children_of_every_level():
-    delta = torch.tensor([1.0, 0.5, 0.25, 0.125], dtype=F64)
-    # As printed the levels absorb 2 * 0.04, 2 * 0.16 and 2 * 0.64 draws.
-    assert theorem_depth(1, 4.0, [1, 1, 1], delta, 2, 0.1, printed=True) == 2
-    assert theorem_depth(10, 4.0, [1, 1, 1], delta, 2, 0.1, printed=True) == 3
-    # The root absorbs 2.04 draws, its children 2 * 2.16 more, theirs 2 * 2.64 more.
-    assert [theorem_depth(n, 4.0, [1, 1, 1], delta, 2, 0.1) for n in (1, 2, 3, 6, 7, 11, 12)] == [-1, -1, 0, 0, 1, 1, 2]
-    with pytest.raises(ValueError, match="delta must have one level more than counts, 4, got 3"):
-        theorem_depth(1, 4.0, [1, 1, 1], delta[:3], 2, 0.1)
-
-
-def depth_from_dimension(steps, beta, scale, rho, near, branching, noise):
-    """``h_N`` for the counts that Lemma 2 promises, and ``delta`` there."""
-    absorbed, depth = 0.0, -1
-    delta = []
-    while absorbed < steps:
-        depth += 1
-        delta.append(scale * rho**depth)
-        absorbed += branching * near.constant * (3 * delta[-1]) ** -near.dimension * beta * noise**2 / delta[-1] ** 2
-    counts = [near.constant * (3 * width) ** -near.dimension for width in delta]
-    widths = torch.tensor([*delta, scale * rho ** (depth + 1)], dtype=F64)
-    assert theorem_depth(steps, beta, counts, widths, branching, noise, printed=True) == depth
-    return delta[depth]
-
-
-def dimension(d, c):
-    return NearOptimality(torch.ones(2), torch.ones(2), d, c)
-
-
-@given(
-    st.integers(1, 10**7),
-    st.floats(0.5, 60),
-    st.floats(0.05, 20),
-    st.floats(0.1, 0.9),
-    st.floats(0, 3),
-    st.floats(0.1, 50),
-    st.integers(2, 5),
-    st.floats(0.01, 2),
-)
-def test_the_derived_corollary_bounds_three_delta(steps, beta, scale, rho, d, c, branching, noise):
-    near = dimension(d, c)
-    three_delta = 3 * depth_from_dimension(steps, beta, scale, rho, near, branching, noise)
-    budget, multiplier = torch.tensor([float(steps)]), torch.tensor([beta])
-    bound = corollary_bound(budget.double(), multiplier.double(), rho, near, branching, noise)["derived"]
-    assert float(bound) >= three_delta * (1 - 1e-9)
-
-
-def test_the_derived_corollary_loses_at_most_one_level_on_large_budgets():
-    near = dimension(1.0, 2.0)
-    for steps in (10**6, 10**7, 10**8):
-        three_delta = 3 * depth_from_dimension(steps, 30.0, 1.0, 0.5, near, 2, 0.1)
-        budget, beta = torch.tensor([float(steps)], dtype=F64), torch.tensor([30.0], dtype=F64)
-        bound = corollary_bound(budget, beta, 0.5, near, 2, 0.1)["derived"]
-        assert float(bound) <= three_delta / 0.5 * 1.001
-
-
-def test_the_printed_corollary_lies_below_three_delta_on_the_papers_setting():
-    # K = 2, sigma = 0.1, delta(h) = 14 * 2^-h, N = 80; d = 0 and C = 1 stand for a sharp peak.
-    near = dimension(0.0, 1.0)
-    beta = plain.lemma_1_beta(2, 10, 0.1, 80)
-    three_delta = 3 * depth_from_dimension(80, beta, 14.0, 0.5, near, 2, 0.1)
-    steps = torch.tensor([80.0], dtype=F64)
-    bounds = corollary_bound(steps, torch.full_like(steps, beta), 0.5, near, 2, 0.1)
-    assert float(bounds["printed"]) < 0.1 * three_delta
-    assert float(bounds["derived"]) >= three_delta
-    c1 = 2 * 0.01 / 3
-    assert float(bounds["printed"]) == pytest.approx(c1 * math.sqrt(beta / 80), rel=1e-12)
-    assert float(bounds["derived"]) == pytest.approx(3 * math.sqrt(4 * c1 * beta / 80), rel=1e-12)
-
-
-def test_the_corollary_names_an_argument_out_of_range():
-    one = torch.ones(1)
-    with pytest.raises(ValueError, match=r"rho must lie in \(0, 1\), got 1.0"):
-        corollary_bound(one, one, 1.0, dimension(1.0, 1.0), 2, 0.1)
 
 
 @pytest.mark.parametrize(("name", "branching", "points"), [("peaks", 2, 10), ("peaks", 3, 1), ("hills", 2, 6)])
@@ -304,11 +95,11 @@ def test_the_lipschitz_constant_is_the_largest_that_assumption_3_allows(name, br
 
 
 POLICIES = {
-    "gpoo": lambda p: GPOO(p, rbf_kernel(0.1, 0.1), lambda h: 2.0 * 2.0**-h, 6),
-    "stooo": lambda p: StoOO(p, lambda h: 14 * 2.0**-h, 25),
-    "ave-stooo": lambda p: AveStoOO(p, lambda h: 14 * 2.0**-h),
-    "gp-tree": lambda p: GPTree(p, rbf_kernel(0.1, 0.1), 25, lambda r: 0.02 * r),
-    "uniform": lambda p: UniformGrid(p, rbf_kernel(0.1, 0.1), 25),
+    "gpoo": lambda p: made(GPOO, p, rbf_kernel(0.1, 0.1), delta=lambda h: 2.0 * 2.0**-h, max_depth=6),
+    "stooo": lambda p: StoOO(p.space, delta=lambda h: 14 * 2.0**-h, budget=25, span=1.0),
+    "ave-stooo": lambda p: AveStoOO(p.space, delta=lambda h: 14 * 2.0**-h, span=1.0),
+    "gp-tree": lambda p: made(GPTree, p, rbf_kernel(0.1, 0.1), budget=25, metric_bound=lambda r: 0.02 * r),
+    "uniform": lambda p: made(UniformGrid, p, rbf_kernel(0.1, 0.1), budget=25),
 }
 
 
@@ -316,7 +107,7 @@ POLICIES = {
 @pytest.mark.parametrize("setting", ["peaks", "hills", "draws"])
 def test_resolution_and_choice_are_nonnegative_and_add_up_to_the_regret(name, setting):
     if setting == "draws":
-        problem = CellProblem(prior_samples(rbf_kernel(0.1, 0.1), UNIT, range(4)), replicates=4)
+        problem = cell_problem(prior_samples(rbf_kernel(0.1, 0.1), UNIT, range(4)), replicates=4)
     else:
         problem, _ = both(setting)
     history = simulate(problem, POLICIES[name](problem), 25, range(4), progress=False)
@@ -336,7 +127,7 @@ def test_resolution_and_choice_are_nonnegative_and_add_up_to_the_regret(name, se
 
 
 def test_hills_has_its_optimum_near_the_larger_bump():
-    problem = CellProblem(hills, 2)
+    problem = cell_problem(hills, 2)
     x = torch.rand(200_000, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
     assert float(problem.optimum) >= float(hills(x).max())
     torch.testing.assert_close(problem.maximizer, torch.tensor([0.31, 0.77], dtype=F64), rtol=0, atol=1e-2)

@@ -13,7 +13,7 @@ from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
 from tests.aggregated import plain
-from tests.aggregated.helpers import F64, both, noise_draws
+from tests.aggregated.helpers import F64, both, made, noise_draws
 
 REPLICATES, STEPS = 30, 80
 
@@ -51,7 +51,7 @@ def test_thirty_replicates_of_gpoo_are_ten_times_as_fast_as_thirty_plain_loops(b
     noise = [noise_draws(seed, STEPS) for seed in seeds]
 
     def library():
-        return simulate(problem, GPOO(problem, kernel, steep), STEPS, seeds, progress=False)
+        return simulate(problem, made(GPOO, problem, kernel, delta=steep), STEPS, seeds, progress=False)
 
     def loops():
         runs = []

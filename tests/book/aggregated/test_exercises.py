@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from cbo_lib.maximize import argmax_finite
 from tests.exercises import (  # noqa: F401  # this notebook has wider lines, and its questions at the end
     Exercises,
     test_nonsense_is_told_so,
@@ -190,21 +189,20 @@ def test_mistakes_about_caution(solved: dict[str, Any]) -> None:
     cautious, difference, error = solved["solution_7"]
 
     class BestMean(gpoo):  # type: ignore[misc]
-        def _recommended(self) -> torch.Tensor:
-            return self._best_of(self.expanded)
+        def recommended(self) -> torch.Tensor:
+            return self.best_of(self.expanded)
 
     class Leaves(gpoo):  # type: ignore[misc]
-        def _recommended(self) -> torch.Tensor:
-            lower = self.posterior.mean - self.sqrt_beta(self.round) * self.posterior.variance.sqrt()
-            return argmax_finite(lower, self.leaf | self.expanded, self.tree.order)
+        def recommended(self) -> torch.Tensor:
+            return self.best_of(self.leaf | self.expanded, self.tracked.mean - self.widths())
 
     class OldWidths(gpoo):  # type: ignore[misc]
-        def _recommended(self) -> torch.Tensor:
-            return argmax_finite(self.posterior.mean - self._widths, self.expanded, self.tree.order)
+        def recommended(self) -> torch.Tensor:
+            return self.best_of(self.expanded, self.tracked.mean - self.widths_before)
 
     class OtherDraws(cautious):  # type: ignore[misc]
-        def _scores(self) -> torch.Tensor:
-            return self.posterior.mean
+        def scores(self) -> torch.Tensor:
+            return self.tracked.mean
 
     check = solved["check_7"]
     assert "leaves" in check((gpoo, difference, error))

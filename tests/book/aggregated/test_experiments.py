@@ -18,7 +18,7 @@ from cbo_lib.aggregated.regret import aggregated_regret
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
-from tests.aggregated.helpers import F64, nodes_of, noise_draws
+from tests.aggregated.helpers import F64, cell_problem, made, nodes_of, noise_draws
 
 NAMES = ["GPOO", "StoOO", "AVE-StoOO", "GPTree", "GPTree, code", "uniform grid"]
 RUNNERS = [
@@ -76,9 +76,14 @@ def test_a_problem_is_the_papers_curve_with_its_noise(curve):
     problem = curve_problem(curve, 7, 3)
     x = torch.linspace(0, 1, 11, dtype=F64)[:, None]
     assert torch.equal(problem.f(x), aggregated_reward_curve(curve)(x))
-    assert (problem.points_per_cell, problem.branching, problem.noise_std, problem.dim) == (7, 3, 0.1, 1)
-    assert problem.feedback == "points"
-    assert problem.bounds.tolist() == [[0.0], [1.0]]
+    assert (problem.space.points_per_cell, problem.space.branching, problem.noise_std, problem.space.dim) == (
+        7,
+        3,
+        0.1,
+        1,
+    )
+    assert problem.space.feedback == "points"
+    assert problem.space.bounds.tolist() == [[0.0], [1.0]]
 
 
 @pytest.mark.parametrize(("curve", "lengthscale"), [("peaks", 0.05), ("periodic", 0.05), ("spike", 0.01)])
@@ -89,19 +94,20 @@ def test_policies_have_the_papers_names_and_settings(curve, lengthscale):
     assert [type(p) for p in policies.values()] == [GPOO, StoOO, AveStoOO, GPTree, GPTree, UniformGrid]
     depth = torch.arange(5)
     for name, policy in policies.items():
-        assert policy.problem is problem
+        assert policy.space is problem.space
         if hasattr(policy, "delta"):
             assert policy.delta(depth).tolist() == [14, 7, 3.5, 1.75, 0.875]
-        if hasattr(policy, "kernel"):
-            assert float(policy.kernel.base_kernel.lengthscale) == pytest.approx(lengthscale)
-            assert float(policy.kernel.outputscale) == pytest.approx(0.1)
-            assert policy.noise_std == 0.1
+        if policy.prior is not None:
+            assert float(policy.prior.kernel.base_kernel.lengthscale) == pytest.approx(lengthscale)
+            assert float(policy.prior.kernel.outputscale) == pytest.approx(0.1)
+            assert policy.prior.noise_std == 0.1
         if name not in ("GPOO", "AVE-StoOO"):
             assert policy.budget == 50
     assert [name for name in NAMES if hasattr(policies[name], "delta")] == NAMES[:3]
-    assert [name for name in NAMES if hasattr(policies[name], "kernel")] == [NAMES[0], *NAMES[3:]]
+    assert [name for name in NAMES if policies[name].prior is not None] == [NAMES[0], *NAMES[3:]]
     assert policies["GPOO"].follows_lemma_1
-    assert (policies["GPOO"].max_depth, policies["GPOO"].expand_after) == (10, False)
+    assert policies["GPOO"].max_depth == 10
+    assert {float(policies[name].given_span) for name in NAMES[1:3]} == {1.0}
     assert [policies[name].failure for name in NAMES[:3]] == [0.1] * 3
     assert policies["uniform grid"].level == 5
 
@@ -155,7 +161,7 @@ def test_every_policy_meets_the_same_noise(reader):
 
 def test_policies_of_a_comparison_run_on_its_problem(reader):
     problem = reader.problem
-    assert (problem.points_per_cell, problem.branching) == (10, 2)
+    assert (problem.space.points_per_cell, problem.space.branching) == (10, 2)
     for name, policy in experiments.policies(problem, "periodic", 6).items():
         alone = simulate(problem, policy, 6, [4])
         torch.testing.assert_close(alone["query"][0], reader.histories[name]["query"][4])
@@ -187,7 +193,7 @@ def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
     assert list(result) == [("peaks", 1), ("peaks", 10), ("periodic", 1), ("periodic", 10)]
     x = torch.linspace(0, 1, 7, dtype=F64)[:, None]
     for (curve, points), comparison in result.items():
-        assert comparison.problem.points_per_cell == points
+        assert comparison.problem.space.points_per_cell == points
         assert torch.equal(comparison.problem.f(x), aggregated_reward_curve(curve)(x))
         assert {history.replicates for history in comparison.histories.values()} == {10}
     torch.testing.assert_close(result["periodic", 10].regrets(aggregated_regret), reader.regrets(aggregated_regret))
@@ -225,18 +231,18 @@ def spike():
 def test_figure_5_keeps_problem_policy_and_history_together(spike):
     assert list(spike) == [1, 10]
     for points, (problem, policy, history) in spike.items():
-        assert policy.problem is problem
-        assert (problem.points_per_cell, problem.branching) == (points, 2)
+        assert policy.space is problem.space
+        assert (problem.space.points_per_cell, problem.space.branching) == (points, 2)
         x = torch.linspace(0.9, 1, 7, dtype=F64)[:, None]
         assert torch.equal(problem.f(x), aggregated_reward_curve("spike")(x))
-        assert float(policy.kernel.base_kernel.lengthscale) == pytest.approx(0.01)
+        assert float(policy.prior.kernel.base_kernel.lengthscale) == pytest.approx(0.01)
         assert (history.replicates, history.steps) == (10, STEPS)
         assert policy.draws.sum(-1).tolist() == [STEPS] * 10
         for replicate in (0, 7):
             drawn = nodes_of(policy.tree, history["query"][replicate])
             nodes = list(zip(policy.tree.depth.tolist(), policy.tree.index.tolist(), strict=True))
             assert policy.draws[replicate].tolist() == [drawn.count(node) for node in nodes]
-        again = simulate(problem, GPOO(problem, rbf_kernel(0.01, 0.1), experiments.delta), STEPS, range(10))
+        again = simulate(problem, experiments.gpoo(problem, "spike"), STEPS, range(10))
         assert torch.equal(again["query"], history["query"])
         assert torch.equal(again["observation"], history["observation"])
 
@@ -338,7 +344,7 @@ def test_figure_6_has_the_papers_points_and_children(heat):
 def test_a_column_of_figure_6_is_a_run_of_its_own_budget(heat, points, children):
     problem = curve_problem("spike", points, children)
     for steps, values in heat.items():
-        history = simulate(problem, GPOO(problem, rbf_kernel(0.01, 0.1), experiments.delta), steps, range(2))
+        history = simulate(problem, experiments.gpoo(problem, "spike"), steps, range(2))
         expected = np.log(regret_of(history, problem)[:, -1].mean())
         assert values[points, children] == pytest.approx(expected, rel=1e-9)
 
@@ -367,12 +373,15 @@ def shrinking(depth):
     return 1.5 * 2.0**-depth
 
 
+def shrinking_gpoo(problem):
+    return made(GPOO, problem, rbf_kernel(0.05, 0.1), delta=shrinking, max_depth=6)
+
+
 @pytest.fixture(scope="module", params=[2, 3])
 def growth(request):
     problem = curve_problem("peaks", 10, request.param)
-    kernel = rbf_kernel(0.05, 0.1)
-    history = simulate(problem, GPOO(problem, kernel, shrinking, max_depth=6), ROUNDS, [SEED])
-    policy = GPOO(problem, kernel, shrinking, max_depth=6)
+    policy = shrinking_gpoo(problem)
+    history = simulate(problem, shrinking_gpoo(problem), ROUNDS, [SEED])
     return problem, policy, history, drawing.tree_growth(problem, policy, ROUNDS, SEED, (-0.7, 2.5))
 
 
@@ -388,7 +397,7 @@ def test_a_growing_tree_tells_what_the_simulation_did(growth):
         low, high = history["query"][0, t, :, 0].tolist()
         assert f"Round {t + 1}." in alts[t]
         assert f"[{low:.3f}, {high:.3f}] at depth {depth}; {what}." in alts[t]
-        leaves += (problem.branching - 1) * expands
+        leaves += (problem.space.branching - 1) * expands
         assert re.findall(r"holds (\d+) leaves", alts[t]) == [str(leaves)]
     assert len(set(history["expanded"][0].tolist())) == 2  # both kinds of rounds happened
 
@@ -396,11 +405,11 @@ def test_a_growing_tree_tells_what_the_simulation_did(growth):
 def test_a_growing_tree_ends_where_the_simulation_ended(growth):
     problem, policy, history, _ = growth
     assert torch.equal(policy.draws.sum(-1), torch.tensor([ROUNDS]))
-    again = GPOO(problem, rbf_kernel(0.05, 0.1), shrinking, max_depth=6)
+    again = shrinking_gpoo(problem)
     simulate(problem, again, ROUNDS, [SEED])
     assert torch.equal(again.draws, policy.draws)
     assert torch.equal(again.recommend(), policy.recommend())
-    torch.testing.assert_close(again.posterior.mean, policy.posterior.mean)
+    torch.testing.assert_close(again.tracked.mean, policy.tracked.mean)
     assert torch.equal(history["recommendation"][:, -1], policy.recommend())
 
 
@@ -415,12 +424,12 @@ def test_each_frame_shows_the_leaves_before_its_draw(growth):
         assert set(found) == leaves
         cells = torch.tensor([[[a], [b]] for a, b in found], dtype=F64)
         if t > 0:
-            past = problem.measure(history["query"][0, :t])
+            past = problem.space.measure(history["query"][0, :t])
             posterior = policy.prior.condition(past, history["observation"][0, :t])
-            mean = posterior.mean(problem.measure(cells))
-            std = posterior.variance(problem.measure(cells)).sqrt()
+            mean = posterior.mean(problem.space.measure(cells))
+            std = posterior.variance(problem.space.measure(cells)).sqrt()
             np.testing.assert_allclose(list(found.values()), mean, atol=1e-9)
-            depth = torch.log(1 / (cells[:, 1] - cells[:, 0])[:, 0]) / math.log(problem.branching)
+            depth = torch.log(1 / (cells[:, 1] - cells[:, 0])[:, 0]) / math.log(problem.space.branching)
             width = policy.sqrt_beta(t + 1) * std
             b_value = dict(zip(found, (mean + width + shrinking(depth)).tolist(), strict=True))
             assert b_value[low, high] == pytest.approx(max(b_value.values()))
@@ -472,13 +481,13 @@ def test_a_run_is_drawn_as_a_tree_beside_its_ledger(spike):
 
 def test_a_posterior_is_drawn_over_the_whole_of_other_bounds():
     bounds = torch.tensor([[-2.0], [2.0]], dtype=F64)
-    problem = type(curve_problem("peaks"))(lambda x: torch.sin(x[..., 0]), bounds=bounds)
-    policy = GPOO(problem, rbf_kernel(0.5), shrinking)
+    problem = cell_problem(lambda x: torch.sin(x[..., 0]), bounds=bounds)
+    policy = made(GPOO, problem, rbf_kernel(0.5), delta=shrinking)
     history = simulate(problem, policy, 3, [0])
     _, axes = figures.subplots()
     drawing.plot_posterior(axes[0, 0], problem, policy, history, 0)
     drawn = next(line for line in axes[0, 0].lines if line.get_label() == "posterior mean")
     assert (min(drawn.get_xdata()), max(drawn.get_xdata())) == (-2, 2)
     x = torch.tensor([[-2.0]], dtype=F64)
-    at_the_edge = policy.prior.condition(problem.measure(history["query"][0]), history["observation"][0])
+    at_the_edge = policy.prior.condition(problem.space.measure(history["query"][0]), history["observation"][0])
     assert drawn.get_ydata()[0] == pytest.approx(float(at_the_edge.mean(Measure.dirac(x))))

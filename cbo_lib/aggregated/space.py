@@ -1,0 +1,103 @@
+"""What the learner knows under aggregated feedback: a box, its cells, and what the value of a cell averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cbo_lib.data import as_box
+from cbo_lib.measure import Measure
+from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The cells that may be asked ([Zhang2022]).
+
+    A query is a cell: a box ``2 x d``, lower corner first. What is seen is the mean of f over the cell's representative
+    points, the centers of ``points_per_cell`` equal sub-cells; one point a cell is point feedback at the center.
+
+    Args:
+        bounds: the root cell, a box ``2 x d`` in the user's units: a tensor, an array or a list. Dtype and device of a
+            run are those of a tensor, float64 on the CPU otherwise.
+        branching: the number ``K`` of children of a cell. Default 2.
+        points_per_cell: the number ``S`` of representative points. Default 10.
+        feedback: ``"points"``, or ``"continuous"`` for the mean over the whole cell ([Zhang2022], Appendix D).
+        split: how a cell is cut into children. Default: equal parts across its longest side, as a share of the root's.
+        quadrature_order: Gauss-Legendre nodes a dimension that stand for the mean over the whole cell. Accurate where f
+            varies little between neighboring nodes. Default 32 in one dimension, 8 in two, 4 in three, else 2.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    bounds: Any
+    branching: int = 2
+    points_per_cell: int = 10
+    feedback: Literal["points", "continuous"] = "points"
+    split: SplitRule = field(default=split_longest_side)
+    quadrature_order: int = None  # type: ignore[assignment]  # filled in below, it depends on the dimension
+
+    def __post_init__(self) -> None:
+        """Check the arguments; the bounds become a tensor."""
+        object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+        if self.quadrature_order is None:
+            object.__setattr__(self, "quadrature_order", {1: 32, 2: 8, 3: 4}.get(self.dim, 2))
+        for name, least in (("branching", 2), ("points_per_cell", 1), ("quadrature_order", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        if self.feedback not in ("points", "continuous"):
+            raise ValueError(f"feedback must be 'points' or 'continuous', got {self.feedback!r}")
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of the run."""
+        return self.bounds
+
+    @property
+    def dim(self) -> int:
+        """The dimension ``d`` of the inputs."""
+        return self.bounds.shape[-1]
+
+    def partition(self) -> PartitionTree:
+        """A new tree that holds the root cell alone."""
+        return PartitionTree(self.bounds, self.branching, self.split)
+
+    def representatives(self, cells: Tensor) -> Tensor:
+        """The points ``... x S x d`` that stand for cells ``... x 2 x d``."""
+        low, side = self.bounds[0], self.bounds[1] - self.bounds[0]
+        return low + side * subcell_centers((cells - low) / side, self.points_per_cell)
+
+    def measure(self, cells: Tensor, order: int | None = None) -> Measure:
+        """What an observation of each cell ``... x n x 2 x d`` averages.
+
+        Args:
+            cells: boxes; one without volume is a point.
+            order: replaces ``quadrature_order``.
+        """
+        if self.feedback == "continuous":
+            return Measure.uniform(cells, order or self.quadrature_order)
+        return Measure.average(self.representatives(cells))
+
+    def measure_of_corners(self, x: Tensor) -> Measure:
+        """Cells as points ``... x n x 2d``, lower corner first: what BoTorch's acquisitions choose among."""
+        return self.measure(x.unflatten(-1, (2, self.dim)))
+
+    def widest_cells(self, levels: int) -> Tensor:
+        """A cell of each depth below ``levels`` on the path of widest children, ``levels x 2 x d``.
+
+        With equal splits all cells of a depth have its shape.
+        """
+        tree, side = self.partition(), self.bounds[1] - self.bounds[0]
+        node, path = torch.zeros(1, dtype=torch.long, device=side.device), [self.bounds]
+        for _ in range(levels - 1):
+            children = tree.children(node)[0]
+            boxes = tree.boxes[children]
+            diagonal = ((boxes[:, 1] - boxes[:, 0]) / side).norm(dim=-1)
+            node = children[diagonal.argmax()].unsqueeze(0)
+            path.append(tree.boxes[node[0]])
+        return torch.stack(path)
