@@ -8,6 +8,7 @@ from gpytorch.kernels import AdditiveKernel, MaternKernel, PeriodicKernel, Produ
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.partial import PartialPosterior, PointwisePosterior
 from tests.toys import normal
 
 F64 = torch.float64
@@ -188,3 +189,11 @@ def own_kernel(lengthscale, outputscale, nu=None):
     return lambda a, b: (
         outputscale * gauss(a[:, :2], b[:, :2], lengthscale[:2]) * matern(a[:, 2:], b[:, 2:], lengthscale[2])
     )
+
+
+def pointwise_ucb(model, x, contexts, controlled, sqrt_beta):
+    return PointwisePosterior(model, contexts, controlled).ucb(x, sqrt_beta)
+
+
+def expected_ucb(posterior, x, contexts, controlled, sqrt_beta, weights=None):
+    return PartialPosterior(posterior, contexts, controlled).expected_ucb(x, sqrt_beta, weights)

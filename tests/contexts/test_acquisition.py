@@ -8,16 +8,13 @@ import torch
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim import optimize_acqf
 
-from cbo_lib.contexts import MMDBall, acquisition
-from cbo_lib.contexts.acquisition import (
-    MMDUCB,
-    DecisionUCB,
-    ExpectedUCB,
-    MinimaxUCB,
-    RobustUCB,
-    TotalVariationUCB,
-)
-from cbo_lib.contexts.surrogate import Hyperparameters
+import cbo_lib.acquisition as module
+from cbo_lib.acquisition import ExpectedUpperConfidenceBound as Expected
+from cbo_lib.acquisition import RobustUpperConfidenceBound as Robust
+from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound as Minimax
+from cbo_lib.contexts.acquisition import MMDUpperConfidenceBound as MMD
+from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound as TotalVariation
+from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
@@ -29,30 +26,25 @@ MODEL = plain.Model(np.array(LENGTHSCALE), SCALE, MEAN, NOISE)
 RADIUS = 0.4
 
 
-def hyperparameters(replicates):
-    ones = torch.ones(replicates, dtype=F64)
-    lengthscale = torch.tensor(LENGTHSCALE, dtype=F64).expand(replicates, -1)
-    return Hyperparameters(lengthscale, SCALE * ones, MEAN * ones, NOISE * ones)
-
-
 @pytest.fixture
 def data(rng):
     x = torch.rand(2, 9, 3, generator=rng, dtype=F64)
     return x, torch.randn(2, 9, generator=rng, dtype=F64)
 
 
+PROCESS = GaussianProcess(rbf_kernel(LENGTHSCALE, SCALE**2), NOISE, MEAN)
+
+
 @pytest.fixture
 def batch(data):
     """Two replicates of two decisions and one context."""
-    return hyperparameters(2).process().condition(Measure.dirac(data[0]), data[1])
+    return PROCESS.condition(Measure.dirac(data[0]), data[1])
 
 
 @pytest.fixture
 def single(data):
     """The first of them, without a batch dimension."""
-    kernel = hyperparameters(1).process().kernel
-    kernel = kernel[0]
-    return GaussianProcess(kernel, NOISE, MEAN).condition(Measure.dirac(data[0][0]), data[1][0])
+    return PROCESS.condition(Measure.dirac(data[0][0]), data[1][0])
 
 
 def functions(posterior, batched):
@@ -68,16 +60,16 @@ def functions(posterior, batched):
     everything = np.concatenate([np.linspace(-0.2, 1.1, 12), np.linspace(-0.5, 1.5, 7)])[:, None]
     few = everything[:12]
     return {
-        "average": (ExpectedUCB(posterior, points), few, np.mean),
-        "weighted": (ExpectedUCB(posterior, points, weights=weights), few, lambda v: w @ v),
+        "average": (Expected(posterior, points), few, np.mean),
+        "weighted": (Expected(posterior, points, weights=weights), few, lambda v: w @ v),
         "total variation": (
-            TotalVariationUCB(posterior, points, extra, RADIUS),
+            TotalVariation(posterior, points, extra, RADIUS),
             everything,
             lambda v: plain.tv_program(v[:12], v[12:].min(), RADIUS),
         ),
-        "robust": (RobustUCB(posterior, points), few, np.min),
-        "mmd": (MMDUCB(posterior, points, ball), few, lambda v: plain.mmd_program(v, w, k, RADIUS)),
-        "minimax": (MinimaxUCB(posterior, points, ball), few, lambda v: plain.minimax(v, w, k, RADIUS)),
+        "robust": (Robust(posterior, points), few, np.min),
+        "mmd": (MMD(posterior, points, ball), few, lambda v: plain.mmd_program(v, w, k, RADIUS)),
+        "minimax": (Minimax(posterior, points, ball), few, lambda v: plain.minimax(v, w, k, RADIUS)),
     }
 
 
@@ -132,15 +124,15 @@ def test_without_exploration_the_mean_counts(rng, batch):
     points = torch.rand(2, 11, 1, generator=rng, dtype=F64)
     x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
     torch.testing.assert_close(
-        ExpectedUCB(batch, points, 0.0).values(x), ExpectedUCB(batch, points).mean(x), rtol=0, atol=1e-10
+        Expected(batch, points, 0.0).values(x), Expected(batch, points).mean(x), rtol=0, atol=1e-10
     )
 
 
 def test_slices_change_nothing(rng, batch, monkeypatch):
     points, x = torch.rand(300, 1, generator=rng, dtype=F64), torch.rand(2, 7, 2, generator=rng, dtype=F64)
-    ours = ExpectedUCB(batch, points)
+    ours = Expected(batch, points)
     whole = ours.values(x)
-    monkeypatch.setattr(acquisition, "_SLICE_PAIRS", 1200)  # two decisions a slice
+    monkeypatch.setattr(module, "_SLICE_PAIRS", 1200)  # two decisions a slice
     torch.testing.assert_close(ours.values(x), whole, rtol=0, atol=1e-12)
 
 
@@ -148,30 +140,10 @@ def test_the_radius_spans_from_the_average_to_the_minimum(rng, batch):
     samples, cover = torch.rand(2, 40, 1, generator=rng, dtype=F64), torch.rand(2, 30, 1, generator=rng, dtype=F64)
     x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
     curves = torch.stack(
-        [TotalVariationUCB(batch, samples, cover, radius).values(x) for radius in (0.0, 0.5, 1.0, 2.0, 5.0)]
+        [TotalVariation(batch, samples, cover, radius).values(x) for radius in (0.0, 0.5, 1.0, 2.0, 5.0)]
     )
-    torch.testing.assert_close(curves[0], ExpectedUCB(batch, samples).values(x), rtol=0, atol=1e-5)
-    lowest = RobustUCB(batch, torch.cat([samples, cover], -2)).values(x)
+    torch.testing.assert_close(curves[0], Expected(batch, samples).values(x), rtol=0, atol=1e-5)
+    lowest = Robust(batch, torch.cat([samples, cover], -2)).values(x)
     torch.testing.assert_close(curves[3], lowest, rtol=0, atol=1e-5)
     torch.testing.assert_close(curves[4], curves[3], rtol=0, atol=0)
     assert bool((curves.diff(dim=0) <= 1e-12).all())
-
-
-def test_a_model_of_decisions_alone(rng, data):
-    x, y = data[0][..., :2], data[1]
-    posterior = hyperparameters(2)
-    posterior = Hyperparameters(posterior.lengthscale[:, :2], posterior.scale, posterior.mean, posterior.noise_std)
-    ours = DecisionUCB(posterior.process().condition(Measure.dirac(x), y), 0.8)
-    z = torch.rand(2, 5, 2, generator=rng, dtype=F64)
-    model = plain.Model(np.array(LENGTHSCALE[:2]), SCALE, MEAN, NOISE)
-    for r in range(2):
-        mean, std = model.posterior(x[r].numpy(), y[r].numpy(), z[r].numpy())
-        np.testing.assert_allclose(ours.values(z)[r], mean + 0.8 * std, rtol=0, atol=1e-9)
-
-
-def test_batches_in_botorchs_place_and_priors_are_refused(batch):
-    points = torch.zeros(3, 1, dtype=F64)
-    with pytest.raises(ValueError, match="posterior must have no batch dimensions, got \\(2,\\)"):
-        ExpectedUCB(batch, points)(torch.zeros(4, 1, 2, dtype=F64))
-    with pytest.raises(ValueError, match="posterior must hold an observation"):
-        ExpectedUCB(GaussianProcess(rbf_kernel(0.3), 0.1).posterior(), points)

@@ -4,16 +4,17 @@ from gpytorch.kernels import AdditiveKernel, LinearKernel, MaternKernel, Product
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cbo_lib.expectation as module
-from cbo_lib.expectation import PartialPosterior, TrackedPartial, expected_ucb, pointwise_ucb
+import cbo_lib.partial as module
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.partial import NoProductError, PartialPosterior, TrackedPartial
 from tests.products import (
     KERNELS,
     batched_kernel,
     close,
     expected,
+    expected_ucb,
     fixed,
     gauss,
     given_points,
@@ -22,6 +23,7 @@ from tests.products import (
     matern_on,
     own_kernel,
     pairs,
+    pointwise_ucb,
     rbf,
     scaled,
     textbook,
@@ -227,14 +229,24 @@ def test_groups_with_kernels_of_their_own_a_replicate(rng):
             close((mean[r, i], variance[r, i]), wanted)
 
 
-def test_groups_may_share_a_kernel_on_the_same_side_of_all(rng):
-    make, k = KERNELS["product of scaled ones"]
+@pytest.mark.parametrize("name", ["product of scaled ones", "nested products"])
+def test_groups_may_have_a_matern_kernel_on_either_side(rng, name):
+    make, k = KERNELS[name]
+    posterior, observed, y = given_points(rng, 60, kernel=make())
+    x, contexts = uniform(rng, 4, 3), uniform(rng, 20, 3)
+    mean, variance = PartialPosterior(posterior, contexts, GROUPS).mean_and_variance(x)
+    for i, controlled in enumerate(GROUPS):
+        close((mean[i], variance[i]), expected(k, observed, y, 0.1, x, contexts, controlled))
+
+
+def test_groups_may_share_another_kernel_on_the_same_side_of_all(rng):
+    make, k = KERNELS["periodic"]
     posterior, observed, y = given_points(rng, kernel=make())
     x, contexts, groups = uniform(rng, 4, 3), uniform(rng, 20, 3), mask([1, 0, 0], [0, 1, 0], [1, 1, 0])
     mean, variance = PartialPosterior(posterior, contexts, groups).mean_and_variance(x)
     for i, controlled in enumerate(groups):
         close((mean[i], variance[i]), expected(k, observed, y, 0.1, x, contexts, controlled))
-    with pytest.raises(ValueError, match="same side for every group; got a MaternKernel"):
+    with pytest.raises(NoProductError, match="every group must lie on the same side, got a PeriodicKernel"):
         PartialPosterior(posterior, contexts, GROUPS)
 
 

@@ -2,22 +2,29 @@
 
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from cbo_lib.contexts.interpolation import InterpolatedPosterior, interpolation
-from cbo_lib.contexts.surrogate import Hyperparameters
-from cbo_lib.expectation import PartialPosterior
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
-from tests.contexts.helpers import F64
+from cbo_lib.partial import PartialPosterior, SplitKernel, interpolation
+
+F64 = torch.float64
 
 
-def posterior(rng, lengthscales, t=30, noise_std=0.05, scale=1.5):
+def process(lengthscale, scale=1.5, noise_std=0.05):
+    """One replicate a row of lengthscales."""
+    batch = lengthscale.shape[:1]
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=lengthscale.shape[-1], batch_shape=batch), batch_shape=batch).to(F64)
+    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale.unsqueeze(-2), scale * torch.ones(batch, dtype=F64)
+    return GaussianProcess(kernel.requires_grad_(False), noise_std, 0.3)
+
+
+def posterior(rng, lengthscales, t=30):
     """One replicate a row of lengthscales."""
     lengthscale = torch.tensor(lengthscales, dtype=F64)
     count, dim = lengthscale.shape
-    ones = torch.ones(count, dtype=F64)
-    prior = Hyperparameters(lengthscale, scale * ones, 0.3 * ones, noise_std * ones).process()
     x = torch.rand(count, t, dim, generator=rng, dtype=F64)
-    return prior.condition(Measure.dirac(x), torch.randn(count, t, generator=rng, dtype=F64))
+    return process(lengthscale).condition(Measure.dirac(x), torch.randn(count, t, generator=rng, dtype=F64))
 
 
 def contexts(rng, count, m, dim):
@@ -31,7 +38,7 @@ def test_the_variance_is_as_exact_as_promised(rng, context_dim, tolerance):
     given = posterior(rng, [[0.5] * dim, [0.9] * dim, [0.4] * dim])
     controlled = torch.arange(dim) < 2
     c, x = contexts(rng, 3, 700, dim), torch.rand(3, 9, dim, generator=rng, dtype=F64)
-    fast = InterpolatedPosterior(given, c, controlled, tolerance)
+    fast = PartialPosterior(given, c, controlled, tolerance, True)
     exact = PartialPosterior(given, c, controlled, tolerance=None)
     assert fast.chosen < 175
     mean, variance = fast.mean_and_variance(x)
@@ -42,18 +49,31 @@ def test_the_variance_is_as_exact_as_promised(rng, context_dim, tolerance):
     torch.testing.assert_close(fast.ucb(x, -0.7), upper, rtol=0, atol=50 * 1.5 * tolerance**0.5)
 
 
-def test_without_a_tolerance_or_with_too_many_contexts_needed_nothing_is_interpolated(rng):
-    given, controlled = posterior(rng, [[0.3, 0.3]]), torch.tensor([True, False])
+def test_with_too_many_contexts_needed_nothing_is_interpolated(rng):
+    given, controlled = posterior(rng, [[0.3, 0.02]]), torch.tensor([True, False])
     c, x = contexts(rng, 1, 60, 2), torch.rand(1, 4, 2, generator=rng, dtype=F64)
-    exact = PartialPosterior(given, c, controlled).mean_and_variance(x)
-    for fast in (
-        InterpolatedPosterior(given, c, controlled, None),
-        InterpolatedPosterior(given, c, controlled, 1e-10, most=5),
-    ):
+    exact = PartialPosterior(given, c, controlled, None).mean_and_variance(x)
+    for tolerance in (None, 1e-10):
+        fast = PartialPosterior(given, c, controlled, tolerance, True)
         assert fast.chosen == 60
         for ours, theirs in zip(fast.mean_and_variance(x), exact, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-    assert interpolation(given, c, controlled, 1e-10, 5) is None
+            assert torch.equal(ours, theirs)
+    kernel = SplitKernel.of(given.prior.kernel, controlled, 1)
+    assert interpolation(kernel, c, 30, 1e-10) is None
+    index, spread = interpolation(kernel, c, 60, 1e-10)
+    assert index.shape[-1] > 30 and spread.shape == (1, 60, index.shape[-1])
+
+
+def test_groups_are_a_loop_over_their_coordinates(rng):
+    given = posterior(rng, [[0.5] * 3, [0.9] * 3])
+    groups = torch.tensor([[True, True, False], [True, False, False], [False, True, True]])
+    c, x = contexts(rng, 2, 300, 3).unsqueeze(1), torch.rand(2, 1, 4, 3, generator=rng, dtype=F64)
+    together = PartialPosterior(given, c, groups, 1e-10, True)
+    assert together.chosen < 150
+    for i, controlled in enumerate(groups):
+        exact = PartialPosterior(given, c[:, 0], controlled, None).mean_and_variance(x[:, 0])
+        for ours, theirs in zip(together.mean_and_variance(x), exact, strict=True):
+            torch.testing.assert_close(ours[:, i], theirs, rtol=0, atol=2e-5)
 
 
 def test_a_replicate_is_the_same_alone_and_beside_rougher_ones(rng):
@@ -61,16 +81,13 @@ def test_a_replicate_is_the_same_alone_and_beside_rougher_ones(rng):
     given = posterior(rng, rows)
     controlled = torch.tensor([True, False])
     c, x = contexts(rng, 3, 500, 2), torch.rand(3, 5, 2, generator=rng, dtype=F64)
-    together = InterpolatedPosterior(given, c, controlled)
+    together = PartialPosterior(given, c, controlled, 1e-10, True)
     for r in range(3):
-        lengthscale = torch.tensor(rows[r : r + 1], dtype=F64)
-        ones = torch.ones(1, dtype=F64)
         assert given.data is not None
         data = given.data.measure.points[r : r + 1, :, 0]
-        y = given.prior.mean[r] + (given.data.factor[r] @ given.data.whitened[r])
-        prior = Hyperparameters(lengthscale, 1.5 * ones, 0.3 * ones, 0.05 * ones).process()
-        own = prior.condition(Measure.dirac(data), y[None])
-        alone = InterpolatedPosterior(own, c[r : r + 1], controlled)
+        y = 0.3 + (given.data.factor[r] @ given.data.whitened[r])
+        own = process(torch.tensor(rows[r : r + 1], dtype=F64)).condition(Measure.dirac(data), y[None])
+        alone = PartialPosterior(own, c[r : r + 1], controlled, 1e-10, True)
         if r != 1:
             assert alone.chosen < together.chosen
         for ours, theirs in zip(alone.mean_and_variance(x[r : r + 1]), together.mean_and_variance(x), strict=True):
@@ -82,7 +99,7 @@ def test_contexts_shared_by_all_replicates_and_repeated_ones(rng):
     shared = contexts(rng, 1, 200, 2)[0]
     repeated = torch.cat([shared, shared])
     x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
-    one, other = (InterpolatedPosterior(given, c, controlled).ucb(x, 1.0) for c in (shared, repeated))
+    one, other = (PartialPosterior(given, c, controlled, 1e-10, True).ucb(x, 1.0) for c in (shared, repeated))
     torch.testing.assert_close(other[..., :200], other[..., 200:], rtol=0, atol=1e-9)
     torch.testing.assert_close(one, other[..., :200], rtol=0, atol=1e-4)
 
@@ -94,7 +111,7 @@ def test_gradients_are_those_of_the_exact_average(rng):
     slopes = []
     for tolerance in (None, 1e-12):
         leaf = x.clone().requires_grad_()
-        InterpolatedPosterior(given, c, controlled, tolerance).ucb(leaf, 1.5).mean(-1).sum().backward()
+        PartialPosterior(given, c, controlled, tolerance, True).ucb(leaf, 1.5).mean(-1).sum().backward()
         slopes.append(leaf.grad[..., 0])
     torch.testing.assert_close(slopes[0], slopes[1], rtol=0, atol=1e-4)
 
@@ -102,7 +119,7 @@ def test_gradients_are_those_of_the_exact_average(rng):
 def test_with_four_contexts_nothing_is_interpolated(rng):
     given, controlled = posterior(rng, [[0.9] * 5]), torch.arange(5) < 1
     c, x = contexts(rng, 1, 40, 5), torch.rand(1, 3, 5, generator=rng, dtype=F64)
-    fast = InterpolatedPosterior(given, c, controlled)
+    fast = PartialPosterior(given, c, controlled, 1e-10, True)
     assert fast.chosen == 40
     exact = PartialPosterior(given, c, controlled, tolerance=None).mean_and_variance(x)
     for ours, theirs in zip(fast.mean_and_variance(x), exact, strict=True):

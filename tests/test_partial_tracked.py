@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from cbo_lib.expectation import PartialPosterior, TrackedPartial
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.partial import PartialPosterior, TrackedPartial
 from tests.products import batched_kernel, close, given_points, mask, uniform
 from tests.toys import normal, random_measure
 

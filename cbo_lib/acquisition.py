@@ -1,0 +1,299 @@
+"""BoTorch acquisition functions of a decision whose input is completed by the world, or whose prior is in doubt.
+
+Each takes the upper confidence bounds ``mean + sqrt_beta * std`` of a decision, with ``M`` completions or under several
+models, to one number. They serve any BoTorch loop, ``b x 1 x d -> b``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.models.model import Model, ModelList
+from botorch.utils.transforms import t_batch_mode_transform
+from torch import Tensor
+
+from cbo_lib.gp import Posterior
+from cbo_lib.partial import CompletedPosterior, complete, moments, upper
+
+# Where no gradient is asked for, decisions are taken in slices of at most this many pairs with a context (16 MiB).
+_SLICE_PAIRS = 2**21
+
+
+def as_model(model: Posterior | Model) -> Model:
+    """A posterior as a BoTorch model; a BoTorch model of one output as it is.
+
+    Raises:
+        ValueError: if it has several outputs.
+    """
+    found = model.as_botorch() if isinstance(model, Posterior) else model
+    if found.num_outputs != 1:
+        raise ValueError(f"model must have one output, got {found.num_outputs}")
+    return found
+
+
+class DecisionAcquisition(AcquisitionFunction):
+    """A function of the decision, for one posterior or a batch of them.
+
+    A model without batch dimensions makes a BoTorch acquisition function, ``b x 1 x Dx -> b``, for ``optimize_acqf``.
+    Policies call ``values`` with the posteriors of a batch of replicates.
+
+    Args:
+        model: a ``Posterior``, or any BoTorch model of one output.
+    """
+
+    def __init__(self, model: Posterior | Model) -> None:
+        super().__init__(as_model(model))
+
+    @abstractmethod
+    def values(self, x: Tensor) -> Tensor:
+        """The acquisition at decisions ``batch x n x Dx``, ``batch x n``; differentiable."""
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name
+    def forward(self, X: Tensor) -> Tensor:
+        """The acquisition at ``b x 1 x Dx`` decisions, ``b``.
+
+        Raises:
+            ValueError: if the model is a batch.
+        """
+        if self.model.batch_shape:
+            raise ValueError(f"model must have no batch dimensions, got {tuple(self.model.batch_shape)}")
+        return self.values(X.flatten(0, -2)).reshape(X.shape[:-2])
+
+
+class DecisionUpperConfidenceBound(DecisionAcquisition):
+    """``mean + sqrt_beta std`` of a model of the decision alone: GP-UCB ([Srinivas2010]).
+
+    Args:
+        model: of the decision.
+        sqrt_beta: the multiplier of the standard deviation. Default 1.5. BoTorch's ``UpperConfidenceBound(beta)``
+            multiplies by the root of ``beta``.
+    """
+
+    def __init__(self, model: Posterior | Model, sqrt_beta: float = 1.5) -> None:
+        super().__init__(model)
+        self.sqrt_beta = sqrt_beta
+
+    def values(self, x: Tensor) -> Tensor:
+        """See ``DecisionAcquisition``."""
+        return upper(*moments(self.model, x), self.sqrt_beta)
+
+
+class PartialAcquisition(DecisionAcquisition):
+    """A function of the upper confidence bounds of a decision with every completion of a finite set.
+
+    Where the kernel is a product over decisions and completions the bounds cost a small part of what they cost pair by
+    pair (``PartialPosterior``); any other model is asked pair by pair.
+
+    Args:
+        model: of f at full points: a ``Posterior``, or any BoTorch model of one output.
+        contexts: the completions, ``M x Dc`` or ``batch x M x Dc``, values of the coordinates that are not set.
+        sqrt_beta: the multiplier of the standard deviation. Default 1.5, as in [Huang2024].
+        tolerance: of interpolated variances, see ``PartialPosterior``; None for no interpolation. Default 1e-10.
+        controlled: which of the ``d = Dx + Dc`` coordinates the decision sets, boolean ``d``. Default the first ones.
+
+    Raises:
+        ValueError: if ``contexts`` or ``controlled`` are of a wrong shape or not finite.
+    """
+
+    def __init__(
+        self,
+        model: Posterior | Model,
+        contexts: Tensor,
+        sqrt_beta: float = 1.5,
+        *,
+        tolerance: float | None = 1e-10,
+        controlled: Tensor | None = None,
+    ) -> None:
+        super().__init__(model)
+        if contexts.dim() < 2 or contexts.shape[-2] == 0 or not bool(torch.isfinite(contexts).all()):
+            raise ValueError(f"contexts must be finite, ... x M x Dc with M >= 1, got shape {tuple(contexts.shape)}")
+        if controlled is not None and (controlled.dim() != 1 or int((~controlled).sum()) != contexts.shape[-1]):
+            raise ValueError(f"controlled must leave {contexts.shape[-1]} coordinates free, got {controlled.tolist()}")
+        self.contexts, self.sqrt_beta, self.controlled = contexts, sqrt_beta, controlled
+        self._tolerance = tolerance
+        self._completed: CompletedPosterior | None = None
+
+    @abstractmethod
+    def reduce(self, bounds: Tensor) -> Tensor:
+        """One number a decision from its bounds ``batch x n x M``, ``batch x n``."""
+
+    def values(self, x: Tensor) -> Tensor:
+        """See ``DecisionAcquisition``."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            return self.reduce(self.bounds(x))
+        rows = max(1, _SLICE_PAIRS // (self.model.batch_shape.numel() * self.contexts.shape[-2]))
+        return torch.cat([self.reduce(self.bounds(part)) for part in x.split(rows, -2)], -1)
+
+    def bounds(self, x: Tensor) -> Tensor:
+        """``mean + sqrt_beta std`` at decisions ``batch x n x Dx`` with every context, ``batch x n x M``."""
+        return self.completed(x.shape[-1]).ucb(self._full(x), self.sqrt_beta)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """``reduce`` of posterior means at decisions ``batch x n x Dx``, ``batch x n``: no exploration."""
+        return self.reduce(self.completed(x.shape[-1]).mean(self._full(x)))
+
+    def completed(self, decision_dim: int) -> CompletedPosterior:
+        """The posterior at full points; it takes decisions with anything in the place of the free coordinates."""
+        dim = decision_dim + self.contexts.shape[-1]
+        if self.controlled is None:
+            self.controlled = torch.arange(dim, device=self.contexts.device) < decision_dim
+        if dim != len(self.controlled):
+            raise ValueError(f"x must have {int(self.controlled.sum())} coordinates, got {decision_dim}")
+        if self._completed is None:
+            full = self.contexts.new_zeros(*self.contexts.shape[:-1], dim)
+            full[..., ~self.controlled] = self.contexts
+            self._completed = complete(
+                self.model,
+                full,
+                self.controlled,
+                1e-14 if self._tolerance is None else self._tolerance,
+                interpolate=self._tolerance is not None,
+            )
+        return self._completed
+
+    def _full(self, x: Tensor) -> Tensor:
+        """Decisions with zeros for the contexts."""
+        assert self.controlled is not None
+        full = x.new_zeros(*x.shape[:-1], len(self.controlled))
+        full[..., self.controlled] = x
+        return full
+
+
+class ExpectedUpperConfidenceBound(PartialAcquisition):
+    """``E_c[mean + sqrt_beta std]`` over samples or a quadrature rule: SBO-KDE ([Huang2024], Algorithm 1, line 5).
+
+    Args:
+        model: see ``PartialAcquisition``.
+        contexts: see ``PartialAcquisition``.
+        sqrt_beta: see ``PartialAcquisition``.
+        weights: of the contexts, ``M`` or ``batch x M``, taken as they are. Default equal ones that sum to one.
+        tolerance: see ``PartialAcquisition``.
+        controlled: see ``PartialAcquisition``.
+    """
+
+    def __init__(
+        self,
+        model: Posterior | Model,
+        contexts: Tensor,
+        sqrt_beta: float = 1.5,
+        weights: Tensor | None = None,
+        *,
+        tolerance: float | None = 1e-10,
+        controlled: Tensor | None = None,
+    ) -> None:
+        super().__init__(model, contexts, sqrt_beta, tolerance=tolerance, controlled=controlled)
+        if weights is not None and weights.shape[-1:] != contexts.shape[-2:-1]:
+            raise ValueError(f"weights must be one a context, {contexts.shape[-2]}, got shape {tuple(weights.shape)}")
+        self.weights = weights
+
+    def reduce(self, bounds: Tensor) -> Tensor:
+        """The average."""
+        return bounds.mean(-1) if self.weights is None else (bounds * self.weights.unsqueeze(-2)).sum(-1)
+
+
+class RobustUpperConfidenceBound(PartialAcquisition):
+    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
+
+    def reduce(self, bounds: Tensor) -> Tensor:
+        """The minimum."""
+        return bounds.amin(-1)
+
+
+class CandidateAcquisition(AcquisitionFunction):
+    """A function of the upper confidence bounds under several models of the same f.
+
+    Args:
+        models: the candidates ``U``: one model of batch shape ``(|U|,)``, as a ``Posterior`` with a batched kernel is,
+            or a list of models.
+        sqrt_beta: the multiplier of the standard deviation, a number or ``|U|``.
+
+    Raises:
+        ValueError: if a model has another batch shape or several outputs, or ``sqrt_beta`` another shape.
+    """
+
+    def __init__(self, models: Posterior | Model | Sequence[Posterior | Model], sqrt_beta: float | Tensor) -> None:
+        listed = isinstance(models, Sequence)
+        found = [as_model(model) for model in (models if isinstance(models, Sequence) else [models])]
+        super().__init__(ModelList(*found) if listed else found[0])
+        wanted = 0 if listed else 1
+        for model in found:
+            if len(model.batch_shape) != wanted:
+                shape = "no batch shape in a list" if listed else "the batch shape (|U|,)"
+                raise ValueError(f"model must have {shape}, got {tuple(model.batch_shape)}")
+        self._models = found
+        self.count = len(found) if listed else found[0].batch_shape[0]
+        if isinstance(sqrt_beta, Tensor) and sqrt_beta.shape not in (torch.Size(), torch.Size([self.count])):
+            raise ValueError(f"sqrt_beta must be a number or one a candidate, got shape {tuple(sqrt_beta.shape)}")
+        self.sqrt_beta = sqrt_beta
+
+    def bounds(self, X: Tensor) -> Tensor:
+        """``mean + sqrt_beta std`` at ``b x 1 x d`` points under every candidate, ``b x |U|``."""
+        if isinstance(self.model, ModelList):
+            each = [moments(model, X) for model in self._models]  # b 1
+            mean, variance = (torch.cat(parts, -1) for parts in zip(*each, strict=True))
+        else:
+            mean, variance = (part.squeeze(-1) for part in moments(self.model, X.unsqueeze(-3)))  # b |U| 1
+        beta = self.sqrt_beta.to(mean) if isinstance(self.sqrt_beta, Tensor) else self.sqrt_beta
+        return upper(mean, variance, beta)
+
+
+class OptimisticUpperConfidenceBound(CandidateAcquisition):
+    """``max_u mean_u(x) + sqrt_beta_u std_u(x)`` over the candidates left ([Ziomek2024], Algorithm 1, line 7).
+
+    Args:
+        models: see ``CandidateAcquisition``.
+        sqrt_beta: see ``CandidateAcquisition``.
+        alive: which candidates are left, boolean ``|U|``. Default all.
+
+    Raises:
+        ValueError: as ``CandidateAcquisition`` says, or if no candidate is left.
+    """
+
+    def __init__(
+        self,
+        models: Posterior | Model | Sequence[Posterior | Model],
+        sqrt_beta: float | Tensor,
+        alive: Tensor | None = None,
+    ) -> None:
+        super().__init__(models, sqrt_beta)
+        self.alive = torch.ones(self.count, dtype=torch.bool) if alive is None else alive
+        if self.alive.shape != (self.count,) or not bool(self.alive.any()):
+            raise ValueError(f"alive must mark at least one of {self.count} candidates, got {self.alive.tolist()}")
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name
+    def forward(self, X: Tensor) -> Tensor:
+        """The bound at ``b x 1 x d`` points, ``b``."""
+        return self.bounds(X).masked_fill(~self.alive.to(X.device), -torch.inf).amax(-1)
+
+
+class AveragedUpperConfidenceBound(CandidateAcquisition):
+    """``sum_u w_u (mean_u(x) + sqrt_beta_u std_u(x))``, the bounds averaged by how much each candidate is believed.
+
+    Args:
+        models: see ``CandidateAcquisition``.
+        sqrt_beta: see ``CandidateAcquisition``.
+        weights: ``|U|``, taken as they are. Default equal ones that sum to one.
+
+    Raises:
+        ValueError: as ``CandidateAcquisition`` says, or if there is not one weight a candidate.
+    """
+
+    def __init__(
+        self,
+        models: Posterior | Model | Sequence[Posterior | Model],
+        sqrt_beta: float | Tensor,
+        weights: Tensor | None = None,
+    ) -> None:
+        super().__init__(models, sqrt_beta)
+        if weights is not None and weights.shape != (self.count,):
+            raise ValueError(f"weights must be one a candidate, {self.count}, got {tuple(weights.shape)}")
+        self.weights = weights
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name
+    def forward(self, X: Tensor) -> Tensor:
+        """The average at ``b x 1 x d`` points, ``b``."""
+        bounds = self.bounds(X)
+        return bounds.mean(-1) if self.weights is None else bounds @ self.weights.to(bounds)

@@ -1,0 +1,568 @@
+"""Posteriors, and expectations of confidence bounds, over coordinates that the learner does not set.
+
+The learner sets some coordinates of a point; the world fills in the others. What a decision ``x`` is worth under the
+posterior is an average over completions ``c``, such as ``E_c[mu(x, c) + sqrt_beta sigma(x, c)]``. With ``M``
+completions and ``t`` observations, the textbook formula needs one triangular system of size ``t`` for each of the
+``M`` completions of each ``x``.
+
+Most kernels in use are products over the coordinates, ``k((x, c), (x', c')) = k_x(x, x') k_c(c, c')``. Then the matrix
+``k_c(c, c_j)`` of completions and observed points is the same for every ``x``, which allows two shortcuts. It is
+smooth: it factors as ``Phi W^T`` with few columns ``r``. With ``T = diag(k_x(x, x_j)) W`` and ``L`` the Cholesky factor
+of the observations, ``sigma^2(x, c) = k(0) - |L^{-1} T phi_c|^2``: ``r`` triangular systems in the place of ``M``. Or
+the variance is interpolated: as a function of ``c`` it is a constant minus a combination of products
+``k_c(c, c_i) k_c(c, c_j)``, which all lie in the space of the squared kernel ``k_c^2``. Where that has numerical rank
+``N`` on the completions, the variance at ``N`` of them determines it at all, for any number of observations.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from botorch.models.model import Model
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from cbo_lib.gp import Posterior, PosteriorModel
+from cbo_lib.kernels import pivoted_cholesky
+from cbo_lib.measure import Measure, expands_to
+
+# The products of features grow with the square of the rank; beyond this the matrix itself is used.
+_RANK = 96
+
+# Decisions are taken in slices of about this many entries: 2 MiB in float64 stay in the cache of a CPU, a GPU is kept
+# busy by 256 MiB.
+_CPU_ENTRIES, _GPU_ENTRIES = 2**18, 2**25
+
+# A model may form a joint covariance, so it is asked for so many points at once.
+_POINTS = 2**10
+
+
+class NoProductError(ValueError):
+    """A posterior without the structure that ``PartialPosterior`` needs; ``PointwisePosterior`` needs none."""
+
+
+def moments(model: Posterior | Model, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance, without noise, at single points ``... x n x d``, ``... x n`` each, with the batch in front.
+
+    Args:
+        model: a posterior given any measures, or a BoTorch model of one output.
+        points: where; they are not predicted jointly, so their number matters little.
+    """
+    if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
+        model = model.measure_posterior
+    if isinstance(model, Posterior):
+        queries = Measure.dirac(points)
+        return model.mean(queries), model.variance(queries)
+    parts = [model.posterior(part) for part in points.split(_POINTS, -2)]
+    mean, variance = (torch.cat([getattr(part, name) for part in parts], -2) for name in ("mean", "variance"))
+    return mean.squeeze(-1), variance.squeeze(-1).clamp_min(0.0)
+
+
+def upper(mean: Tensor, variance: Tensor, sqrt_beta: float | Tensor) -> Tensor:
+    """``mean + sqrt_beta std``; where there is no uncertainty the bound has the slope of the mean."""
+    return mean + sqrt_beta * variance.clamp_min(torch.finfo(variance.dtype).tiny).sqrt()
+
+
+class CompletedPosterior(ABC):
+    """A posterior at points of which the learner sets some coordinates while the others run through a finite set.
+
+    Shapes: ``batch`` is that of the posterior (replicates, or nothing); ``groups`` are more dimensions behind it, one a
+    choice of the controlled coordinates; usually there are none. Points always have all ``d`` coordinates, and those
+    that do not matter are not looked at.
+
+    Args:
+        batch: that of the posterior.
+        contexts: the completions, ``M x d``, or ``batch x groups x M x d`` with some of these dimensions 1.
+        controlled: which coordinates the learner sets, boolean, ``d`` or ``groups x d``.
+
+    Raises:
+        ValueError: if an argument is out of range or of a wrong shape.
+    """
+
+    def __init__(self, batch: torch.Size, contexts: Tensor, controlled: Tensor) -> None:
+        if contexts.dim() < 2 or contexts.shape[-2] == 0:
+            raise ValueError(f"contexts must have shape (..., M, d) with M >= 1, got {tuple(contexts.shape)}")
+        if controlled.dtype != torch.bool or controlled.dim() == 0 or contexts.shape[-1:] != controlled.shape[-1:]:
+            raise ValueError(
+                f"controlled must be boolean, ... x d with the d = {contexts.shape[-1]} coordinates of contexts, "
+                f"got {controlled.dtype} of shape {tuple(controlled.shape)}"
+            )
+        self.controlled, self._batch, self._groups = controlled, batch, controlled.shape[:-1]
+        self._shape = torch.Size([*batch, *self._groups])
+        self._contexts = self._check(contexts, "contexts")
+        if not bool((torch.isfinite(self._contexts) | controlled.unsqueeze(-2)).all()):
+            raise ValueError("contexts must be finite in the free coordinates, got a NaN or an infinity")
+
+    @abstractmethod
+    def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean and variance, without noise, of every decision with every context.
+
+        Args:
+            x: ``batch x groups x n x d`` points whose free coordinates do not matter; dimensions of 1 are broadcast.
+
+        Returns:
+            ``batch x groups x n x M`` each, differentiable.
+        """
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean alone."""
+        return self.mean_and_variance(x)[0]
+
+    def ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
+        """``mean + sqrt_beta * std`` of every decision with every context, ``batch x groups x n x M``.
+
+        A negative ``sqrt_beta`` gives the lower bound.
+        """
+        return upper(*self.mean_and_variance(x), sqrt_beta)
+
+    def expected_ucb(self, x: Tensor, sqrt_beta: float, weights: Tensor | None = None) -> Tensor:
+        """The average of ``ucb`` over the contexts, ``batch x groups x n``: what [Huang2024] and [Tay2023] maximize.
+
+        Args:
+            x: as in ``mean``.
+            sqrt_beta: the multiplier of the standard deviation.
+            weights: of the contexts, ``M``, or with the dimensions ``batch x groups`` in front; taken as they are,
+                whatever their sum. Default ``1 / M``.
+        """
+        count = self._contexts.shape[-2]
+        if weights is None:
+            weights = self._contexts.new_full((count,), 1.0 / count)
+        if weights.shape[-1:] != (count,) or not expands_to(weights.shape[:-1], self._shape):
+            raise ValueError(
+                f"weights must have shape ({count},) or broadcast to {(*self._shape, count)}, "
+                f"got {tuple(weights.shape)}"
+            )
+        slices = _slices(self._check(x, "x"), self._shape.numel() * count)
+        return torch.cat([self.ucb(part, sqrt_beta) @ weights.unsqueeze(-1) for part in slices], -2).squeeze(-1)
+
+    def _check(self, points: Tensor, name: str) -> Tensor:
+        """Points with all dimensions ``batch x groups x n x d``."""
+        dim = self.controlled.shape[-1]
+        if points.dim() < 2 or points.shape[-1] != dim:
+            raise ValueError(f"{name} must have shape (..., n, {dim}), got {tuple(points.shape)}")
+        if not expands_to(points.shape[:-2], self._shape):
+            raise ValueError(f"{name} must broadcast to {tuple(self._shape)} x n x {dim}, got {tuple(points.shape)}")
+        return points.expand(*self._shape, *points.shape[-2:])
+
+
+class PointwisePosterior(CompletedPosterior):
+    """Pair by pair, for any kernel: the textbook formula, without structure.
+
+    Args:
+        model: a posterior given any measures, or a BoTorch model of one output.
+        contexts: see ``CompletedPosterior``.
+        controlled: see ``CompletedPosterior``.
+    """
+
+    def __init__(self, model: Posterior | Model, contexts: Tensor, controlled: Tensor) -> None:
+        super().__init__(model.batch_shape, contexts, controlled)
+        self.model = model
+
+    def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``CompletedPosterior``."""
+        own = self.controlled.unsqueeze(-2).unsqueeze(-2)
+        points = torch.where(own, self._check(x, "x").unsqueeze(-2), self._contexts.unsqueeze(-3))  # ... n M d
+        found = moments(self.model, points.flatten(len(self._batch), -2))
+        mean, variance = (part.unflatten(-1, points.shape[len(self._batch) : -1]) for part in found)
+        return mean, variance
+
+
+class PartialPosterior(CompletedPosterior):
+    """The same by the product structure of the kernel, to rounding or to a tolerance.
+
+    Args:
+        posterior: given noisy values at points. Its kernel must be a product over the coordinates that are set and
+            those that are not: RBF kernels, also with a lengthscale a coordinate; scaled ones; and products of these,
+            of Matern kernels whose ``active_dims`` lie on one side, and of other stationary ones whose ``active_dims``
+            lie on the same side for every group.
+        contexts: see ``CompletedPosterior``.
+        controlled: see ``CompletedPosterior``.
+        tolerance: positive; see ``interpolate``. None: take no shortcut. Default 1e-14, and never less than the dtype
+            resolves.
+        interpolate: False for a factor of the completions' kernel; ``tolerance`` is the largest entry that it may leave
+            over, relative to the kernel at distance zero, and variances are wrong by about that much over the noise
+            variance. True for interpolated variances; ``tolerance`` is the largest entry of the squared kernel left
+            over, and variances are wrong by the order of its square root over ten, relative to the prior variance. That
+            is tried with up to three coordinates that the learner does not set, and done where half of the completions
+            are enough; a factor is not looked for then, as its rank would be too high too. Default False.
+
+    Attributes:
+        chosen: how many completions variances are computed at.
+
+    Raises:
+        NoProductError: if the posterior saw more than points, its prior mean is a function, or the kernel is no such
+            product.
+        ValueError: if an argument is out of range or of a wrong shape.
+    """
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        contexts: Tensor,
+        controlled: Tensor,
+        tolerance: float | None = 1e-14,
+        interpolate: bool = False,
+    ) -> None:
+        super().__init__(posterior.batch_shape, contexts, controlled)
+        if tolerance is not None and not tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {tolerance}")
+        batch, ones = self._batch, [1] * len(self._groups)
+        self.posterior, self._kernel = posterior, SplitKernel.of(posterior.prior.kernel, controlled, len(self._batch))
+        mean = posterior.prior.mean
+        if callable(mean):
+            raise NoProductError("the prior mean must be a number or a tensor, got a function of the points")
+        self._prior_mean = torch.as_tensor(mean, dtype=contexts.dtype, device=contexts.device)
+        if self._prior_mean.dim() > 0:
+            if self._prior_mean.shape[-1] != 1:
+                raise ValueError(
+                    "the prior mean must be one value an element of the batch, shape (..., 1), "
+                    f"got {tuple(self._prior_mean.shape)}"
+                )
+            self._prior_mean = self._prior_mean.reshape(*self._prior_mean.shape[:-1], *ones, 1, 1)
+        self.chosen = contexts.shape[-2]
+        self._observed = _points(posterior, contexts, self._groups)
+        self._factor, self._weights = contexts.new_zeros(*batch, 0, 0), contexts.new_zeros(*self._shape, 1, 0)
+        if posterior.data is not None:
+            data, t = posterior.data, posterior.count
+            self._factor = data.factor.expand(*batch, t, t)
+            weights = torch.linalg.solve_triangular(self._factor.mT, data.whitened.unsqueeze(-1), upper=True)
+            self._weights = weights.expand(*batch, t, 1).reshape(*batch, *ones, 1, t)
+        self._shorten(tolerance, interpolate)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean alone, without a triangular system."""
+        return self._mean(self._kernel.controlled(self._check(x, "x"), self._observed))
+
+    def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``CompletedPosterior``."""
+        scale = self._kernel.scale.unsqueeze(-1).unsqueeze(-1)
+        left = self._kernel.controlled(self._check(x, "x"), self._observed)  # ... n t
+        # Rounding may leave a variance of -1e-17 where it is zero; a floor keeps the gradient of its root finite.
+        floor = scale * (1e-12 if torch.is_grad_enabled() else 0.0)
+        parts = [self._reduction(part) for part in _slices(left, self._nodes.numel())]
+        variance = (scale - torch.cat(parts, -2)).clamp(min=floor)
+        return self._mean(left), variance if self._spread is None else (variance @ self._spread.mT).clamp(min=floor)
+
+    def _mean(self, left: Tensor) -> Tensor:
+        """From the kernel ``batch x groups x n x t`` of decisions and observed points, the controlled factor."""
+        rows = (left * self._weights) @ self._loadings.mT  # ... n r
+        return self._prior_mean + (rows if self._features is None else rows @ self._features.mT)
+
+    def _reduction(self, left: Tensor) -> Tensor:
+        """By how much the observations reduce the variance, ``batch x groups x n x M``, or ``N`` where interpolated."""
+        right = left.unsqueeze(-2) * self._nodes.unsqueeze(-3)  # ... n r t
+        # One system a replicate, not one a group; its columns lie one behind the other, as LAPACK wants them.
+        columns = right.reshape(*self._batch, right.shape[len(self._batch) : -1].numel(), right.shape[-1])
+        solved = torch.linalg.solve_triangular(self._factor, columns.mT, upper=False).mT
+        whitened = solved.reshape(right.shape)
+        if self._features is None:
+            return whitened.square().sum(-1)
+        # phi^T G phi for all completions as one matrix product with the products of the features.
+        gram = whitened @ whitened.mT  # ... n r r
+        return gram[..., self._row, self._column] @ self._products.mT
+
+    def _shorten(self, tolerance: float | None, interpolate: bool) -> None:
+        """Find ``_loadings`` (``W^T``, ``... r x t``) and ``_features`` (``Phi``, ``... M x r``, None: the identity).
+
+        ``_nodes`` are the loadings that variances are computed with and ``_spread`` (``... M x N``) takes these to all.
+        """
+        t, count = self._observed.shape[-2], self._contexts.shape[-2]
+        observed = self._observed.expand(*self._shape, *self._observed.shape[-2:])
+        self._features = self._spread = nodes = None
+        if interpolate and tolerance is not None and int((~self.controlled).sum(-1).max()) <= 3:
+            found = interpolation(self._kernel, self._contexts, count // 2, tolerance)
+            if found is not None:
+                index, self._spread = found
+                index = index.unsqueeze(-1).expand(*index.shape, self._contexts.shape[-1])
+                nodes, self.chosen = self._contexts.gather(-2, index), index.shape[-2]
+        elif not interpolate and tolerance is not None:
+            together, most = torch.cat([self._contexts, observed], -2), min(t // 2, count // 2, _RANK)
+            basis = pivoted_factor(self._kernel.free, together, most, tolerance)
+            if basis is not None:
+                self._loadings = self._nodes = basis[..., count:, :].mT.contiguous()
+                self._features = basis[..., :count, :]
+                self._row, self._column = torch.triu_indices(basis.shape[-1], basis.shape[-1], device=basis.device)
+                twice = torch.where(self._row == self._column, 1.0, 2.0).to(basis)
+                self._products = self._features[..., self._row] * self._features[..., self._column] * twice
+                return
+        self._loadings = self._kernel.free(self._contexts, observed)
+        self._nodes = self._loadings if nodes is None else self._kernel.free(nodes, observed)
+
+
+def _slices(decisions: Tensor, entries: int) -> tuple[Tensor, ...]:
+    """Decisions ``... n x k`` in parts, where each takes a number of entries."""
+    most = _CPU_ENTRIES if decisions.device.type == "cpu" else _GPU_ENTRIES
+    return decisions.split(max(1, most // max(1, entries)), -2)
+
+
+def _points(posterior: Posterior, like: Tensor, groups: torch.Size) -> Tensor:
+    """The observed points, ``batch x groups of 1 x t x d``.
+
+    Raises:
+        NoProductError: if averages were observed.
+    """
+    shape = (*posterior.batch_shape, posterior.count, like.shape[-1])
+    points = like.new_zeros(shape)
+    if posterior.data is not None:
+        measure = posterior.data.measure
+        if measure.p != 1 or not bool((measure.weights == 1).all()):
+            raise NoProductError("the posterior must be given values at points, got values of averages")
+        points = measure.points.squeeze(-2).expand(shape)
+    return points.reshape(*posterior.batch_shape, *[1] * len(groups), *shape[-2:])
+
+
+def complete(
+    model: Posterior | Model,
+    contexts: Tensor,
+    controlled: Tensor,
+    tolerance: float | None = 1e-14,
+    interpolate: bool = False,
+) -> CompletedPosterior:
+    """A ``PartialPosterior`` where the model has the structure that it needs, else a ``PointwisePosterior``.
+
+    Arguments and errors are those of the two.
+    """
+    if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
+        model = model.measure_posterior
+    try:
+        if isinstance(model, Posterior):
+            return PartialPosterior(model, contexts, controlled, tolerance, interpolate)
+    except NoProductError:
+        pass
+    return PointwisePosterior(model, contexts, controlled)
+
+
+class TrackedPartial:
+    """Mean and variance of ``n`` fixed decisions with ``M`` contexts, by a rank-one step an observation.
+
+    The posterior covariance of a new point with every pair (decision, context) is ``A diag(w) B^T`` with ``A`` the
+    kernel of the decisions and the ``t`` observed points in the controlled coordinates (``n x t``), ``B`` that of the
+    contexts in the free ones (``M x t``) and ``w`` from one triangular solve. So an observation costs
+    ``O(t^2 + t n M)`` and the memory is ``t (n + M) + n M``; a factor with ``n M`` columns is never formed.
+
+    Args:
+        posterior: the prior or a posterior; observations are taken in by ``update``. Requirements are those of
+            ``PartialPosterior``.
+        x: decisions ``n x d`` or ``batch x groups x n x d``.
+        contexts: ``M x d`` or ``batch x groups x M x d``.
+        controlled: boolean, ``d`` or ``groups x d``.
+
+    Attributes:
+        mean: ``batch x groups x n x M``.
+        variance: ``batch x groups x n x M``.
+    """
+
+    def __init__(self, posterior: Posterior, x: Tensor, contexts: Tensor, controlled: Tensor) -> None:
+        partial = PartialPosterior(posterior, contexts, controlled)
+        with torch.no_grad():
+            mean, variance = partial.mean_and_variance(x)
+        self.mean, self.variance = mean.clone(), variance.clone()
+        self._kernel, self._count, self._batch = partial._kernel, posterior.count, posterior.batch_shape
+        self._x, self._contexts, self._groups = partial._check(x, "x"), partial._contexts, controlled.shape[:-1]
+        self._left, self._right = self._kernels(partial._observed)
+
+    def update(self, posterior: Posterior) -> None:
+        """Take in the last observation of ``posterior``, which is what was tracked so far, extended by one.
+
+        Raises:
+            ValueError: if it does not hold one observation more, that of a point, or has another batch.
+        """
+        t = posterior.count
+        if t != self._count + 1:
+            raise ValueError(f"posterior must hold {self._count + 1} observations, one more than before, got {t}")
+        data, batch = posterior.data, posterior.batch_shape
+        if batch != self._batch or data is None:
+            raise ValueError(f"posterior must have the batch {tuple(self._batch)} as before, got {tuple(batch)}")
+        ones = [1] * len(self._groups)
+        with torch.no_grad():
+            new = self._kernels(_points(posterior, self._x, self._groups)[..., -1:, :])
+            self._left, self._right = torch.cat([self._left, new[0]], -1), torch.cat([self._right, new[1]], -1)
+            # The last row of A = L^{-1} K(observed, pairs), from the last row of L^{-1}.
+            factor = data.factor.expand(*batch, t, t)
+            unit = torch.zeros_like(factor[..., :1])
+            unit[..., -1, 0] = 1.0
+            w = torch.linalg.solve_triangular(factor.mT, unit, upper=True).reshape(*batch, *ones, 1, t)
+            step = (self._left * w) @ self._right.mT
+            gain = data.whitened[..., -1].expand(batch).reshape(*batch, *ones, 1, 1)
+            self.mean = torch.addcmul(self.mean, gain, step)
+            self.variance = torch.addcmul(self.variance, step, step, value=-1).clamp_min_(0.0)
+        self._count = t
+
+    def _kernels(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Kernels ``... n x m`` and ``... M x m`` with observed points ``... m x d``."""
+        return self._kernel.controlled(self._x, points), self._kernel.free(self._contexts, points)
+
+
+@dataclass(frozen=True)
+class SplitKernel:
+    """The factors of a kernel ``controlled(x, x') * free(c, c')``; the first is ``scale`` at distance zero.
+
+    Attributes:
+        scale: ``batch x 1...``.
+        stationary: of either side the smoothness of each Matern factor, infinite for the squared exponential one, and
+            its inverse lengthscales ``batch x groups x 1 x d``, zero for coordinates that it does not look at.
+        others: the other factors of either side.
+    """
+
+    scale: Tensor
+    stationary: tuple[tuple[tuple[float, Tensor], ...], ...]
+    others: tuple[tuple[Callable[[Tensor, Tensor], Tensor], ...], ...]
+
+    @staticmethod
+    def of(kernel: Kernel, controlled: Tensor, batch: int) -> SplitKernel:
+        """Take a kernel apart.
+
+        Args:
+            kernel: see ``PartialPosterior``.
+            controlled: boolean, ``d`` or ``groups x d``.
+            batch: how many batch dimensions the posterior has, at least those of the kernel.
+
+        Raises:
+            NoProductError: if it is no product over the two sides.
+        """
+        dim, groups = controlled.shape[-1], controlled.shape[:-1]
+        parameter = next(kernel.parameters(), torch.ones((), dtype=torch.float64))
+        scale = torch.ones([1] * batch, dtype=parameter.dtype, device=parameter.device)
+        squares = [(math.inf, torch.zeros(dim, dtype=parameter.dtype, device=parameter.device))]
+        others: tuple[list[Callable[[Tensor, Tensor], Tensor]], ...] = ([], [])
+        stack = [kernel]
+        while stack:
+            part = stack.pop()
+            dims = part.active_dims
+            if isinstance(part, ProductKernel):
+                stack.extend(part.kernels)
+            elif isinstance(part, ScaleKernel) and (dims is None) == (part.base_kernel.active_dims is None):
+                scale = scale * part.outputscale.detach()  # it took its active_dims from its base
+                stack.append(part.base_kernel)
+            elif type(part) in (RBFKernel, MaternKernel):  # not those that inherit from them
+                weight = part.lengthscale.detach().squeeze(-2).square().reciprocal()
+                full = weight.new_zeros(*weight.shape[:-1], dim)
+                full[..., slice(None) if dims is None else dims] = weight
+                if type(part) is RBFKernel:
+                    squares[0] = math.inf, squares[0][1] + full
+                else:
+                    _sides(part, controlled)
+                    squares.append((part.nu, full))
+            else:
+                side = _sides(part, controlled)
+                if bool((side != side[0]).any()):
+                    raise NoProductError(
+                        f"the kernel of every group must lie on the same side, got a {type(part).__name__}"
+                    )
+                origin = parameter.new_zeros(1, dim)
+                at_zero = part(origin, origin).to_dense().detach()
+                scale = scale * at_zero[..., 0, 0]
+                others[0 if bool(side[0]) else 1].append(_normalized(part, at_zero))
+        roots = [(nu, w.sqrt().reshape(*w.shape[:-1], *[1] * len(groups), 1, dim)) for nu, w in squares]
+        sides = [[(nu, root * mask.unsqueeze(-2)) for nu, root in roots] for mask in (controlled, ~controlled)]
+        # One is there on either side, so that there are ones where nothing is looked at.
+        stationary = (tuple(p for p in side if bool((p[1] > 0).any())) or (side[0],) for side in sides)
+        scale = scale.reshape([*scale.shape, *[1] * len(groups)])
+        return SplitKernel(scale, tuple(stationary), (tuple(others[0]), tuple(others[1])))
+
+    def controlled(self, x: Tensor, y: Tensor) -> Tensor:
+        """The factor of the coordinates that are set, ``... n x d`` and ``... m x d`` to ``... n x m``."""
+        return self.scale.unsqueeze(-1).unsqueeze(-1) * self._evaluate(0, x, y)
+
+    def free(self, x: Tensor, y: Tensor) -> Tensor:
+        """The factor of the coordinates that are not."""
+        return self._evaluate(1, x, y)
+
+    def _evaluate(self, side: int, x: Tensor, y: Tensor) -> Tensor:
+        factors = [_correlation(nu, inverse, x, y) for nu, inverse in self.stationary[side]]
+        return math.prod(factors[1:] + [other(x, y) for other in self.others[side]], start=factors[0])
+
+
+def _correlation(nu: float, inverse: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """A Matern kernel, ``nu`` one of 1/2, 3/2, 5/2, or with infinite ``nu`` the squared exponential one."""
+    # Where a free coordinate holds no number it must not be looked at, and 0 * nan is nan.
+    a, b = (torch.where(inverse > 0, p * inverse, 0.0) for p in (x, y))
+    # Not from the expanded square, whose rounding grows with the distance from the origin.
+    distance = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+    if nu == math.inf:
+        return (-0.5 * distance.square()).exp()
+    r = math.sqrt(2 * nu) * distance
+    return (1 + (r if nu > 1 else 0) + (r.square() / 3 if nu > 2 else 0)) * (-r).exp()
+
+
+def _sides(kernel: Kernel, controlled: Tensor) -> Tensor:
+    """Whether a kernel looks at controlled coordinates alone, else at free ones alone, boolean, one a group."""
+    name, dims = type(kernel).__name__, kernel.active_dims
+    masks = controlled.reshape(-1, controlled.shape[-1])
+    own = masks if dims is None else masks[:, dims]
+    if not kernel.is_stationary:
+        raise NoProductError(f"the kernel must be stationary, got a {name}")
+    if bool((own != own[:, :1]).any()):
+        raise NoProductError(
+            "the kernel must be a product over controlled and free coordinates: RBF kernels, or a product whose "
+            f"factors have active_dims on one side each; got a {name} that is not"
+        )
+    return own[:, 0]
+
+
+def _normalized(kernel: Kernel, at_zero: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """A stationary kernel, divided by its value at distance zero, as a function of two sets of points."""
+
+    def value(x: Tensor, y: Tensor) -> Tensor:
+        shape = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return kernel(x.expand(*shape, *x.shape[-2:]), y.expand(*shape, *y.shape[-2:])).to_dense() / at_zero
+
+    return value
+
+
+@torch.no_grad()
+def pivoted_factor(
+    side: Callable[[Tensor, Tensor], Tensor], points: Tensor, rank: int, tolerance: float
+) -> Tensor | None:
+    """``B`` (``... N x r``) with ``side(points, points) = B B^T`` to ``tolerance``; None if ``r`` would pass ``rank``.
+
+    See ``pivoted_cholesky``.
+
+    Args:
+        side: a kernel, 1 at distance zero.
+        points: ``... N x d``.
+        rank: the most columns that are worth having.
+        tolerance: the largest entry that may be left over; never less than eight roundings of 1, which is more than an
+            entry is wrong by.
+    """
+    tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
+    diagonal = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1])
+
+    def rows(place: Tensor) -> Tensor:
+        return side(points.gather(-2, place.unsqueeze(-1).expand(*place.shape, points.shape[-1])), points)
+
+    factor = pivoted_cholesky(rows, diagonal, rank, tolerance)
+    return None if factor is None else factor.mT.contiguous()
+
+
+def interpolation(kernel: SplitKernel, contexts: Tensor, most: int, tolerance: float) -> tuple[Tensor, Tensor] | None:
+    """Which contexts determine the variance at all others, and how.
+
+    Args:
+        kernel: of the posterior.
+        contexts: full points ``... x M x d``.
+        most: how many may be chosen.
+        tolerance: the largest entry of the squared kernel of the contexts that the chosen ones may leave over.
+
+    Returns:
+        Indices ``... x N`` and a matrix ``... x M x N`` that takes values at the chosen contexts to values at all; None
+        if more than ``most`` were needed.
+    """
+    basis = pivoted_factor(lambda a, b: kernel.free(a, b).square(), contexts, most, tolerance)
+    if basis is None or basis.shape[-1] == 0:
+        return None
+    # Row pivoting chooses rows such that no entry of the interpolation is large.
+    swaps, lower, _ = torch.lu_unpack(*torch.linalg.lu_factor_ex(basis)[:2])
+    rank = basis.shape[-1]
+    # Where others of the batch need more contexts than this one, the surplus ones are interpolated like all others.
+    used = (basis != 0).any(-2).unsqueeze(-2)
+    lower = torch.where(used, lower, 0.0)
+    identity = torch.eye(rank, dtype=basis.dtype, device=basis.device)
+    top = torch.where(used.mT, lower[..., :rank, :], identity)
+    spread = torch.linalg.solve_triangular(top, lower, upper=False, left=False, unitriangular=True)
+    order = swaps.argmax(-2)  # row i of the factors belongs to context order[i]
+    return order[..., :rank], spread.gather(-2, order.argsort(-1).unsqueeze(-1).expand(*order.shape, rank))
