@@ -1,7 +1,7 @@
 """Airfoil self-noise: the semi-empirical model behind the airfoil problem, and the data set for those who have it.
 
-The problem of [Hoang2024]_ is built on the airfoil self-noise data of the UCI Machine Learning Repository: wind-tunnel
-measurements of NACA 0012 blade sections [Brooks1989]_. The same report fits a model to the measurements. Here the model
+The problem of [Hoang2024] is built on the airfoil self-noise data of the UCI Machine Learning Repository: wind-tunnel
+measurements of NACA 0012 blade sections [Brooks1989]. The same report fits a model to the measurements. Here the model
 takes the place of the data, which are not shipped; ``load_airfoil`` reads them from the reader's disk.
 
 The data set's sound level is the report's *scaled* one-third-octave level: the level less
@@ -10,11 +10,6 @@ the distance r. Directivity is 1 for an observer above the trailing edge. The mo
 points. The boundary layers are tripped, so that laminar vortex shedding makes no noise; the report's formulas for them
 give the data set's thicknesses to the last digit. And the thickness of the suction side is an input of its own,
 although in the tunnel it follows from angle, chord and velocity.
-
-.. [Brooks1989] T. F. Brooks, D. S. Pope, M. A. Marcolini. Airfoil Self-Noise and Prediction. NASA Reference
-   Publication 1218, 1989.
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
 """
 
 from __future__ import annotations
@@ -37,7 +32,7 @@ from cbo_lib.measure import Function
 #: The inputs, in the order of the data set, and their smallest and largest values there.
 INPUTS = ("frequency (Hz)", "angle of attack (degrees)", "chord (m)", "velocity (m/s)", "thickness (m)")
 RANGES = ((200.0, 0.0, 0.0254, 31.7, 0.000400682), (20000.0, 22.2, 0.3048, 71.3, 0.0584113))
-#: Frequency and thickness are taken by their logarithms ([Hoang2024]_, Appendix C).
+#: Frequency and thickness are taken by their logarithms ([Hoang2024], Appendix C).
 LOGARITHMIC = (0, 4)
 #: Level of the tunnel, dB, which is added to the model; the quietest reading of the data set is 103.38 dB.
 BACKGROUND = 100.0
@@ -140,7 +135,7 @@ def load_airfoil(path: str | Path, dtype: torch.dtype = torch.float64) -> Airfoi
 
 
 def fit_airfoil(data: AirfoilData) -> tuple[tuple[float, ...], float]:
-    """Lengthscales and noise of BoTorch's default ``SingleTaskGP``, as [Hoang2024]_ fits its objective.
+    """Lengthscales and noise of BoTorch's default ``SingleTaskGP``, as [Hoang2024] fits its objective.
 
     Returns:
         One lengthscale an input, in units of the box, and the standard deviation of the noise.
@@ -172,7 +167,7 @@ def _logarithms(inputs: Tensor) -> Tensor:
 
 
 def displacement_thickness(angle: Tensor, chord: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-    """Displacement thicknesses at the trailing edge under tripped boundary layers ([Brooks1989]_, eqs. 3, 9, 12).
+    """Displacement thicknesses at the trailing edge under tripped boundary layers ([Brooks1989], eqs. 3, 9, 12).
 
     Args:
         angle: of attack, degrees, 0 to 25.
@@ -195,7 +190,7 @@ def displacement_thickness(angle: Tensor, chord: Tensor, velocity: Tensor) -> tu
 
 
 def scaled_sound_level(frequency: Tensor, angle: Tensor, chord: Tensor, velocity: Tensor, thickness: Tensor) -> Tensor:
-    """Scaled one-third-octave level of trailing-edge and separation noise, dB ([Brooks1989]_, section 5.1.2).
+    """Scaled one-third-octave level of trailing-edge and separation noise, dB ([Brooks1989], section 5.1.2).
 
     The sum of the powers of three sources: the turbulent boundary layers of the pressure side and of the suction side,
     and the separated flow of the suction side. Beyond a limit angle the separated flow is the only one.
@@ -229,7 +224,7 @@ def scaled_sound_level(frequency: Tensor, angle: Tensor, chord: Tensor, velocity
 
 
 def _amplitude(reynolds: Tensor) -> Tensor:
-    """K1, dB ([Brooks1989]_, eq. 47)."""
+    """K1, dB ([Brooks1989], eq. 47)."""
     log = reynolds.log10()
     return torch.where(
         reynolds < 2.47e5,
@@ -239,7 +234,7 @@ def _amplitude(reynolds: Tensor) -> Tensor:
 
 
 def _separation(angle: Tensor, mach: Tensor) -> Tensor:
-    """K2 - K1, dB ([Brooks1989]_, eqs. 49 and 50).
+    """K2 - K1, dB ([Brooks1989], eqs. 49 and 50).
 
     Past the top of its ellipse the report's formula falls below the -12 dB that it states for larger angles, and jumps
     there; here the two are joined where they meet.
@@ -252,14 +247,14 @@ def _separation(angle: Tensor, mach: Tensor) -> Tensor:
 
 
 def _spectrum_a(ratio: Tensor, reynolds: Tensor) -> Tensor:
-    """The spectral shape A of a Strouhal number over its peak, dB ([Brooks1989]_, eqs. 35 to 40)."""
+    """The spectral shape A of a Strouhal number over its peak, dB ([Brooks1989], eqs. 35 to 40)."""
     low = (reynolds - 8.57e5).square() * -9.57e-13 + 1.13
     middle = torch.where(reynolds < 9.52e4, 0.57, torch.where(reynolds <= 8.57e5, low, 1.13))
     return _interpolate(_a_min, _a_max, ratio.log10().abs(), middle)
 
 
 def _spectrum_b(ratio: Tensor, reynolds: Tensor) -> Tensor:
-    """The spectral shape B of a Strouhal number over its peak, dB ([Brooks1989]_, eqs. 41 to 46)."""
+    """The spectral shape B of a Strouhal number over its peak, dB ([Brooks1989], eqs. 41 to 46)."""
     low = (reynolds - 8.57e5).square() * -4.48e-13 + 0.56
     middle = torch.where(reynolds < 9.52e4, 0.30, torch.where(reynolds <= 8.57e5, low, 0.56))
     return _interpolate(_b_min, _b_max, ratio.log10().abs(), middle)

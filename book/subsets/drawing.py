@@ -17,7 +17,7 @@ from cbo_lib.subsets.problem import SubsetProblem
 
 def names(problem: SubsetProblem) -> list[str]:
     """The control sets, variables counted from one."""
-    return ["{" + ",".join(str(j + 1) for j in sorted(subset)) + "}" for subset in problem.control_sets]
+    return ["{" + ",".join(str(j + 1) for j in sorted(subset)) + "}" for subset in problem.space.control_sets]
 
 
 def algorithm_steps(
@@ -53,7 +53,7 @@ def algorithm_steps(
         labels.append(f"play {step}, {phase}: {names(problem)[played]}")
         alts.append(
             f"Play {step}, {phase}. Subset {names(problem)[played]} is played. "
-            f"{len(good)} of {problem.m} subsets may be good enough: {', '.join(good)}."
+            f"{len(good)} of {problem.space.m} subsets may be good enough: {', '.join(good)}."
         )
     return frames, labels, alts
 
@@ -68,7 +68,7 @@ def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, 
     upper = np.asarray(history["upper"][replicate, t])
     lower = float(history["lower"][replicate, t])
     best = np.asarray(problem.best_values)
-    rows, good = np.arange(problem.m), np.asarray(_good(history, alpha)[replicate, t])
+    rows, good = np.arange(problem.space.m), np.asarray(_good(history, alpha)[replicate, t])
     right = 1.35 * max(best.max(), 1e-9)
     shown = np.minimum(np.where(np.isfinite(upper), upper, right), right)
     color = [figures.COLORS[0] if ok else "#999999" for ok in good]
@@ -77,7 +77,7 @@ def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, 
     if np.isfinite(lower):
         axes.axvline((1 - alpha) * lower, color=figures.COLORS[1], linestyle="--", label="threshold")
     axes.set(yticks=rows, yticklabels=names(problem), xlim=(0, right), xlabel="upper bound of the value (units of f)")
-    axes.set_ylim(problem.m - 0.5, -0.5)
+    axes.set_ylim(problem.space.m - 0.5, -0.5)
     axes.legend(fontsize="x-small", loc="lower left", bbox_to_anchor=(0, 1), ncol=2, frameon=False)
 
 
@@ -85,16 +85,16 @@ def _costs(axes: Axes, history: History, problem: SubsetProblem, replicate: int,
     """Average costs with their radius, and the means."""
     own = np.asarray(history["subset"][replicate, :t])
     paid = np.asarray(history["cost"][replicate, :t])
-    rows = np.arange(problem.m)
-    plays = np.bincount(own, minlength=problem.m)
-    total = np.bincount(own, weights=paid, minlength=problem.m)
+    rows = np.arange(problem.space.m)
+    plays = np.bincount(own, minlength=problem.space.m)
+    total = np.bincount(own, weights=paid, minlength=problem.space.m)
     known = plays > 0
     average = total[known] / plays[known]
     low = np.minimum(np.asarray(history["cost_lower"][replicate, t])[known], average)
     axes.errorbar(average, rows[known], xerr=[average - low, np.zeros_like(low)], fmt="o", markersize=4, capsize=3)
     axes.plot(np.asarray(problem.cost_means), rows, "k|", markersize=14)
     axes.set(yticks=rows, yticklabels=[], xlim=(-0.05, 1.15), xlabel="cost: average, lower bound, mean (|)")
-    axes.set_ylim(problem.m - 0.5, -0.5)
+    axes.set_ylim(problem.space.m - 0.5, -0.5)
 
 
 def _plays(axes: Axes, history: History, problem: SubsetProblem, replicate: int, t: int) -> None:
@@ -103,9 +103,9 @@ def _plays(axes: Axes, history: History, problem: SubsetProblem, replicate: int,
     axes.plot(np.arange(1, t + 2), own, ".", markersize=4)
     axes.plot(t + 1, own[-1], "o", markersize=9, markerfacecolor="none", color=figures.COLORS[1])
     axes.set(
-        yticks=np.arange(problem.m),
+        yticks=np.arange(problem.space.m),
         yticklabels=[],
-        ylim=(problem.m - 0.5, -0.5),
+        ylim=(problem.space.m - 0.5, -0.5),
         xlim=(0, history.steps + 1),
         xlabel="play",
     )

@@ -3,40 +3,36 @@
 ``scale="paper"`` has the paper's budget of 100 and five seeds, ``scale="reader"`` a budget of 25 and three of them. The
 published curves of the paper's scale are stored; this command makes them, resuming where it stopped:
 
-    python -m book.subsets.experiments book/subsets/results
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
+    python -m book.subsets.experiments hartmann-cheap-0.02 --scale paper
 """
 
 from __future__ import annotations
 
-import argparse
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from book import figures
+from book import figures, harness
 from book.functions import rkhs_samples
+from book.harness import Comparison, Scale
 from book.subsets import problems
 from book.subsets.prior import fit_prior
+from book.subsets.problems import Costs
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
+from cbo_lib.history import History
 from cbo_lib.maximize import maximum
-from cbo_lib.simulate import simulate
-from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal
-from cbo_lib.subsets.policies import CheapestGoodSubset, SubsetPolicy
-from cbo_lib.subsets.problem import SubsetProblem
+from cbo_lib.simulate import simulate
+from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, Effort, GroupETC, Space, SubsetPolicy, SubsetProblem
+from cbo_lib.subsets.baselines import InverseRoot
 from cbo_lib.subsets.regret import (
     against_cost,
     cost_regret,
@@ -48,8 +44,6 @@ from cbo_lib.subsets.regret import (
     simple_regret,
 )
 
-Scale = Literal["reader", "paper"]
-Costs = Literal["cheap", "moderate"]
 OBJECTIVES: Mapping[str, Callable[..., SubsetProblem]] = {
     "hartmann": problems.hartmann,
     "ackley": problems.ackley,
@@ -58,49 +52,6 @@ OBJECTIVES: Mapping[str, Callable[..., SubsetProblem]] = {
 }
 #: Plays after which a run ends even if the budget is not spent: at costs of 0.01 it would pay for thousands.
 _MOST = 1000
-
-
-def scaled(problem: SubsetProblem, scale: Scale) -> tuple[SubsetProblem, range]:
-    """A problem with the budget of a scale, and its seeds.
-
-    Raises:
-        ValueError: for another scale.
-    """
-    if scale not in ("reader", "paper"):
-        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
-    return (problem, range(5)) if scale == "paper" else (replace(problem, budget=25.0), range(3))
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """The runs of one experiment.
-
-    Args:
-        problem: what was played.
-        histories: by policy.
-    """
-
-    problem: SubsetProblem
-    histories: Mapping[str, History]
-
-    def against_cost(self, costs: Tensor) -> dict[str, History]:
-        """Simple regret, evaluations and the subset played when each amount ``n`` had been spent.
-
-        Returns:
-            By policy, a ``History`` with ``cost`` (the amounts), ``simple_regret`` and ``evaluations``, each
-            ``replicates x n``, and ``plays`` of every subset, ``replicates x n x m``, with the seeds and provenance
-            of the run.
-        """
-        problem, result = self.problem, {}
-        for name, history in self.histories.items():
-            tensors = {
-                "cost": costs.expand(history.replicates, -1),
-                "simple_regret": against_cost(history, problem, simple_regret(history, problem), costs),
-                "evaluations": evaluations(history, problem, costs),
-                "plays": plays(history, problem, costs),
-            }
-            result[name] = History(tensors, history.seeds, history.config, history.provenance)
-        return result
 
 
 def known_norm(
@@ -130,15 +81,10 @@ def known_norm(
         return draw(x.unsqueeze(0)).squeeze(0)
 
     floor = float(maximum(lambda x: -g(x), box)[1])
-    problem = SubsetProblem(
-        lambda x: g(x) + floor,
-        ((0,), (1,), (2,), (0, 1), (0, 1, 2)),
-        (TruncatedNormal(variance=variance),) * 3,
-        torch.tensor(costs, dtype=torch.float64),
-        noise_std / 5,
-        noise_std,
-        name="known norm",
-    )
+    sets = ((0,), (1,), (2,), (0, 1), (0, 1, 2))
+    space = Space(box, sets, (TruncatedNormal(variance=variance),) * 3, budget=100.0)
+    means = torch.tensor(costs, dtype=torch.float64)
+    problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="known norm")
     return problem, GaussianProcess(kernel, noise_std, floor)
 
 
@@ -161,69 +107,90 @@ def equally_good(seed: int = 0, noise_std: float = 0.1) -> tuple[SubsetProblem, 
     kernel = ScaleKernel(RBFKernel(active_dims=(0, 1))).double()
     kernel.base_kernel.lengthscale = torch.tensor([[0.4]], dtype=torch.float64)
     kernel.outputscale = torch.tensor(1.0, dtype=torch.float64)
-    problem = SubsetProblem(
-        lambda x: g(x) + floor,
-        ((0, 1, 2), (0, 1), (0,), (1,)),
-        (TruncatedNormal(variance=0.04),) * 3,
-        torch.tensor([1.0, 0.2, 0.1, 0.1], dtype=torch.float64),
-        noise_std / 5,
-        noise_std,
-        name="equally good",
-    )
+    box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
+    sets = ((0, 1, 2), (0, 1), (0,), (1,))
+    space = Space(box, sets, (TruncatedNormal(variance=0.04),) * 3, budget=100.0)
+    means = torch.tensor([1.0, 0.2, 0.1, 0.1], dtype=torch.float64)
+    problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="equally good")
     return problem, GaussianProcess(kernel.requires_grad_(False), noise_std, floor)
 
 
 def policies(problem: SubsetProblem, prior: GaussianProcess, effort: Effort | None = None) -> dict[str, SubsetPolicy]:
-    """The proposed method and the baselines of [Hoang2024]_, with UCB-CVS, which knows the costs, beside them."""
+    """The proposed method and the baselines of [Hoang2024], with UCB-CVS, which knows the costs, beside them.
+
+    The paper has no schedule for UCB-CVS; here ``epsilon_t = s / sqrt(t)`` with ``s`` the prior standard deviation.
+    """
+    space, known = problem.space, {"prior": prior, "effort": effort}
+    epsilon = InverseRoot(float(torch.as_tensor(getattr(prior.kernel, "outputscale", 1.0)).sqrt()))
     return {
-        "proposed": CheapestGoodSubset(problem, prior, effort=effort),
-        "TS-PSQ": TSPSQ(problem, prior, effort=effort),
-        "UCB-PSQ": UCBPSQ(problem, prior, effort=effort),
-        "ETC-50": GroupETC(problem, prior, effort=effort),
-        "UCB-CVS, costs known": UCBCVS(problem, prior, effort=effort, epsilon=shrinking(prior)),
+        "proposed": CheapestGoodSubset(space, cost_spread=1.0, **known),
+        "TS-PSQ": TSPSQ(space, **known),
+        "UCB-PSQ": UCBPSQ(space, **known),
+        "ETC-50": GroupETC(space, **known),
+        "UCB-CVS, costs known": UCBCVS(space, cost_means=problem.cost_means, epsilon=epsilon, **known),
     }
 
 
-def constant(value: float) -> Callable[[int], float]:
-    """A schedule that does not change."""
-    return lambda t: value
+def compare(
+    problem: SubsetProblem,
+    chosen: Mapping[str, SubsetPolicy],
+    seeds: Sequence[int],
+    **storing: Any,
+) -> Comparison[SubsetProblem]:
+    """Run policies with the same seeds until the budget is spent; ``storing`` is for ``harness.run``."""
+    budget = problem.space.budget
+    return harness.run(problem, chosen, _MOST, seeds, stop=lambda record: record["spent"] > budget, **storing)
 
 
-def shrinking(prior: GaussianProcess) -> Callable[[int], float]:
-    """The schedule ``epsilon_t = s / sqrt(t)`` with ``s`` the prior standard deviation of f; the paper has none."""
-    scale = float(torch.as_tensor(getattr(prior.kernel, "outputscale", 1.0)).sqrt())
-    return lambda t: scale / t**0.5
+def curves(history: History, problem: SubsetProblem, costs: Tensor) -> History:
+    """Simple regret, evaluations and the subset played when each amount ``n`` had been spent.
 
-
-def compare(problem: SubsetProblem, chosen: Mapping[str, SubsetPolicy], seeds: Sequence[int]) -> Comparison:
-    """Run policies with the same seeds until the budget is spent."""
-    return Comparison(problem, {name: run(problem, policy, seeds) for name, policy in chosen.items()})
-
-
-def run(problem: SubsetProblem, policy: SubsetPolicy, seeds: Sequence[int], steps: int = _MOST) -> History:
-    """One policy until every replicate has spent the budget, or for some steps."""
-    return simulate(problem, policy, steps, seeds, stop=lambda record: record["spent"] > problem.budget)
+    Returns:
+        ``cost`` (the amounts), ``simple_regret`` and ``evaluations``, each ``replicates x n``, and ``plays`` of every
+        subset, ``replicates x n x m``, with the seeds and provenance of the run.
+    """
+    tensors = {
+        "cost": costs.expand(history.replicates, -1),
+        "simple_regret": against_cost(history, problem, simple_regret(history, problem), costs),
+        "evaluations": evaluations(history, problem, costs),
+        "plays": plays(history, problem, costs),
+    }
+    return History(tensors, history.seeds, history.config, history.provenance)
 
 
 def figure_1(
-    objective: str, costs: Costs = "cheap", variance: float = 0.02, scale: Scale = "paper", effort: Effort | None = None
-) -> Comparison:
-    """One panel of Figures 1 and 2 ([Hoang2024]_): regret and evaluations against the cost spent.
+    objective: str,
+    costs: Costs = "cheap",
+    variance: float = 0.02,
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    effort: Effort | None = None,
+) -> Comparison[SubsetProblem]:
+    """One panel of Figures 1 and 2 ([Hoang2024]): regret and evaluations against the cost spent.
 
     Args:
         objective: ``"hartmann"``, ``"ackley"``, ``"plant"`` or ``"airfoil"``.
         costs: ``"cheap"`` or ``"moderate"``.
         variance: of the free variables, 0.02 or 0.04.
         scale: see the module.
+        seeds: default those of the scale.
+        folder: where the curves at 201 amounts are stored; they are given in the place of whole runs then.
         effort: of all policies.
 
     Raises:
         ValueError: for another objective or scale.
     """
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {sorted(OBJECTIVES)}, got {objective!r}")
-    problem, seeds = scaled(OBJECTIVES[objective](costs, variance), scale)
-    return compare(problem, policies(problem, fit_prior(problem), effort), seeds)
+    problem = harness.pick(OBJECTIVES, objective, "objective")(costs, variance)
+    problem = problem.with_budget(harness.choose(scale, 25.0, 100.0))
+    seeds = harness.choose(scale, range(3), range(5)) if seeds is None else seeds
+    chosen = policies(problem, fit_prior(problem), effort)
+    if folder is None:
+        return compare(problem, chosen, seeds)
+    amounts = torch.linspace(0, problem.space.budget, 201, dtype=torch.float64)
+    name, keep = f"{objective}-{costs}-{variance:g}", functools.partial(curves, problem=problem, costs=amounts)
+    return compare(problem, chosen, seeds, folder=folder, name=name, keep=keep)
 
 
 def sweep_alpha(
@@ -247,14 +214,14 @@ def sweep_alpha(
         cost_spread: see ``CheapestGoodSubset``.
     """
     prior = fit_prior(problem)
-    free = replace(problem, budget=1e9)
+    free = problem.with_budget(1e9)
     result = {}
     for alpha in alphas:
         policy = CheapestGoodSubset(
-            free,
-            prior,
+            free.space,
+            prior=prior,
             effort=effort,
-            alpha=constant(alpha),
+            alpha=alpha,
             rounds=rounds,
             horizon=steps,
             cost_spread=cost_spread,
@@ -279,7 +246,7 @@ def trade_off(runs: Mapping[float, History], problem: SubsetProblem) -> dict[flo
     return result
 
 
-def summary(comparison: Comparison, alpha: float = 0.1) -> dict[str, dict[str, Tensor]]:
+def summary(comparison: Comparison[SubsetProblem], alpha: float = 0.1) -> dict[str, dict[str, Tensor]]:
     """Where each policy ended, one number a replicate.
 
     Returns:
@@ -289,7 +256,7 @@ def summary(comparison: Comparison, alpha: float = 0.1) -> dict[str, dict[str, T
     problem, rows = comparison.problem, {}
     for name, history in comparison.histories.items():
         pays = counted(history, problem)
-        end = problem.cost_means.new_tensor([problem.budget])
+        end = problem.cost_means.new_tensor([problem.space.budget])
         rows[name] = {
             "simple regret": against_cost(history, problem, simple_regret(history, problem), end).squeeze(-1),
             "evaluations": pays.sum(-1).double(),
@@ -301,7 +268,7 @@ def summary(comparison: Comparison, alpha: float = 0.1) -> dict[str, dict[str, T
 
 
 def plot_against_cost(axes: Axes, curves: Mapping[str, History], name: str, label: str) -> None:
-    """Draw means and standard errors of what ``Comparison.against_cost`` gives.
+    """Draw means and standard errors of what ``curves`` gives.
 
     Args:
         axes: where.
@@ -325,44 +292,20 @@ def late_share(curve: History, subset: int) -> Tensor:
     return late[:, subset].double() / late.sum(-1).clamp_min(1)
 
 
-def results_file(folder: Path, objective: str, costs: str, variance: float, policy: str) -> Path:
-    """Where the curves of one policy in one panel are stored."""
-    word = policy.split(",")[0].lower()
-    return folder / f"{objective}-{costs}-{variance:g}-{word}.npz"
-
-
-def load_results(folder: Path, objective: str, costs: str, variance: float) -> dict[str, History]:
+def load_results(folder: Path, objective: str, costs: str, variance: float) -> Mapping[str, History]:
     """The stored curves of one panel, by policy.
 
     Raises:
         ValueError: if there are none.
     """
     names = ("proposed", "TS-PSQ", "UCB-PSQ", "ETC-50", "UCB-CVS, costs known")
-    files = {name: results_file(folder, objective, costs, variance, name) for name in names}
-    found = {name: History.load(path) for name, path in files.items() if path.exists()}
-    if not found:
-        raise ValueError(f"folder must hold the results of {objective}, {costs}, {variance:g}, got {folder}")
-    return found
+    return harness.load(None, folder, f"{objective}-{costs}-{variance:g}", names).histories
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run all panels at the paper's scale and store their curves, skipping what is there."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--objectives", nargs="*", choices=list(OBJECTIVES), default=list(OBJECTIVES))
-    options = parser.parse_args(arguments)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    costs = torch.linspace(0, 100, 201, dtype=torch.float64)
-    panels = itertools.product((0.02, 0.04), options.objectives, ("cheap", "moderate"))
-    for variance, objective, kind in panels:
-        problem, seeds = scaled(OBJECTIVES[objective](kind, variance), "paper")
-        for name, policy in policies(problem, fit_prior(problem)).items():
-            path = results_file(options.folder, objective, kind, variance, name)
-            if not path.exists():
-                curves = Comparison(problem, {name: run(problem, policy, seeds)}).against_cost(costs)
-                curves[name].save(path)
-                print(path, flush=True)
-
+EXPERIMENTS = {
+    f"{objective}-{kind}-{variance:g}": functools.partial(figure_1, objective, kind, variance)
+    for variance, objective, kind in itertools.product((0.02, 0.04), OBJECTIVES, ("cheap", "moderate"))
+}
 
 if __name__ == "__main__":
-    main()
+    harness.command(EXPERIMENTS, Path(__file__).parent / "results")

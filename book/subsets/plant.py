@@ -1,6 +1,6 @@
 """How a small plant grows on four nutrients and a pH: a mechanistic model of our own.
 
-The plant problem of [Hoang2024]_ is built on private data: the largest leaf area of Marchantia plants, depending on
+The plant problem of [Hoang2024] is built on private data: the largest leaf area of Marchantia plants, depending on
 calcium, boron, ammonia, potassium and pH. This model takes their place. Its pieces are textbook ones, its numbers are
 chosen by us for round optima inside the ranges and fitted to no data; nothing here says how Marchantia grows.
 
@@ -9,9 +9,6 @@ chosen by us for round optima inside the ranges and fitted to no data; nothing h
 * The scarcest factor decides, Liebig's law of the minimum; a smooth minimum takes its place.
 * Too sour and too alkaline media inhibit growth: Michaelis's pH function, over its maximum.
 * Potassium relieves the toxicity of ammonium: its inhibition constant grows with the supply of potassium.
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
 """
 
 from __future__ import annotations

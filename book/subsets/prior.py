@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy.optimize import minimize
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.subsets.problem import SubsetProblem
+from cbo_lib.subsets import SubsetProblem
+
+#: Of lengthscales, in sides of the box; at the longest a variable does not matter.
+SHORTEST, LONGEST = 0.01, 100.0
 
 
 def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0) -> GaussianProcess:
     """A prior with hyperparameters of largest marginal likelihood, from a pilot study that costs nothing.
 
-    A squared exponential kernel with a lengthscale a variable ([Hoang2024]_, Appendix C) and a constant mean are fitted
-    to noisy values at Sobol points, by BoTorch. No hyperparameter has a prior, so that the lengthscales of variables
-    that do not matter may grow without end. The noise is that of the problem, at least 0.001. Hyperparameters stay
-    fixed afterwards, as the theory wants it.
+    A squared exponential kernel with a lengthscale a variable ([Hoang2024], Appendix C) and a constant mean are fitted
+    to noisy values at Sobol points. No hyperparameter has a prior. The noise is that of the problem, at least 0.001.
+    Hyperparameters stay fixed afterwards, as the theory wants it. The fit goes on until rounding stops it, and what it
+    finds is rounded to 1/64 of an octave (the mean to 1/1024 of a deviation), so that every processor finds the same.
 
     Args:
-        problem: what to fit to.
+        problem: what to fit to, on the unit box.
         count: how many values, at least 2. Default 300.
         seed: of the points and their noise.
 
     Raises:
         ValueError: if ``count`` is below 2, or all values are the same.
-
-    .. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-       Subsets with No-Regret Costs. 2024.
     """
     if count < 2:
         raise ValueError(f"count must be at least 2, got {count}")
     generators = ReplicateGenerators([seed], stream=5).at(0)
-    like = problem.cost_means
-    x = torch.quasirandom.SobolEngine(problem.dim, scramble=True, seed=seed).draw(count, dtype=like.dtype).to(like)
+    like, dim = problem.cost_means, problem.space.dim
+    x = torch.quasirandom.SobolEngine(dim, scramble=True, seed=seed).draw(count, dtype=like.dtype).to(like)
     value = problem.f(x)
     y = value + problem.noise_std * standard_normal(generators, (count,), like).squeeze(0)
     center, scale = y.mean(), y.std()
     if not scale > 0:
         raise ValueError(f"f must not be constant, got {float(center):g} at all of {count} points")
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=problem.dim)).to(like)
-    noise = torch.full_like(y, max(problem.noise_std, 1e-3) ** 2).unsqueeze(-1)
-    model = SingleTaskGP(
-        x, (y - center).unsqueeze(-1) / scale, noise / scale**2, covar_module=kernel, outcome_transform=None
-    )
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    kernel.outputscale = kernel.outputscale.detach() * scale**2
-    mean = float(center + scale * model.mean_module.constant.detach())
-    return GaussianProcess(kernel.requires_grad_(False), max(problem.noise_std, 1e-3), mean)
+    noise_std = max(problem.noise_std, 1e-3)
+    target, noise = ((y - center) / scale).double(), (noise_std / scale).double().square() * torch.eye(count).to(scale)
+    squares = (x.double().unsqueeze(1) - x.double()).square().movedim(-1, 0)
+
+    def loss(parameters: object) -> tuple[float, object]:
+        """Minus the log marginal likelihood of log lengthscales, log variance and mean, and its gradient."""
+        with torch.enable_grad():
+            theta = torch.tensor(parameters, dtype=torch.float64, device=x.device, requires_grad=True)
+            distance = (squares * (-2 * theta[:dim]).exp().reshape(-1, 1, 1)).sum(0)
+            factor = torch.linalg.cholesky((theta[dim] - distance / 2).exp() + noise)
+            white = torch.linalg.solve_triangular(factor, (target - theta[dim + 1]).unsqueeze(-1), upper=False)
+            value = white.square().sum() / 2 + factor.diagonal().log().sum()
+            (gradient,) = torch.autograd.grad(value, theta)
+        return float(value.detach()), gradient.cpu().numpy()
+
+    limits = [(math.log(SHORTEST), math.log(LONGEST))] * dim + [(math.log(1e-4), math.log(1e6)), (-100.0, 100.0)]
+    tight = {"ftol": 1e-16, "gtol": 1e-9, "maxiter": 1000, "maxfun": 5000}
+    found = torch.from_numpy(minimize(loss, [0.0] * (dim + 2), jac=True, bounds=limits, options=tight).x).to(like)
+    octaves = (found[:-1] / math.log(2) * 64).round() / 64
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=dim)).to(like)
+    kernel.base_kernel.lengthscale = octaves[:dim].exp2()
+    kernel.outputscale = octaves[dim].exp2() * scale**2
+    mean = float(center + scale * (found[-1] * 1024).round() / 1024)
+    return GaussianProcess(kernel.requires_grad_(False), noise_std, mean)

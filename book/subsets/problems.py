@@ -1,16 +1,9 @@
-"""The four problems of the paper's experiments ([Hoang2024]_, experiments and Appendix C).
+"""The four problems of the paper's experiments ([Hoang2024], experiments and Appendix C).
 
 All four are brought to one scale: the function's smallest value on the unit box is subtracted, as the paper asks where
 it assumes ``f >= 0``, and the rest is divided by the function's standard deviation under uniform inputs. So f is
 nonnegative, of unit deviation, and its fraction ``1 - alpha`` means a fraction of the way from the worst value up. The
 paper also standardizes the plant and the airfoil; what it does with the other two it does not say.
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
-.. [Tay2023] S. Tay, C. S. Foo, D. Urano, R. Leong, B. K. H. Low. Bayesian Optimization with Cost-varying Variable
-   Subsets. NeurIPS 2023.
-.. [Eriksson2019] D. Eriksson, M. Pearce, J. Gardner, R. D. Turner, M. Poloczek. Scalable Global Optimization via Local
-   Bayesian Optimization. NeurIPS 2019.
 """
 
 from __future__ import annotations
@@ -25,8 +18,9 @@ from book.subsets.airfoil import AirfoilData, airfoil_objective, fit_airfoil, sa
 from book.subsets.plant import plant_growth
 from cbo_lib.measure import Function
 from cbo_lib.subsets.marginals import Marginal, TruncatedNormal, Uniform
-from cbo_lib.subsets.problem import SubsetProblem
+from cbo_lib.subsets import Space, SubsetProblem
 
+Costs = Literal["cheap", "moderate"]
 #: The mean costs of the seven control sets, in the order of Appendix C.
 COSTS = {"cheap": (0.01, 0.01, 0.01, 0.1, 0.1, 0.1, 1.0), "moderate": (0.1, 0.1, 0.1, 0.2, 0.2, 0.2, 1.0)}
 
@@ -36,7 +30,7 @@ _AIRFOIL = ((3, 4), (1, 4), (0, 3), (1, 2), (2, 4), (0, 1), (2, 3))
 
 
 def hartmann(
-    costs: Literal["cheap", "moderate"] = "cheap",
+    costs: Costs = "cheap",
     variance: float | None = 0.02,
     cost_std: float = 0.02,
     noise_std: float = 0.1,
@@ -67,7 +61,7 @@ def hartmann(
 
 
 def ackley(
-    costs: Literal["cheap", "moderate"] = "cheap",
+    costs: Costs = "cheap",
     variance: float | None = 0.02,
     cost_std: float = 0.02,
     noise_std: float = 0.1,
@@ -81,7 +75,7 @@ def ackley(
 
     The paper does not state its box. In the textbook's, [-32.768, 32.768], the maximizer is the middle of the unit box,
     which is also the mean of every free variable and a point that many a design contains. The default is the box of
-    [Eriksson2019]_, where it is 1/3 in every coordinate.
+    [Eriksson2019], where it is 1/3 in every coordinate.
 
     Args:
         costs: one of ``COSTS``.
@@ -109,7 +103,7 @@ def ackley(
 
 
 def plant(
-    costs: Literal["cheap", "moderate"] = "cheap",
+    costs: Costs = "cheap",
     variance: float | None = 0.02,
     cost_std: float = 0.02,
     noise_std: float = 0.1,
@@ -126,7 +120,7 @@ def plant(
 
 
 def airfoil(
-    costs: Literal["cheap", "moderate"] = "cheap",
+    costs: Costs = "cheap",
     variance: float | None = 0.02,
     cost_std: float = 0.02,
     noise_std: float = 0.1,
@@ -166,7 +160,8 @@ def airfoil(
 
 def _scaled(raw: Function, dim: int, like: Tensor) -> Function:
     """The function less its smallest value on the unit box of ``dim`` variables, over its standard deviation there."""
-    upside_down = SubsetProblem(lambda x: -raw(x), (tuple(range(dim)),), (Uniform(),) * dim, like.new_ones(1))
+    space = Space(_unit_box(dim, like), [range(dim)], (Uniform(),) * dim, budget=1.0)
+    upside_down = SubsetProblem(space, lambda x: -raw(x), like.new_ones(1))
     worst = -upside_down.optimum
     uniform = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(2**14, dtype=like.dtype).to(like)
     deviation = raw(uniform).std()
@@ -191,4 +186,9 @@ def _problem(
     means = like.new_tensor(COSTS[costs])
     marginal: Marginal = Uniform() if variance is None else TruncatedNormal(variance)
     noisy = like.new_tensor([cost_std if cost >= 0.1 else 0.0 for cost in COSTS[costs]])
-    return SubsetProblem(f, control_sets, (marginal,) * dim, means, noisy, noise_std, budget, name, nodes)
+    space = Space(_unit_box(dim, like), control_sets, (marginal,) * dim, budget)
+    return SubsetProblem(space, f, means, noisy, noise_std, name, nodes)
+
+
+def _unit_box(dim: int, like: Tensor) -> Tensor:
+    return torch.stack([like.new_zeros(dim), like.new_ones(dim)])

@@ -1,11 +1,14 @@
-"""Variable subsets at a price: what to control, when control costs (Hoang, Nguyen and Tran 2024)."""
+"""Variable subsets at a price: what to control, when control costs (Hoang, Nguyen and Tran 2024).
+
+Keys such as [Hoang2024] are those of ``book/references.bib``, author and year.
+"""
 
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.choice import choose
-from cbo_lib.subsets.marginals import TruncatedNormal, Uniform
-from cbo_lib.subsets.policies import CheapestGoodSubset, SubsetPolicy
+from cbo_lib.subsets.policies import CheapestGoodSubset, Play, SubsetPolicy
 from cbo_lib.subsets.problem import SubsetProblem
+from cbo_lib.subsets.search import Effort
+from cbo_lib.subsets.space import Space
 
 __all__ = [
     "TSPSQ",
@@ -14,9 +17,9 @@ __all__ = [
     "CheapestGoodSubset",
     "Effort",
     "GroupETC",
+    "Play",
+    "Space",
     "SubsetPolicy",
     "SubsetProblem",
-    "TruncatedNormal",
-    "Uniform",
     "choose",
 ]

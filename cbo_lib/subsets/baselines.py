@@ -1,137 +1,126 @@
-"""The policies that the paper's method is compared with.
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
-.. [Tay2023] S. Tay, C. S. Foo, D. Urano, R. Leong, B. K. H. Low. Bayesian Optimization with Cost-varying Variable
-   Subsets. NeurIPS 2023.
-.. [Hayashi2022] S. Hayashi, J. Honda, H. Kashima. Bayesian Optimization with Partially Specified Queries. Machine
-   Learning 111, 2022.
-"""
+"""The policies that the paper's method is compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.subsets.bounds import Effort
-from cbo_lib.subsets.paths import SamplePaths
+from cbo_lib.data import as_tensor
 from cbo_lib.subsets.policies import SubsetPolicy
-from cbo_lib.subsets.problem import SubsetProblem
+from cbo_lib.subsets.search import Decisions, SamplePaths, first_best
+from cbo_lib.subsets.space import Space
 
 
 class UCBPSQ(SubsetPolicy):
-    """The largest expected upper bound over all subsets, whatever they cost ([Hayashi2022]_, section 4)."""
+    """The largest expected upper bound over all subsets, whatever they cost ([Hayashi2022], section 4)."""
 
-    def _choose(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        decisions = self._started().maximize(torch.ones_like(self.plays, dtype=torch.bool), self.sqrt_beta)
-        subset = self._argmax(decisions.bound(self.sqrt_beta))
-        return subset, *decisions.of(subset)
+    def decide(self) -> tuple[Tensor, Decisions]:
+        """The largest bound of all."""
+        decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
+        return first_best(decisions.bound(self.multiplier())), decisions
 
 
 class TSPSQ(SubsetPolicy):
-    """Thompson sampling over all subsets, whatever they cost ([Hayashi2022]_, section 5).
+    """Thompson sampling over all subsets, whatever they cost ([Hayashi2022], section 5).
 
     Each round draws a function from the posterior (see ``SamplePaths``) and plays the decision of its largest
     expectation.
 
     Args:
-        problem, prior, sqrt_beta, effort: as for every policy; ``sqrt_beta`` serves the recommendation alone.
+        space: see ``SubsetPolicy``, as for other arguments; ``sqrt_beta`` serves the recommendation alone.
         features: how many random Fourier features represent the prior. Default 1,024.
     """
 
-    def __init__(
-        self,
-        problem: SubsetProblem,
-        prior: GaussianProcess,
-        sqrt_beta: float = 2.0,
-        effort: Effort | None = None,
-        features: int = 1024,
-    ) -> None:
-        super().__init__(problem, prior, sqrt_beta, effort)
+    def __init__(self, space: Space, *, features: int = 1024, **options: Any) -> None:
+        super().__init__(space, **options)
         if features < 1:
             raise ValueError(f"features must be at least 1, got {features}")
         self.features = features
 
-    def _choose(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        bounds = self._started()
-        values, points = bounds.maximize_paths(SamplePaths(bounds, self.generators, self.features))
-        subset = self._argmax(values)
-        wanted = torch.nn.functional.one_hot(subset, self.problem.m).bool()
-        return subset, *bounds.expect(points, wanted).of(subset)
+    def decide(self) -> tuple[Tensor, Decisions]:
+        """The largest expectation of one draw."""
+        values, points = self.search.maximize_paths(SamplePaths(self.search, self.generators, self.features))
+        subset = first_best(values)
+        return subset, self.search.expect(points, torch.nn.functional.one_hot(subset, self.space.m).bool())
+
+
+@dataclass(frozen=True)
+class InverseRoot:
+    """The schedule ``scale / sqrt(t)``."""
+
+    scale: float = 1.0
+
+    def __call__(self, t: int) -> float:
+        """The value at step ``t = 1, 2, ...``."""
+        return self.scale / t**0.5
 
 
 class UCBCVS(SubsetPolicy):
-    """The cheapest subset whose expected upper bound comes within ``epsilon`` of the largest ([Tay2023]_).
+    """The cheapest subset whose expected upper bound comes within ``epsilon`` of the largest ([Tay2023]).
 
-    It knows the mean costs, which the other policies here do not.
+    It is told the mean costs, which the other policies here do not know.
 
     Args:
-        problem, prior, sqrt_beta, effort: as for every policy.
-        epsilon: how much of the bound may be given up at step ``t = 1, 2, ...``, nonnegative.
+        space: see ``SubsetPolicy``, as for other arguments.
+        cost_means: of every subset, ``m``.
+        epsilon: how much of the bound may be given up at step ``t = 1, 2, ...``, nonnegative: a number or a function of
+            ``t``. Default ``1 / sqrt(t)``.
 
     Raises:
-        ValueError: on asking, if ``epsilon`` is negative.
+        ValueError: if there is not one cost a subset; on asking, if ``epsilon`` is negative.
     """
 
     def __init__(
-        self,
-        problem: SubsetProblem,
-        prior: GaussianProcess,
-        sqrt_beta: float = 2.0,
-        effort: Effort | None = None,
-        epsilon: Callable[[int], float] = lambda t: 1.0 / t**0.5,
+        self, space: Space, *, cost_means: Any, epsilon: float | Callable[[int], float] | None = None, **options: Any
     ) -> None:
-        super().__init__(problem, prior, sqrt_beta, effort)
-        self.epsilon = epsilon
+        super().__init__(space, **options)
+        self.cost_means = as_tensor("cost_means", cost_means, space.like)
+        if self.cost_means.shape != (space.m,):
+            raise ValueError(f"cost_means must be one a subset ({space.m},), got {tuple(self.cost_means.shape)}")
+        self.epsilon = InverseRoot() if epsilon is None else epsilon
 
-    def _choose(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        epsilon = self.epsilon(self.step + 1)
+    def decide(self) -> tuple[Tensor, Decisions]:
+        """The cheapest of what comes near, then the largest bound of the equally cheap."""
+        epsilon = self.epsilon(self.round) if callable(self.epsilon) else self.epsilon
         if not epsilon >= 0:
-            raise ValueError(f"epsilon must be nonnegative, got {epsilon} at step {self.step + 1}")
-        decisions = self._started().maximize(torch.ones_like(self.plays, dtype=torch.bool), self.sqrt_beta)
-        upper = decisions.bound(self.sqrt_beta)
+            raise ValueError(f"epsilon must be nonnegative, got {epsilon} at step {self.round}")
+        decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
+        upper = decisions.bound(self.multiplier())
         near = upper + epsilon >= upper.amax(-1, keepdim=True)
-        costs = self.problem.cost_means.to(upper).expand_as(upper).masked_fill(~near, torch.inf)
+        costs = self.cost_means.expand_as(upper).masked_fill(~near, torch.inf)
         cheapest = costs == costs.amin(-1, keepdim=True)
-        subset = self._argmax(upper.masked_fill(~cheapest, -torch.inf))
-        return subset, *decisions.of(subset)
+        return first_best(upper.masked_fill(~cheapest, -torch.inf)), decisions
 
 
 class GroupETC(SubsetPolicy):
-    """Explore groups of subsets one after the other, then commit to the largest bound of all ([Hoang2024]_, ETC-50).
+    """Explore groups of subsets one after the other, then commit to the largest bound of all ([Hoang2024], ETC-50).
 
     Costs are unknown, so a group holds the subsets with as many variables. Every group but the largest is played
     ``plays_per_group`` times, smaller subsets first.
 
     Args:
-        problem, prior, sqrt_beta, effort: as for every policy.
+        space: see ``SubsetPolicy``, as for other arguments.
         plays_per_group: default 50.
     """
 
-    def __init__(
-        self,
-        problem: SubsetProblem,
-        prior: GaussianProcess,
-        sqrt_beta: float = 2.0,
-        effort: Effort | None = None,
-        plays_per_group: int = 50,
-    ) -> None:
-        super().__init__(problem, prior, sqrt_beta, effort)
+    def __init__(self, space: Space, *, plays_per_group: int = 50, **options: Any) -> None:
+        super().__init__(space, **options)
         if plays_per_group < 0:
             raise ValueError(f"plays_per_group must be nonnegative, got {plays_per_group}")
         self.plays_per_group = plays_per_group
-        sizes = [len(controls) for controls in problem.control_sets]
+        sizes = [len(controls) for controls in space.control_sets]
         self.groups = [[i for i, size in enumerate(sizes) if size == s] for s in sorted(set(sizes))[:-1]]
 
-    def _choose(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        number = self.step // self.plays_per_group if self.plays_per_group else len(self.groups)
+    def decide(self) -> tuple[Tensor, Decisions]:
+        """The largest bound of the group whose turn it is."""
+        number = self.count // self.plays_per_group if self.plays_per_group else len(self.groups)
         wanted = torch.ones_like(self.plays, dtype=torch.bool)
         if number < len(self.groups):
             wanted = torch.zeros_like(wanted)
             wanted[:, self.groups[number]] = True
-        decisions = self._started().maximize(wanted, self.sqrt_beta)
-        subset = self._argmax(decisions.bound(self.sqrt_beta))
-        return subset, *decisions.of(subset)
+        decisions = self.search.maximize(wanted, self.multiplier())
+        return first_best(decisions.bound(self.multiplier())), decisions

@@ -1,8 +1,4 @@
-"""Which subset to play, given what is known of every subset's quality and cost.
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
-"""
+"""Which subset to play, given what is known of every subset's quality and cost."""
 
 from __future__ import annotations
 
@@ -11,9 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from cbo_lib.maximize import argmax_finite
+
 
 def good_enough(ucb: Tensor, lcb_best: float | Tensor, alpha: float | Tensor) -> Tensor:
-    """``S_1``: the subsets whose upper bound passes ``(1 - alpha) lcb_best`` ([Hoang2024]_, Algorithm 1, line 16).
+    """``S_1``: the subsets whose upper bound passes ``(1 - alpha) lcb_best`` ([Hoang2024], Algorithm 1, line 16).
 
     Args:
         ucb: the smallest upper bound so far of each subset's best value, ``... x m``.
@@ -27,20 +25,20 @@ def good_enough(ucb: Tensor, lcb_best: float | Tensor, alpha: float | Tensor) ->
     return ucb > threshold.to(ucb).unsqueeze(-1)
 
 
-def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, spread: float = 1.0) -> Tensor:
-    """``max(c_hat - s sqrt(2 log T / T_i), 0)`` ([Hoang2024]_, Algorithm 1, lines 22 to 24).
+def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, spread: float | Tensor = 1.0) -> Tensor:
+    """``max(c_hat - s sqrt(2 log T / T_i), 0)`` ([Hoang2024], Algorithm 1, lines 22 to 24).
 
     Args:
         mean: average cost that was paid for each subset, ``... x m``.
         plays: how often each was played, ``... x m``, at least 1.
         horizon: ``T``, at least 1, a number or ``...``.
         spread: ``s``, how widely a cost varies, positive. Default 1, for costs anywhere in [0, 1]; normal costs of
-            deviation ``s`` do with that.
+            deviation ``s`` do with that. A number, or ``... x 1``.
 
     Raises:
         ValueError: if a subset was never played, ``horizon`` is below 1 or ``spread`` is not positive.
     """
-    if not spread > 0:
+    if not bool((torch.as_tensor(spread) > 0).all()):
         raise ValueError(f"spread must be positive, got {spread}")
     if not bool((plays >= 1).all()):
         raise ValueError(f"plays must be at least 1 of every subset, got {plays.tolist()}")
@@ -51,7 +49,7 @@ def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, sprea
 
 
 def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float, current: Tensor | None = None) -> int:
-    """The subset to play ([Hoang2024]_, Algorithm 1, lines 16, 25 and 26).
+    """The subset to play ([Hoang2024], Algorithm 1, lines 16, 25 and 26).
 
     Of the subsets that may be good enough, those whose cost may be least; of these, the one whose value may be largest.
     The order in which subsets are listed decides ties alone: the first wins.
@@ -87,4 +85,7 @@ def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float
             f"got {[round(u, 6) for u in ucb.tolist()]}"
         )
     cheapest = torch.nonzero(good & (cost_lcb == cost_lcb[good].min())).flatten()  # S_3
-    return int(cheapest[current[cheapest].argmax()])
+    best = argmax_finite(
+        current, torch.isin(torch.arange(len(ucb)).to(cheapest), cheapest), torch.arange(len(ucb)).to(cheapest)
+    )
+    return int(best)

@@ -1,8 +1,4 @@
-"""How a variable varies on [0, 1] when the learner leaves it free.
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
-"""
+"""How a variable varies on [0, 1] when the learner leaves it free."""
 
 from __future__ import annotations
 
@@ -81,7 +77,7 @@ class Uniform(_Quantiles):
 
 @dataclass(frozen=True)
 class TruncatedNormal(_Quantiles):
-    """A normal distribution about 1/2, truncated to [0, 1] ([Hoang2024]_, experiments).
+    """A normal distribution about 1/2, truncated to [0, 1] ([Hoang2024], experiments).
 
     The paper gives "mean 0.5 and the same variance which is one of 0.02, 0.04 (the uniform distribution on [0, 1] has
     variance 1/12)". The comparison only makes sense for the variance of the variable itself, after the truncation. So

@@ -2,14 +2,6 @@
 
 Plays count while their cost still fits into the budget; runs are recorded a little beyond it, until the last replicate
 is done.
-
-.. [Hoang2024] V. V. Hoang, Q. A. H. Nguyen, H. T. Tran. Bayesian Optimization for Unknown Cost-Varying Variable
-   Subsets with No-Regret Costs. 2024.
-.. [Tay2023] S. Tay, C. S. Foo, D. Urano, R. Leong, B. K. H. Low. Bayesian Optimization with Cost-varying Variable
-   Subsets. NeurIPS 2023.
-.. [Chowdhury2017] S. R. Chowdhury, A. Gopalan. On Kernelized Multi-armed Bandits. ICML 2017.
-.. [Kirschner2018] J. Kirschner, A. Krause. Information Directed Sampling and Bandits with Heteroscedastic Noise. COLT
-   2018.
 """
 
 from __future__ import annotations
@@ -29,7 +21,7 @@ from cbo_lib.subsets.problem import SubsetProblem
 
 def counted(history: History, problem: SubsetProblem) -> Tensor:
     """Which plays the budget pays for, boolean ``replicates x T``; a replicate ends with the first it cannot pay."""
-    return history["spent"] <= problem.budget
+    return history["spent"] <= problem.space.budget
 
 
 def quality_regret(history: History, problem: SubsetProblem, alpha: float | Tensor) -> Tensor:
@@ -44,13 +36,13 @@ def quality_regret(history: History, problem: SubsetProblem, alpha: float | Tens
 
 
 def cost_regret(history: History, problem: SubsetProblem, alpha: float) -> Tensor:
-    """``max(c_{i_t} - c_{i_*}, 0)`` with mean costs, ``replicates x T`` ([Hoang2024]_, "Cost regret")."""
+    """``max(c_{i_t} - c_{i_*}, 0)`` with mean costs, ``replicates x T`` ([Hoang2024], "Cost regret")."""
     costs = problem.cost_means
     return (costs[history["subset"]] - costs[problem.cheapest(alpha)]).clamp_min(0.0)
 
 
 def cost_varying_regret(history: History, problem: SubsetProblem) -> Tensor:
-    """``c_{i_t} (f* - E f([x_t, X]))``, ``replicates x T`` ([Tay2023]_; [Hoang2024]_, "Discussion")."""
+    """``c_{i_t} (f* - E f([x_t, X]))``, ``replicates x T`` ([Tay2023]; [Hoang2024], "Discussion")."""
     return problem.cost_means[history["subset"]] * (problem.optimum - history["value"])
 
 
@@ -84,15 +76,15 @@ def against_cost(history: History, problem: SubsetProblem, values: Tensor, costs
 
 
 def evaluations(history: History, problem: SubsetProblem, costs: Tensor) -> Tensor:
-    """How many plays a run had paid for with each amount ``n``, ``replicates x n`` ([Hoang2024]_, Figure 2)."""
+    """How many plays a run had paid for with each amount ``n``, ``replicates x n`` ([Hoang2024], Figure 2)."""
     numbers = torch.arange(1, history.steps + 1).expand_as(history["spent"])
     return against_cost(history, problem, numbers, costs).nan_to_num(0.0)
 
 
 def plays(history: History, problem: SubsetProblem, costs: Tensor) -> Tensor:
     """How many plays of each subset a run had paid for with each amount ``n``, integers ``replicates x n x m``."""
-    own = torch.nn.functional.one_hot(history["subset"], problem.m).cumsum(1)
-    columns = [against_cost(history, problem, own[..., i], costs).nan_to_num(0.0) for i in range(problem.m)]
+    own = torch.nn.functional.one_hot(history["subset"], problem.space.m).cumsum(1)
+    columns = [against_cost(history, problem, own[..., i], costs).nan_to_num(0.0) for i in range(problem.space.m)]
     return torch.stack(columns, -1).short()
 
 
@@ -113,7 +105,7 @@ def quality_ledger(history: History, problem: SubsetProblem, sqrt_beta: float, a
     ``(1 - alpha) f* - E f = (1 - alpha)(f* - L) + [(1 - alpha) L - U_{i_t}] + [U_{i_t} - E u(x_t)] + sqrt_beta E sigma
     + (E mu - E f)``
 
-    ([Hoang2024]_, proof of Theorem 1, phase 2). The second term is negative as ``i_t`` is in ``S_1``, the third is not
+    ([Hoang2024], proof of Theorem 1, phase 2). The second term is negative as ``i_t`` is in ``S_1``, the third is not
     positive as ``U`` is a minimum.
 
     Args:
@@ -147,7 +139,7 @@ def quality_ledger(history: History, problem: SubsetProblem, sqrt_beta: float, a
 def claims(
     history: History, problem: SubsetProblem, sqrt_beta: float, alpha: float, failure: float = 0.1
 ) -> dict[str, Claim]:
-    """The inequalities of the proof, in a run of Algorithm 1 ([Hoang2024]_, Appendix B).
+    """The inequalities of the proof, in a run of Algorithm 1 ([Hoang2024], Appendix B).
 
     Args:
         history: of ``CheapestGoodSubset``, without resets if the claims shall be those of the paper.
@@ -156,7 +148,7 @@ def claims(
         alpha: of the policy, fixed.
         failure: ``delta``.
     """
-    value = problem.f(history["observation"][..., : problem.dim])
+    value = problem.f(history["played"])
     exploiting = ~history["exploring"]
     plays, average = _running(history, problem)
     log_horizon = history["horizon"].log().unsqueeze(-1)
@@ -185,14 +177,14 @@ def claims(
             off,
             radius,
             "line 23",
-            probability=1 - _failure_of_costs(history, problem.m),
+            probability=1 - _failure_of_costs(history, problem.space.m),
             applies=(plays > 0) & exploiting.unsqueeze(-1),
         ),
     }
 
 
 def sum_of_widths(history: History, gain: Tensor) -> Claim:
-    """Lemma 6: ``sum_t sigma_{t-1}(x_t) <= sqrt(4 (T + 2) gamma_T)`` at the full points ([Chowdhury2017]_).
+    """Lemma 6: ``sum_t sigma_{t-1}(x_t) <= sqrt(4 (T + 2) gamma_T)`` at the full points ([Chowdhury2017]).
 
     It needs a prior variance of at most 1 and, for a posterior with the variance of the noise in the place of the
     paper's ``1 + 2 / T``, noise of a variance of at most ``1 / (sqrt(e) - 1) = 1.54``.
@@ -207,7 +199,7 @@ def sum_of_widths(history: History, gain: Tensor) -> Claim:
 
 
 def expected_widths(history: History, problem: SubsetProblem, failure: float = 0.1) -> dict[str, Claim]:
-    """Lemma 7, one subset at a time: the sum of ``E sigma`` against twice the sum of ``sigma`` ([Kirschner2018]_).
+    """Lemma 7, one subset at a time: the sum of ``E sigma`` against twice the sum of ``sigma`` ([Kirschner2018]).
 
     The constant is that of a prior variance of at most 1.
 
@@ -216,18 +208,18 @@ def expected_widths(history: History, problem: SubsetProblem, failure: float = 0
         problem: what was played.
         failure: ``delta``, split over the subsets.
     """
-    extra = _constant(problem.m, failure)
+    extra = _constant(problem.space.m, failure)
     result = {}
-    for i in range(problem.m):
+    for i in range(problem.space.m):
         own = history["subset"] == i
         left, right = ((history[name] * own).cumsum(-1) for name in ("expected_std", "std"))
-        name = "{" + ", ".join(str(j + 1) for j in problem.control_sets[i]) + "}"
-        result[name] = Claim(left, 2 * right + extra, "Lemma 7", probability=1 - failure / problem.m)
+        name = "{" + ", ".join(str(j + 1) for j in problem.space.control_sets[i]) + "}"
+        result[name] = Claim(left, 2 * right + extra, "Lemma 7", probability=1 - failure / problem.space.m)
     return result
 
 
 def cost_bound(history: History, problem: SubsetProblem, alpha: float, failure: float = 0.1) -> Claim:
-    """The cost regret of the exploitation against ``2 (T - m tau) sqrt(2 log T / tau)`` ([Hoang2024]_, Theorem 1).
+    """The cost regret of the exploitation against ``2 (T - m tau) sqrt(2 log T / tau)`` ([Hoang2024], Theorem 1).
 
     Args:
         history: of ``CheapestGoodSubset``.
@@ -237,9 +229,9 @@ def cost_bound(history: History, problem: SubsetProblem, alpha: float, failure: 
     """
     exploiting = ~history["exploring"]
     left = (cost_regret(history, problem, alpha) * exploiting).cumsum(-1)
-    tau = (~exploiting).sum(-1, keepdim=True) / problem.m
+    tau = (~exploiting).sum(-1, keepdim=True) / problem.space.m
     right = 2 * exploiting.cumsum(-1) * (2 * history["horizon"].clamp_min(1.0).log() / tau).sqrt()
-    promised = max(0.0, 1 - failure - _failure_of_costs(history, problem.m))
+    promised = max(0.0, 1 - failure - _failure_of_costs(history, problem.space.m))
     return Claim(left, right, "Theorem 1, Eq. 4", probability=promised)
 
 
@@ -278,7 +270,7 @@ def smallest_exploration(
     sqrt_beta: Callable[[float], float],
     failure: float = 0.1,
 ) -> float:
-    """The ``tau`` of Lemma 2: after so many rounds only acceptable subsets are left ([Hoang2024]_, Lemma 2).
+    """The ``tau`` of Lemma 2: after so many rounds only acceptable subsets are left ([Hoang2024], Lemma 2).
 
     The paper's right side ``epsilon / (2 - sigma)`` is read as ``epsilon / (2 - alpha)``: the proof subtracts ``1 -
     alpha`` times one width from ``f*`` and adds one width to the other subset's value. A width is ``2 beta E sigma``,
@@ -324,7 +316,7 @@ def theorem_1(
     sqrt_beta: Callable[[float], float],
     failure: float = 0.1,
 ) -> dict[str, Tensor]:
-    """The terms of the quality bound after ``T`` steps, with the proof's constants ([Hoang2024]_, Theorem 1).
+    """The terms of the quality bound after ``T`` steps, with the proof's constants ([Hoang2024], Theorem 1).
 
     Args:
         steps: ``T``, each at least ``m tau``.
@@ -372,7 +364,7 @@ def _failure_of_costs(history: History, m: int) -> float:
 
 def _running(history: History, problem: SubsetProblem) -> tuple[Tensor, Tensor]:
     """Plays and average cost of every subset before each step, ``replicates x T x m``."""
-    own = torch.nn.functional.one_hot(history["subset"], problem.m).to(history["cost"])
+    own = torch.nn.functional.one_hot(history["subset"], problem.space.m).to(history["cost"])
     plays = own.cumsum(1) - own
     paid = (own * history["cost"].unsqueeze(-1)).cumsum(1) - own * history["cost"].unsqueeze(-1)
     return plays, paid / plays.clamp_min(1)

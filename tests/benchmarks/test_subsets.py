@@ -9,7 +9,7 @@ from book.subsets.problems import hartmann
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets import CheapestGoodSubset
-from cbo_lib.subsets.bounds import SubsetBounds
+from cbo_lib.subsets.search import Search
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.subsets.helpers import exhausted
 
@@ -43,7 +43,7 @@ class Pointwise:
         return (mean + sqrt_beta * left.sqrt()).mean(-1)
 
 
-class Anew(SubsetBounds):
+class Anew(Search):
     """Nothing is kept from one step to the next but the observations, and the last maximizers.
 
     Within a step the candidates are looked at once for all bounds, and one triangular solve serves mean and variance.
@@ -53,7 +53,7 @@ class Anew(SubsetBounds):
         self.points, self.y = torch.cat([self.points, points.unsqueeze(1)], 1), torch.cat([self.y, y.unsqueeze(1)], 1)
         self.posterior = self.posterior.prior.condition(Measure.dirac(self.points), self.y)
         parts = []
-        for i in range(self.problem.m):
+        for i in range(self.problem.space.m):
             mean, left = self._partial([i]).mean_and_variance(self.candidates.expand(len(y), 1, -1, -1))
             parts.append((mean.mean(-1), left.sqrt().mean(-1)))
         self.mean, self.std = (torch.cat(part, 1) for part in zip(*parts, strict=True))
@@ -64,7 +64,7 @@ class Anew(SubsetBounds):
     def _track(self):
         super()._track()  # serves before there are data
         replicates = len(self._warm[1])
-        self.points = self.contexts.new_zeros(replicates, 0, self.problem.dim)
+        self.points = self.contexts.new_zeros(replicates, 0, self.problem.space.dim)
         self.y = self.contexts.new_zeros(replicates, 0)
 
     def _partial(self, subsets):

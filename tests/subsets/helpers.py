@@ -7,11 +7,12 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
-from cbo_lib.subsets.bounds import Effort, SubsetBounds
+from cbo_lib.subsets import Effort, Space, SubsetProblem
 from cbo_lib.subsets.marginals import TruncatedNormal, Uniform
-from cbo_lib.subsets.problem import SubsetProblem
+from cbo_lib.subsets.search import Search
 from tests.subsets import plain
 
 F64 = torch.float64
@@ -42,51 +43,36 @@ def ard(lengthscales, variance=1.0):
     return kernel.requires_grad_(False)
 
 
+def unit(dim):
+    return torch.tensor([[0.0] * dim, [1.0] * dim], dtype=F64)
+
+
 @functools.cache
 def solid(costs=(0.3, 0.05, 0.6, 0.2), cost_std=0.02, f=hill, budget=10.0, noise_std=0.1):
     """Three variables; the costs do not ascend, and the full set is not the dearest."""
-    subsets = ((0,), (1, 2), (0, 1), (0, 1, 2))
-    marginals = (TruncatedNormal(0.02), TruncatedNormal(0.04), Uniform())
-    return SubsetProblem(
-        f, subsets, marginals, torch.tensor(costs, dtype=F64), cost_std, noise_std, budget, "solid", nodes=128
-    )
+    free = (TruncatedNormal(0.02), TruncatedNormal(0.04), Uniform())
+    space = Space(unit(3), ((0,), (1, 2), (0, 1), (0, 1, 2)), free, budget)
+    return SubsetProblem(space, f, torch.tensor(costs, dtype=F64), cost_std, noise_std, "solid", nodes=128)
 
 
 @functools.cache
 def flat(costs=(0.2, 0.1, 0.5), cost_std=0.0, budget=6.0):
     """Two variables, two subsets of which no one knows the full set's value, and the full set."""
-    return SubsetProblem(
-        tilted,
-        ((0,), (1,), (1, 0)),
-        (TruncatedNormal(0.02), Uniform()),
-        torch.tensor(costs, dtype=F64),
-        cost_std,
-        0.1,
-        budget,
-        "flat",
-        nodes=128,
-    )
+    space = Space(unit(2), ((0,), (1,), (1, 0)), (TruncatedNormal(0.02), Uniform()), budget)
+    return SubsetProblem(space, tilted, torch.tensor(costs, dtype=F64), cost_std, 0.1, "flat", nodes=128)
 
 
 @functools.cache
 def partial():
     """Three variables and no full set; all subsets are of the same size."""
-    return SubsetProblem(
-        hill,
-        ((2, 0), (0, 1), (1, 2)),
-        (TruncatedNormal(0.02),) * 3,
-        torch.tensor([0.3, 0.2, 0.1], dtype=F64),
-        torch.tensor([0.02, 0.02, 0.0], dtype=F64),
-        0.1,
-        8.0,
-        "partial",
-        nodes=128,
-    )
+    space = Space(unit(3), ((2, 0), (0, 1), (1, 2)), (TruncatedNormal(0.02),) * 3, 8.0)
+    costs, noise = torch.tensor([0.3, 0.2, 0.1], dtype=F64), torch.tensor([0.02, 0.02, 0.0], dtype=F64)
+    return SubsetProblem(space, hill, costs, noise, 0.1, "partial", nodes=128)
 
 
 def prior(problem, lengthscales=(0.4, 0.7, 0.6), variance=1.0, mean=2.0, noise_std=None):
     noise_std = problem.noise_std if noise_std is None else noise_std
-    return GaussianProcess(ard(lengthscales[: problem.dim], variance), noise_std, mean)
+    return GaussianProcess(ard(lengthscales[: problem.space.dim], variance), noise_std, mean)
 
 
 def run(problem, policy, steps, seeds=SEEDS, **options):
@@ -95,22 +81,25 @@ def run(problem, policy, steps, seeds=SEEDS, **options):
 
 def exhausted(problem):
     """Says of which replicates the budget did not pay for the last play."""
-    return lambda record: record["spent"] > problem.budget
+    return lambda record: record["spent"] > problem.space.budget
 
 
-class Spy(SubsetBounds):
+class Spy(Search):
     """Keeps what it was told and what every search found."""
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.told, self.found, self.sampled = [], [], []
+    def __init__(self, problem, process, replicates, effort, resolution=None):
+        super().__init__(problem.space, process.posterior(replicates), replicates, effort, resolution)
+        self.watch(problem)
+
+    def watch(self, problem):
+        self.problem, self.told, self.found, self.sampled = problem, [], [], []
 
     def observe(self, points, y):
-        super().observe(points, y)
+        self.update(self.posterior.extend(Measure.dirac(points.unsqueeze(-2)), y.unsqueeze(-1)))
         self.told.append((points, y))
 
-    def maximize(self, wanted, sqrt_beta):
-        decisions = super().maximize(wanted, sqrt_beta)
+    def maximize(self, wanted, sqrt_beta, keep=True):
+        decisions = super().maximize(wanted, sqrt_beta, keep)
         self.found.append((len(self.told), sqrt_beta, wanted.clone(), decisions))
         return decisions
 
@@ -122,38 +111,49 @@ class Spy(SubsetBounds):
     def belief(self, replicate, count=None):
         """The plain process of one replicate after some observations, default all."""
         told = self.told[:count]
-        x = np.array([points[replicate].numpy() for points, _ in told]).reshape(len(told), self.problem.dim)
+        x = np.array([points[replicate].numpy() for points, _ in told]).reshape(len(told), self.space.dim)
         y = np.array([float(y[replicate]) for _, y in told])
         return plain.Belief(world_of(self.problem, self.posterior.prior, self.effort), x, y)
 
 
 def told(problem, process, replicates, count, effort=FEW, seed=1):
-    """Bounds that saw the same number of noisy values at random points of each replicate."""
-    bounds = Spy(problem, process, replicates, effort)
+    """A search that saw the same number of noisy values at random points of each replicate."""
+    search = Spy(problem, process, replicates, effort)
     rng = torch.Generator().manual_seed(seed)
     for _ in range(count):
-        points = torch.rand(replicates, problem.dim, generator=rng, dtype=F64)
+        points = torch.rand(replicates, problem.space.dim, generator=rng, dtype=F64)
         noise = problem.noise_std * torch.randn(replicates, generator=rng, dtype=F64)
-        bounds.observe(points, problem.f(points) + noise)
-    return bounds
+        search.observe(points, problem.f(points) + noise)
+    return search
 
 
 def world_of(problem, process, effort):
     """The plain counterpart of a problem, a prior and an effort."""
     kernel = process.kernel
     return plain.World(
-        control_sets=problem.control_sets,
+        control_sets=problem.space.control_sets,
         lengthscales=kernel.base_kernel.lengthscale.flatten().numpy(),
         variance=float(kernel.outputscale),
         noise_std=float(process.noise_std),
         mean=float(process.mean),
-        contexts=problem.free_samples(effort.contexts, seed=0).numpy(),
+        contexts=problem.space.samples(effort.contexts).numpy(),
     )
 
 
-def watched(policy):
-    """A policy whose bounds are spied on."""
-    policy._bounds = Spy
+def watched(problem, policy):
+    """A policy whose search is spied on."""
+    begin, learn = policy.begin, policy.learn
+
+    def begins():
+        begin()
+        policy.search.__class__ = Spy
+        policy.search.watch(problem)
+
+    def learns(row, asked):
+        learn(row, asked)
+        policy.search.told.append((row["query"], row["y"]))
+
+    policy.begin, policy.learn = begins, learns
     return policy
 
 

@@ -118,11 +118,7 @@ def choice(ucb, cost_lcb, lcb_best, alpha, current):
     for i in s1:
         if cost_lcb[i] == least:
             s3.append(i)
-    best = s3[0]
-    for i in s3:
-        if current[i] > current[best]:
-            best = i
-    return best
+    return s3[first_best([current[i] for i in s3])]
 
 
 def cost_bound(paid, horizon, spread=1.0):
@@ -219,7 +215,7 @@ class AlgorithmOne:
             over = spent + sum(averages) > self.exploration_budget
         if over:
             left = max(self.budget - spent, 0.0)
-            self.horizon = self.fixed or self.step + math.floor(left / max(min(averages), 1e-3))
+            self.horizon = self.fixed or self.step + math.floor(left / max(min(averages), 1e-5 * self.budget))
         return over
 
 

@@ -16,12 +16,12 @@ pytestmark = [
 ]
 
 MAKERS = {
-    "proposed": lambda p, prior: CheapestGoodSubset(p, prior, effort=FEW, exploration_budget=1.6),
-    "reset": lambda p, prior: CheapestGoodSubset(p, prior, effort=FEW, rounds=1),
-    "thompson": lambda p, prior: TSPSQ(p, prior, effort=FEW, features=64),
-    "ucb": lambda p, prior: UCBPSQ(p, prior, effort=FEW),
-    "cvs": lambda p, prior: UCBCVS(p, prior, effort=FEW),
-    "etc": lambda p, prior: GroupETC(p, prior, effort=FEW, plays_per_group=4),
+    "proposed": lambda p, prior: CheapestGoodSubset(p.space, prior=prior, effort=FEW, exploration_budget=1.6),
+    "reset": lambda p, prior: CheapestGoodSubset(p.space, prior=prior, effort=FEW, rounds=1),
+    "thompson": lambda p, prior: TSPSQ(p.space, prior=prior, effort=FEW, features=64),
+    "ucb": lambda p, prior: UCBPSQ(p.space, prior=prior, effort=FEW),
+    "cvs": lambda p, prior: UCBCVS(p.space, cost_means=p.cost_means, prior=prior, effort=FEW),
+    "etc": lambda p, prior: GroupETC(p.space, prior=prior, effort=FEW, plays_per_group=4),
 }
 
 

@@ -1,8 +1,10 @@
 """Variable subsets on small functions whose expectations are known in closed form."""
 
+import dataclasses
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from scipy.integrate import quad
 from scipy.stats import kstest, truncnorm
 
 from cbo_lib.random import ReplicateGenerators
+from cbo_lib.subsets import Space, SubsetProblem
 from cbo_lib.subsets.marginals import TruncatedNormal, Uniform
-from cbo_lib.subsets.problem import SubsetProblem
+from tests.subsets.helpers import unit
 
 F64 = torch.float64
 SETS = ((0,), (1, 2), (0, 1, 2))
@@ -40,16 +43,19 @@ def expected(subset, x):
     return math.prod(factors)
 
 
+def space(**changes):
+    return Space(**({"bounds": unit(3), "control_sets": SETS, "free": MARGINALS, "budget": 100.0} | changes))
+
+
 def problem(**changes):
+    known = {name: changes.pop(name) for name in ("bounds", "control_sets", "free", "budget") if name in changes}
     arguments = {
         "f": waves,
-        "control_sets": SETS,
-        "marginals": MARGINALS,
         "cost_means": torch.tensor([0.01, 0.2, 1.0], dtype=F64),
         "cost_std": torch.tensor([0.0, 0.02, 0.02], dtype=F64),
         "noise_std": 0.1,
     }
-    return SubsetProblem(**(arguments | changes))
+    return SubsetProblem(space(**known), **(arguments | changes))
 
 
 def queries(seed=0, n=12):
@@ -80,7 +86,7 @@ def test_the_error_of_values_is_what_it_says():
     q = q[q[:, 0] < 2]
     truth = torch.tensor([expected(int(row[0]), row[1:]) for row in q.tolist()])
     stated = p.value_error(q, scrambles=400)
-    rules = [p._sobol(64, k, 9) for k in range(400)]
+    rules = [p.space.samples(64, k, 9) for k in range(400)]
     actual = torch.stack([p._rows(*p._split(q), rule) - truth for rule in rules]).square().mean(0).sqrt()
     torch.testing.assert_close(stated, actual, rtol=0.25, atol=0)
 
@@ -99,7 +105,7 @@ def test_values_do_not_depend_on_their_company_or_shape():
     assert p.value(q[:0]).shape == (0,)
     assert p.value(q[0]).shape == ()
     blind = q.clone()
-    blind[:, 1:][~p.controlled[q[:, 0].long()]] = math.nan
+    blind[:, 1:][~p.space.controlled[q[:, 0].long()]] = math.nan
     assert torch.equal(p.value(blind), together)
     assert torch.equal(p.subset_values(1, q[:, 1:]), p.value(torch.cat([torch.ones(12, 1, dtype=F64), q[:, 1:]], -1)))
 
@@ -108,29 +114,30 @@ def test_learners_share_no_points_with_the_truth():
     p = problem()
     truth = {tuple(row) for row in p._nodes.tolist()}
     for seed in (0, 1, 2):
-        own = p.free_samples(256, seed)
+        own = p.space.samples(256, seed)
         assert own.shape == (256, 3)
-        assert torch.equal(own, p.free_samples(256, seed))
+        assert torch.equal(own, p.space.samples(256, seed))
         assert not truth & {tuple(row) for row in own.tolist()}
-        assert not bool((own == p.free_samples(256, seed + 1)).any())
+        assert not bool((own == p.space.samples(256, seed + 1)).any())
         for k, marginal in enumerate(MARGINALS):
             assert float(own[:, k].var()) == pytest.approx(marginal.variance, rel=0.03)
     with pytest.raises(ValueError, match="count must be at least 1 and seed nonnegative, got 0 and 1"):
-        p.free_samples(0, 1)
+        p.space.samples(0, 1)
     with pytest.raises(ValueError, match="count must be at least 1 and seed nonnegative, got 4 and -1"):
-        p.free_samples(4, -1)
+        p.space.samples(4, -1)
 
 
 def test_observations_hold_the_point_the_value_and_the_cost():
     p = problem(noise_std=0.0)
     q = queries()[:3]
     seen = p.observe(q, generators())
-    assert seen.shape == (3, 5) and seen.dtype == F64
-    point, y, cost = seen[:, :3], seen[:, 3], seen[:, 4]
-    controlled = p.controlled[q[:, 0].long()]
+    assert set(seen) == {"played", "y", "subset", "cost"} and torch.equal(seen["subset"], q[:, 0].long())
+    point, cost = seen["played"], seen["cost"]
+    assert point.shape == (3, 3) and point.dtype == F64 and cost.shape == (3,)
+    controlled = p.space.controlled[q[:, 0].long()]
     assert torch.equal(point[controlled], q[:, 1:][controlled])
     assert not bool((point[~controlled] == q[:, 1:][~controlled]).any())
-    assert torch.equal(y, waves(point))
+    assert torch.equal(seen["y"], waves(point))
     assert float(cost[0]) == 0.01 and not bool((cost[1:] == p.cost_means[1:]).any())
 
 
@@ -138,19 +145,21 @@ def test_replicates_are_the_same_alone_and_in_company():
     p, q = problem(), queries()[:3]
     together = p.observe(q, generators())
     for r, seed in enumerate((5, 6, 7)):
-        assert torch.equal(p.observe(q[r : r + 1], generators([seed]))[0], together[r])
+        for name, part in p.observe(q[r : r + 1], generators([seed])).items():
+            assert torch.equal(part[0], together[name][r])
     # What a replicate plays does not shift its later numbers.
     other = q.clone()
     other[0, 0] = 2.0
     a, b = generators(), generators()
     p.observe(q, a), p.observe(other, b)
-    assert torch.equal(p.observe(q, a), p.observe(q, b))
+    assert torch.equal(p.observe(q, a)["y"], p.observe(q, b)["y"])
 
 
 def test_free_coordinates_noise_and_costs_have_their_distributions():
     p, draws = problem(), ReplicateGenerators(range(4))
     q = torch.tensor([[0, 0.3, 0.5, 0.5], [1, 0.5, 0.2, 0.9], [2, 0.1, 0.6, 0.7], [1, 0.5, 0.2, 0.9]], dtype=F64)
-    seen = torch.stack([p.observe(q, draws.at(t)) for t in range(1500)])  # 1500 4 5
+    rows = [p.observe(q, draws.at(t)) for t in range(1500)]
+    seen = torch.stack([torch.cat([row["played"], row["y"][:, None], row["cost"][:, None]], -1) for row in rows])
     free = seen[:, [1, 3], 0].flatten().numpy()
     a = 0.5 / MARGINALS[0].scale
     assert kstest(free, truncnorm(-a, a, 0.5, MARGINALS[0].scale).cdf).pvalue > 1e-4
@@ -190,12 +199,12 @@ def test_best_values_are_those_of_a_fine_grid():
     for i, subset in enumerate(SETS[:2]):
         x = torch.full((201 ** len(subset), 3), 0.5, dtype=F64)
         x[:, list(subset)] = torch.cartesian_prod(*[line] * len(subset)).reshape(-1, len(subset))
-        grid = torch.cat([p._average(i, part, p._nodes) for part in x.split(4096)])
+        grid = torch.cat([p._average(p.space.controlled[i], part, p._nodes) for part in x.split(4096)])
         assert float(p.best_values[i] - grid.max()) == pytest.approx(0, abs=2e-3)
         assert float(p.best_values[i]) >= float(grid.max())
         assert float((p.best_points[i] - x[grid.argmax()]).abs().max()) < 0.01
     assert float(p.best_values[2]) == pytest.approx(8, abs=1e-9)  # every wave reaches its top
-    assert torch.equal(p.best_points[~p.controlled], torch.full((3,), 0.5, dtype=F64))
+    assert torch.equal(p.best_points[~p.space.controlled], torch.full((3,), 0.5, dtype=F64))
 
 
 def test_best_values_are_values_and_nothing_random_is_better():
@@ -216,7 +225,7 @@ def test_linear_functions_have_best_values_in_closed_form(slopes, codes, random)
     sets = tuple(tuple(k for k in range(4) if code >> k & 1) for code in sorted(codes, key=lambda _: random.random()))
     a = torch.tensor(slopes, dtype=F64)
     costs = torch.tensor([random.choice([0.01, 0.1, 1.0]) for _ in sets], dtype=F64)
-    p = SubsetProblem(lambda x: 10 + x @ a, sets, (TruncatedNormal(0.03),) * 4, costs)
+    p = SubsetProblem(Space(unit(4), sets, (TruncatedNormal(0.03),) * 4, 100.0), lambda x: 10 + x @ a, costs)
     best = torch.stack([10 + a.sum() / 2 + a[list(s)].abs().sum() / 2 for s in sets])
     torch.testing.assert_close(p.best_values, best, rtol=0, atol=2e-3)
     for i, s in enumerate(sets):
@@ -234,7 +243,7 @@ def test_linear_functions_have_best_values_in_closed_form(slopes, codes, random)
 
 def constants(values, costs, sets=((0,), (1,), (0, 1))):
     """A problem whose best values are given."""
-    p = SubsetProblem(waves, sets, (Uniform(),) * 2, torch.tensor(costs, dtype=F64))
+    p = SubsetProblem(Space(unit(2), sets, (Uniform(),) * 2, 100.0), waves, torch.tensor(costs, dtype=F64))
     p.__dict__["_best"] = (torch.zeros(len(sets), 2, dtype=F64), torch.tensor(values, dtype=F64))
     return p
 
@@ -252,7 +261,7 @@ def test_the_cheapest_acceptable_subset_and_its_ties():
 
 
 def test_a_fraction_of_a_negative_optimum_is_refused():
-    with pytest.raises(ValueError, match="f must not be negative at its best, got an optimum of -1"):
+    with pytest.raises(ValueError, match=r"f must not be below space\.floor = 0 at its best, got an optimum of -1"):
         constants([-2.0, -1.0, -3.0], [0.1, 0.1, 0.1]).acceptable(0.1)
     assert constants([-2.0, 0.0, -3.0], [0.1, 0.1, 0.1]).acceptable(0.1).tolist() == [False, True, False]
     for alpha in (-0.1, 1.0, math.nan):
@@ -268,8 +277,13 @@ def test_a_fraction_of_a_negative_optimum_is_refused():
         ({"control_sets": ((0,), (1, 3), (2,))}, r"with different variables from 0 to 2, got \(1, 3\)"),
         ({"control_sets": ((-1,), (1, 2), (2,))}, r"with different variables from 0 to 2, got \(-1,\)"),
         ({"control_sets": ((0, 1), (1, 0), (2,))}, "control_sets must all be different"),
-        ({"control_sets": ()}, "marginals and control_sets must hold at least one entry each, got 3 and 0"),
-        ({"marginals": ()}, "marginals and control_sets must hold at least one entry each, got 0 and 3"),
+        ({"control_sets": ()}, "control_sets must hold at least one set, got none"),
+        ({"control_sets": (0, 1)}, r"control_sets must be sets of variables' indices, got \(0, 1\)"),
+        ({"free": MARGINALS[:2]}, "free must be one distribution a variable, 3, got"),
+        ({"free": [[0.1, 0.2]]}, r"free must be finite rows n x 3, .* got shape \(1, 2\)"),
+        ({"free": [[0.1, 0.2, math.nan]]}, "free must be finite rows n x 3"),
+        ({"bounds": [[1.0, 0, 0], [2.0, 1, 1]]}, "the median of variable 0 is 0.5, its bounds are"),
+        ({"bounds": [[1.0, 0, 0], [0.0, 1, 1]]}, "bounds must be finite with each lower bound below the upper"),
         ({"cost_means": torch.tensor([0.1, 0.2], dtype=F64)}, r"cost_means must be floats, one a control set \(3,\)"),
         ({"cost_means": torch.tensor([1, 2, 3])}, r"cost_means must be floats, .* got torch.int64"),
         ({"cost_means": torch.tensor([0.1, -0.2, 1.0])}, "cost_means must be nonnegative and finite"),
@@ -280,8 +294,8 @@ def test_a_fraction_of_a_negative_optimum_is_refused():
         ({"noise_std": math.inf}, "noise_std must be nonnegative and finite"),
         ({"budget": 0.005}, r"pay for the cheapest control set \(0.01\), got 0.005"),
         ({"budget": 0.0, "cost_means": torch.zeros(3)}, "budget must be positive"),
-        ({"budget": math.inf}, "budget must be positive, finite"),
-        ({"budget": math.nan}, "budget must be positive, finite"),
+        ({"budget": math.inf}, "budget must be positive and finite"),
+        ({"budget": math.nan}, "budget must be positive and finite"),
         ({"nodes": 1000}, "nodes must be a power of two, got 1000"),
         ({"nodes": 0}, "nodes must be a power of two, got 0"),
     ],
@@ -292,9 +306,9 @@ def test_bad_problems_are_refused(changes, message):
 
 
 def test_what_is_allowed_at_the_edge():
-    assert problem(control_sets=((0, 1), (1, 2), (0, 2))).m == 3  # overlapping, and none is full
-    assert problem(budget=0.01).budget == 0.01
-    assert problem(control_sets=((2, 0), (1,), (0,))).controlled.tolist() == [
+    assert problem(control_sets=((0, 1), (1, 2), (0, 2))).space.m == 3  # overlapping, and none is full
+    assert problem(budget=0.01).space.budget == 0.01
+    assert problem(control_sets=((2, 0), (1,), (0,))).space.controlled.tolist() == [
         [True, False, True],
         [False, True, False],
         [True, False, False],
@@ -308,9 +322,9 @@ def test_what_is_allowed_at_the_edge():
         ([-1, 0.5, 0.5, 0.5], "query must begin with the index of a control set"),
         ([0.5, 0.5, 0.5, 0.5], "query must begin with the index of a control set"),
         ([math.nan, 0.5, 0.5, 0.5], "query must begin with the index of a control set"),
-        ([0, 1.01, 0.5, 0.5], r"query must have its controlled coordinates in \[0, 1\]"),
-        ([1, 0.5, 0.5, -0.01], r"query must have its controlled coordinates in \[0, 1\]"),
-        ([0, math.nan, 0.5, 0.5], r"query must have its controlled coordinates in \[0, 1\]"),
+        ([0, 1.01, 0.5, 0.5], r"query must have its controlled coordinates in the box"),
+        ([1, 0.5, 0.5, -0.01], r"query must have its controlled coordinates in the box"),
+        ([0, math.nan, 0.5, 0.5], r"query must have its controlled coordinates in the box"),
         ([0, 0.5, 0.5], r"query must have shape \(\.\.\., 4\)"),
     ],
 )
@@ -332,10 +346,10 @@ def test_more_or_fewer_queries_than_replicates_are_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_dtypes_are_those_of_the_costs(dtype):
-    p = problem(cost_means=torch.tensor([0.01, 0.2, 1.0], dtype=dtype))
-    q = queries()[:3].to(dtype)
-    for tensor in (p.value(q), p.observe(q, generators()), p.best_values, p.best_points, p.free_samples(8, 0)):
+def test_dtypes_are_those_of_the_box(dtype):
+    p = problem(bounds=unit(3).to(dtype), cost_means=torch.tensor([0.01, 0.2, 1.0], dtype=dtype))
+    q, samples = queries()[:3].to(dtype), p.space.samples(8, 0)
+    for tensor in (p.value(q), p.observe(q, generators())["y"], p.best_values, p.best_points, samples):
         assert tensor.dtype == dtype and bool(torch.isfinite(tensor).all())
 
 
@@ -347,10 +361,44 @@ def test_functions_of_many_hills_do_not_trap_the_search():
         z = 8 * (x - top)
         return (torch.cos(2 * math.pi * z) * 2 - z.square()).sum(-1)
 
-    p = SubsetProblem(rastrigin, ((0, 1), (0, 1, 2, 3)), (Uniform(),) * 4, torch.tensor([0.1, 1.0], dtype=F64))
+    known = Space(unit(4), ((0, 1), (0, 1, 2, 3)), (Uniform(),) * 4, 100.0)
+    p = SubsetProblem(known, rastrigin, torch.tensor([0.1, 1.0], dtype=F64))
     torch.testing.assert_close(p.best_points[1], top, rtol=0, atol=1e-6)
     torch.testing.assert_close(p.best_points[0, :2], top[:2], rtol=0, atol=1e-6)
     line = np.linspace(0, 1, 4001)
     side = [np.mean(2 * np.cos(16 * math.pi * (line - t)) - 64 * (line - t) ** 2) for t in (0.42, 0.9)]
     assert float(p.best_values[0]) == pytest.approx(4 + sum(side), abs=0.02)
     assert p.acceptable(0.0).tolist() == [False, True]
+
+
+def test_a_floor_moves_what_a_share_is_counted_from():
+    p = constants([-2.0, -1.0, -3.0], [0.1, 0.1, 0.1])
+    p = dataclasses.replace(p, space=dataclasses.replace(p.space, floor=-4.0))
+    p.__dict__["_best"] = (torch.zeros(3, 2, dtype=F64), torch.tensor([-2.0, -1.0, -3.0], dtype=F64))
+    assert p.acceptable(0.4).tolist() == [True, True, False]
+
+
+def test_observed_rows_are_drawn_together_and_averaged_exactly(rng):
+    """The rows keep how variables vary together, and ``value`` is their average."""
+    rows = torch.rand(37, 3, generator=rng, dtype=F64)
+    for table in (rows, rows.numpy(), rows.tolist(), pd.DataFrame(rows.numpy(), columns=["a", "b", "c"])):
+        p = problem(free=table, noise_std=0.0)
+        q = queries()[:3]
+        mark = p.space.controlled[q[:, 0].long()]
+        full = torch.where(mark.unsqueeze(1), q[:, 1:].unsqueeze(1), rows)
+        torch.testing.assert_close(p.value(q), waves(full).mean(-1), rtol=0, atol=1e-12)
+        played = torch.cat([p.observe(q[:1], generators([s]))["played"] for s in range(60)])
+        pairs = {tuple(row) for row in rows[:, 1:].tolist()}
+        assert all(tuple(row) in pairs for row in played[:, 1:].tolist()) and len(played.unique(dim=0)) > 20
+    assert torch.equal(p.space.samples(64), rows) and p.space.samples(16).shape == (16, 3)
+
+
+def test_other_units_are_the_same_problem():
+    low, side = torch.tensor([-3.0, 100.0, 0.0], dtype=F64), torch.tensor([2.0, 50.0, 1e-3], dtype=F64)
+    rows = torch.rand(16, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+    one = problem(free=rows)
+    two = problem(
+        bounds=[low.tolist(), (low + side).tolist()], free=low + side * rows, f=lambda x: waves((x - low) / side)
+    )
+    torch.testing.assert_close(one.best_values, two.best_values, rtol=0, atol=1e-9)
+    torch.testing.assert_close(low + side * one.best_points, two.best_points, rtol=1e-6, atol=0)

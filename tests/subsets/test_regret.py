@@ -17,8 +17,8 @@ from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.subsets import regret
 from cbo_lib.subsets.baselines import UCBPSQ
-from cbo_lib.subsets.bounds import Effort
 from cbo_lib.subsets.policies import CheapestGoodSubset
+from cbo_lib.subsets.search import Effort
 from tests.subsets.helpers import F64, flat, prior, run
 
 TINY = Effort(contexts=8, candidates=16, iterations=2)
@@ -39,14 +39,14 @@ def doctored(history, **tensors):
 @functools.cache
 def priced(costs=(0.2, 0.1, 0.5), budget=6.0):
     """Two variables and three subsets; the first and the last are acceptable at a tenth, the first is cheaper."""
-    return dataclasses.replace(flat(), cost_means=torch.tensor(costs, dtype=F64), budget=budget)
+    return dataclasses.replace(flat().with_budget(budget), cost_means=torch.tensor(costs, dtype=F64))
 
 
 def play(sqrt_beta=2.0, alpha=lambda s: ALPHA, replicates=3):
     """The full set is so dear that its lower bound tells: subsets with a free variable are played too."""
     problem = priced((0.2, 0.1, 3.0), 1e6)
-    options = {"alpha": alpha, "rounds": ROUNDS, "horizon": STEPS, "effort": TINY}
-    policy = CheapestGoodSubset(problem, prior(problem), sqrt_beta, **options)
+    options = {"cost_spread": 1.0, "alpha": alpha, "rounds": ROUNDS, "horizon": STEPS, "effort": TINY}
+    policy = CheapestGoodSubset(problem.space, prior=prior(problem), sqrt_beta=sqrt_beta, **options)
     return problem, run(problem, policy, STEPS, range(replicates))
 
 
@@ -314,7 +314,9 @@ def test_the_ledger_holds_where_even_fresh_bounds_leave_no_threshold():
     """A process that believes in large negative values and learns nothing: no subset passes, so none is dropped."""
     problem = priced(budget=1e6)
     unteachable = prior(problem, mean=-6.0, noise_std=1000.0)
-    policy = CheapestGoodSubset(problem, unteachable, 0.1, alpha=lambda s: ALPHA, rounds=1, horizon=9, effort=TINY)
+    policy = CheapestGoodSubset(
+        problem.space, prior=unteachable, sqrt_beta=0.1, alpha=ALPHA, rounds=1, horizon=9, effort=TINY
+    )
     history = run(problem, policy, 6, [0])
     assert bool(history["lower"][:, 3:].isneginf().any()) and bool(history["good"][:, 3:].any())
     ledger = regret.quality_ledger(history, problem, 0.1, ALPHA)
@@ -378,17 +380,17 @@ def test_every_claim_has_both_sides_of_the_paper(fixed):
     assert list(found) == CLAIMS and all(claim.source for claim in found.values())
     assert [claim.probability for claim in found.values()][:4] == [0.8] * 4
     own, acceptable = plain(history), problem.acceptable(ALPHA).tolist()
-    values = [problem.f(history["observation"][r, :, :2]).tolist() for r in range(3)]
+    values = [problem.f(history["played"][r]).tolist() for r in range(3)]
     mean, lower, upper, kept, costs = found.values()
     for r in range(3):
-        paid = [[] for _ in range(problem.m)]
+        paid = [[] for _ in range(problem.space.m)]
         for t in range(STEPS):
             assert float(mean.left[r, t]) == pytest.approx(abs(own["mean"][r][t] - values[r][t]), abs=1e-12)
             assert float(mean.right[r, t]) == pytest.approx(4 * own["std"][r][t], abs=1e-12)
             assert float(lower.left[r, t]) == own["lower"][r][t]
             assert float(lower.right[r, t]) == float(problem.optimum)
-            later = t >= ROUNDS * problem.m
-            for i in range(problem.m):
+            later = t >= ROUNDS * problem.space.m
+            for i in range(problem.space.m):
                 assert bool(upper.applies[r, t, i]) == later
                 assert float(upper.right[r, t, i]) == own["upper"][r][t][i]
                 assert float(upper.left[r, t, i]) == float(problem.best_values[i])
@@ -454,7 +456,7 @@ def test_average_costs_leave_their_radius_as_rarely_as_promised():
             "cost": cost,
             "exploring": torch.zeros(replicates, steps, dtype=torch.bool),
             "horizon": torch.full((replicates, steps), float(horizon), dtype=F64),
-            "observation": torch.zeros(replicates, steps, 4, dtype=F64),
+            "played": torch.zeros(replicates, steps, 2, dtype=F64),
             "upper": upper,
             "good": upper > 0,
             "lower": upper[..., 0] - 9,
@@ -486,7 +488,7 @@ def test_the_set_of_good_subsets_is_found_again(name, request):
 def test_lemma_6_on_the_points_that_were_evaluated(fixed):
     problem, history = fixed
     kernel = prior(problem).kernel
-    points = history["observation"][..., :2]
+    points = history["played"]
     gain = torch.tensor(
         [[float(information_gain(kernel, Measure.dirac(row[: t + 1]), 0.1)) for t in range(STEPS)] for row in points],
         dtype=F64,
@@ -556,7 +558,7 @@ def test_the_cost_bound_by_a_loop(fixed):
     for r in range(3):
         left, later = 0.0, 0
         for t in range(STEPS):
-            if t >= ROUNDS * problem.m:
+            if t >= ROUNDS * problem.space.m:
                 later += 1
                 left += max(costs[int(history["subset"][r, t])] - costs[cheapest], 0)
             right = 2 * later * math.sqrt(2 * math.log(STEPS) / ROUNDS)
@@ -707,19 +709,19 @@ def test_the_chain_of_the_proof_holds_in_a_run_whose_bounds_hold(fixed):
             problem.f(torch.rand(500, 2, generator=torch.Generator().manual_seed(1), dtype=F64)).abs().max()
         )
         others = ~later[r] & (history["subset"][r] != best)
-        assert float(loss[r][others].sum()) <= 2 * (problem.m - 1) * ROUNDS * largest
+        assert float(loss[r][others].sum()) <= 2 * (problem.space.m - 1) * ROUNDS * largest
         assert float(loss[r][turns].sum()) <= 2 * float(width[r][turns].sum())
     # And so the theorem, whose right side only adds to this.
     points = torch.quasirandom.SobolEngine(2).draw(64, dtype=F64)
     gain = regret.spectral_gain(prior(problem).kernel, points, 0.1)
-    steps = torch.arange(ROUNDS * problem.m, STEPS + 1)
-    terms = regret.theorem_1(steps, ROUNDS, problem.m, largest, gain, lambda t: 4.0)
-    assert bool((loss.cumsum(-1)[:, ROUNDS * problem.m - 1 :] <= sum(terms.values())).all())
+    steps = torch.arange(ROUNDS * problem.space.m, STEPS + 1)
+    terms = regret.theorem_1(steps, ROUNDS, problem.space.m, largest, gain, lambda t: 4.0)
+    assert bool((loss.cumsum(-1)[:, ROUNDS * problem.space.m - 1 :] <= sum(terms.values())).all())
 
 
 def test_the_regret_of_tay_et_al_is_at_most_the_largest_cost_times_that_of_quality():
     problem = priced(budget=1e6)
-    history = run(problem, UCBPSQ(problem, prior(problem), effort=TINY), 12, [1])
+    history = run(problem, UCBPSQ(problem.space, prior=prior(problem), effort=TINY), 12, [1])
     weighted = regret.cost_varying_regret(history, problem).cumsum(-1)
     quality = regret.quality_regret(history, problem, 0.0).cumsum(-1)
     assert bool((quality >= 0).all())

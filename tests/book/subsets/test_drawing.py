@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from book import figures
 from book.subsets.drawing import algorithm_steps, names
 from cbo_lib.history import History
-from cbo_lib.subsets.bounds import Effort
+from cbo_lib.subsets.search import Effort
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from tests.subsets.helpers import prior, run, solid
 
@@ -22,10 +22,10 @@ GRAY = "#999999"
 @pytest.fixture(scope="module")
 def played():
     """Two rounds of four subsets, then plays in which a subset is dropped."""
-    problem = dataclasses.replace(solid(), budget=1e6)
+    problem = solid().with_budget(1e6)
     effort = Effort(contexts=8, candidates=16, iterations=2)
     options = {"alpha": lambda s: ALPHA, "rounds": ROUNDS, "horizon": 2, "effort": effort}
-    policy = CheapestGoodSubset(problem, prior(problem, mean=3.0), 1.0, **options)
+    policy = CheapestGoodSubset(problem.space, prior=prior(problem, mean=3.0), 1.0, **options)
     return problem, run(problem, policy, STEPS, [0, 4])
 
 
@@ -47,7 +47,7 @@ def test_frames_labels_and_texts_belong_together_and_name_the_played_subset(play
     words = names(problem)
     for step, label, alt in zip(SHOWN, labels, alts, strict=True):
         subset = words[int(history["query"][replicate, step - 1, 0])]
-        phase = "exploration" if step <= ROUNDS * problem.m else "exploitation"
+        phase = "exploration" if step <= ROUNDS * problem.space.m else "exploitation"
         assert label == f"play {step}, {phase}: {subset}"
         assert alt.startswith(f"Play {step}, {phase}. Subset {subset} is played. ")
         good = [word for word, ok in zip(words, history["good"][replicate, step - 1], strict=True) if ok]

@@ -16,7 +16,7 @@ from book.subsets import experiments, problems
 from cbo_lib.history import History
 from cbo_lib.subsets import regret
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.bounds import Effort
+from cbo_lib.subsets.search import Effort
 from cbo_lib.subsets.marginals import TruncatedNormal
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from tests.subsets.helpers import F64, flat, prior, solid
@@ -50,10 +50,10 @@ def interpolant_norm(kernel, x, y):
 def test_the_problem_of_known_norm_is_what_it_says(norm, seed):
     costs = (0.3, 0.1, 0.2, 0.4, 0.9)
     problem, process = experiments.known_norm(norm, seed, 0.05, costs, 0.03)
-    assert problem.control_sets == ((0,), (1,), (2,), (0, 1), (0, 1, 2))
+    assert problem.space.control_sets == ((0,), (1,), (2,), (0, 1), (0, 1, 2))
     assert problem.cost_means.tolist() == list(costs) and problem.cost_std == pytest.approx(0.01)
     assert problem.noise_std == process.noise_std == 0.05
-    assert problem.marginals == (TruncatedNormal(variance=0.03),) * 3
+    assert problem.space.free == (TruncatedNormal(variance=0.03),) * 3
     assert float(process.kernel.outputscale) == 1 and float(process.kernel.base_kernel.lengthscale) == pytest.approx(
         0.4
     )
@@ -80,7 +80,7 @@ def test_a_constant_has_norm_zero_without_the_draw():
 def test_two_subsets_are_equally_good(seed):
     problem, process = experiments.equally_good(seed, 0.08)
     values, costs = problem.best_values, problem.cost_means
-    assert problem.control_sets == ((0, 1, 2), (0, 1), (0,), (1,))
+    assert problem.space.control_sets == ((0, 1, 2), (0, 1), (0,), (1,))
     assert float(values[0]) == pytest.approx(float(values[1]), abs=1e-6)
     assert bool((values[2:] < values[0] - 0.01).all())
     assert costs[0] > costs[1] and problem.acceptable(0.0).tolist() == [True, True, False, False]
@@ -100,11 +100,11 @@ def test_two_subsets_are_equally_good(seed):
 def test_of_two_equally_good_subsets_the_cheaper_one_is_played_by_the_proposed_method_alone():
     """The paper's case for two regrets: the regret of Tay et al. stops growing, the regret of costs does not."""
     problem, process = experiments.equally_good()
-    problem = dataclasses.replace(problem, budget=1e6)
+    problem = problem.with_budget(1e6)
     effort = Effort(contexts=8, candidates=32, iterations=4)
     options = {"alpha": experiments.constant(0.0), "rounds": 4, "horizon": 40, "effort": effort}
     grown = {}
-    for policy in (CheapestGoodSubset(problem, process, **options), UCBPSQ(problem, process, effort=effort)):
+    for policy in (CheapestGoodSubset(problem.space, prior=process, **options), UCBPSQ(problem.space, prior=process, effort=effort)):
         history = experiments.run(problem, policy, [0], 40)
         weighted = regret.cost_varying_regret(history, problem).cumsum(-1)[0]
         cost = regret.cost_regret(history, problem, 0.0).cumsum(-1)[0]
@@ -126,7 +126,7 @@ def test_the_policies_of_a_comparison():
         assert policy.sqrt_beta == 2.0
     assert chosen["ETC-50"].plays_per_group == 50
     proposed = chosen["proposed"]
-    assert proposed.exploration_budget == pytest.approx(0.6 * problem.budget) and proposed.rounds is None
+    assert proposed.exploration_budget == pytest.approx(0.6 * problem.space.budget) and proposed.rounds is None
     assert [proposed.alpha(s) for s in range(5)] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025])  # d = 2
     assert [chosen[NAMES[4]].epsilon(t) for t in (1, 4, 100)] == pytest.approx([1.5, 0.75, 0.15])
     assert all(policy.effort == Effort() for policy in experiments.policies(problem, process).values())
@@ -145,7 +145,7 @@ def test_scales():
     same, seeds = experiments.scaled(problem, "paper")
     assert same is problem and list(seeds) == [0, 1, 2, 3, 4]
     less, seeds = experiments.scaled(problem, "reader")
-    assert less.budget == 25 and list(seeds) == [0, 1, 2] and dataclasses.replace(less, budget=77.0) == problem
+    assert less.budget == 25 and list(seeds) == [0, 1, 2] and less.with_budget(77.0) == problem
     for scale in ("Reader", "", "full"):
         with pytest.raises(ValueError, match=f"scale must be 'reader' or 'paper', got {scale!r}"):
             experiments.scaled(problem, scale)
@@ -155,10 +155,10 @@ def test_a_run_ends_when_every_replicate_has_spent_the_budget(comparison):
     problem = comparison.problem
     for history in comparison.histories.values():
         assert history.seeds == [4, 7]
-        over = history["spent"] > problem.budget
+        over = history["spent"] > problem.space.budget
         assert bool(over[:, -1].all()) and not bool(over[:, -2].all())
         pays = regret.counted(history, problem)
-        assert bool(((history["cost"] * pays).sum(-1) <= problem.budget).all())
+        assert bool(((history["cost"] * pays).sum(-1) <= problem.space.budget).all())
         assert torch.equal(pays, ~over)
 
 
@@ -189,11 +189,11 @@ def test_figure_1_takes_the_objective_the_costs_the_variance_and_the_scale(monke
     monkeypatch.setattr(experiments, "compare", compare)
     monkeypatch.setattr(experiments, "fit_prior", lambda problem: prior(problem, variance=9.0))
     problem, chosen, seeds = experiments.figure_1("toy", "moderate", 0.04, "reader", TINY)
-    assert asked == [("moderate", 0.04)] and problem.budget == 25 and list(seeds) == [0, 1, 2]
+    assert asked == [("moderate", 0.04)] and problem.space.budget == 25 and list(seeds) == [0, 1, 2]
     assert list(chosen) == NAMES and all(p.effort is TINY and p.problem is problem for p in chosen.values())
     assert chosen[NAMES[4]].epsilon(1) == pytest.approx(3.0)
     problem, _, seeds = experiments.figure_1("toy")
-    assert asked[1] == ("cheap", 0.02) and problem.budget == 30 and len(seeds) == 5
+    assert asked[1] == ("cheap", 0.02) and problem.space.budget == 30 and len(seeds) == 5
 
 
 def test_figure_1_refuses_what_does_not_exist(monkeypatch):
@@ -225,16 +225,16 @@ def test_curves_against_cost_are_those_of_each_run(comparison):
         history = comparison.histories[name]
         assert (curve.seeds, curve.config, curve.provenance) == (history.seeds, history.config, history.provenance)
         assert sorted(curve.tensors) == ["cost", "evaluations", "plays", "simple_regret"]
-        assert curve["plays"].shape == (2, 13, problem.m)
+        assert curve["plays"].shape == (2, 13, problem.space.m)
         assert torch.equal(curve["cost"], costs.expand(2, -1))
         for r, (j, amount) in itertools.product(range(2), enumerate(costs.tolist())):
-            limit = min(amount, problem.budget)
+            limit = min(amount, problem.space.budget)
             paid = [t for t in range(history.steps) if float(history["spent"][r, t]) <= limit]
             losses = [float(problem.optimum - history["value"][r, t]) for t in paid]
             assert float(curve["evaluations"][r, j]) == len(paid)
             np.testing.assert_equal(float(curve["simple_regret"][r, j]), min(losses) if losses else math.nan)
             subsets = [int(history["subset"][r, t]) for t in paid]
-            assert curve["plays"][r, j].tolist() == [subsets.count(i) for i in range(problem.m)]
+            assert curve["plays"][r, j].tolist() == [subsets.count(i) for i in range(problem.space.m)]
         assert bool((curve["evaluations"].diff() >= 0).all()) and bool(curve["simple_regret"][:, 0].isnan().all())
 
 
@@ -247,7 +247,7 @@ def test_the_summary_counts_paid_plays_alone(comparison):
         for name, row in rows.items():
             history = comparison.histories[name]
             for r in range(2):
-                paid = [t for t in range(history.steps) if float(history["spent"][r, t]) <= problem.budget]
+                paid = [t for t in range(history.steps) if float(history["spent"][r, t]) <= problem.space.budget]
                 values = [float(history["value"][r, t]) for t in paid]
                 subsets = [int(history["subset"][r, t]) for t in paid]
                 costs = [float(problem.cost_means[i] - problem.cost_means[cheapest]) for i in subsets]
@@ -297,7 +297,7 @@ def test_shares_from_stored_curves_are_those_of_the_run(subsets, unpaid, first):
 
 
 def test_shares_from_stored_curves_of_real_runs(comparison):
-    fine = comparison.against_cost(torch.linspace(0, comparison.problem.budget, 2001, dtype=F64))
+    fine = comparison.against_cost(torch.linspace(0, comparison.problem.space.budget, 2001, dtype=F64))
     for name, history in comparison.histories.items():
         shares = torch.stack([experiments.late_share(fine[name], i) for i in range(3)])
         torch.testing.assert_close(shares.sum(0), torch.ones(2, dtype=F64))
@@ -334,17 +334,17 @@ def test_a_sweep_has_one_run_an_alpha_with_the_rounds_and_the_horizon(sweep):
     for alpha, history in runs.items():
         assert history.seeds == [2, 5] and history.steps == 18
         assert float(history["spent"].max()) < 1e9 and history.config["policy"]["horizon"] == 18
-        exploring = torch.arange(18) < 2 * problem.m
+        exploring = torch.arange(18) < 2 * problem.space.m
         assert bool((history["exploring"] == exploring).all())
         assert bool((history["alpha"][:, ~exploring] == alpha).all())
         assert bool((history["horizon"][:, ~exploring] == 18).all())
     # What is explored does not depend on alpha.
-    early = [history["query"][:, : 2 * problem.m] for history in runs.values()]
+    early = [history["query"][:, : 2 * problem.space.m] for history in runs.values()]
     assert torch.equal(*early)
 
 
 def test_a_sweep_goes_on_beyond_the_budget():
-    problem = dataclasses.replace(solid(), budget=0.3)
+    problem = solid().with_budget(0.3)
     patch = pytest.MonkeyPatch()
     patch.setattr(experiments, "fit_prior", lambda problem: prior(problem, mean=3.0))
     history = experiments.sweep_alpha(problem, [0.1], [0], steps=9, rounds=1, effort=TINY)[0.1]
@@ -357,7 +357,7 @@ def test_the_trade_off_is_averaged_over_the_exploitation(sweep):
     table = experiments.trade_off(runs, problem)
     assert list(table) == list(runs)
     for alpha, row in table.items():
-        history, late = runs[alpha], range(2 * problem.m, 18)
+        history, late = runs[alpha], range(2 * problem.space.m, 18)
         each = list(itertools.product(range(2), late))
         lost = [float(problem.optimum - history["value"][r, t]) for r, t in each]
         paid = [float(problem.cost_means[int(history["subset"][r, t])]) for r, t in each]
@@ -409,11 +409,11 @@ def test_the_command_runs_all_panels_resumes_and_skips(tmp_path, monkeypatch, ca
         return small(0.7 if costs == "cheap" else 1.1)
 
     def run(problem, policy, seeds):
-        ran.append((problem.budget, type(policy), list(seeds)))
+        ran.append((problem.space.budget, type(policy), list(seeds)))
         return real(problem, policy, seeds[:2])
 
     def few(problem, process):
-        return {"UCB-PSQ": UCBPSQ(problem, process, effort=TINY), "ETC-50": GroupETC(problem, process, effort=TINY)}
+        return {"UCB-PSQ": UCBPSQ(problem.space, prior=process, effort=TINY), "ETC-50": GroupETC(problem.space, prior=process, effort=TINY)}
 
     real = experiments.run
     monkeypatch.setattr(experiments, "OBJECTIVES", {"toy": make, "other": make})

@@ -29,7 +29,7 @@ def evidence(theta, x, y, noise_std):
 
 def pilot(problem, count, seed):
     """The data of the pilot study."""
-    x = torch.quasirandom.SobolEngine(problem.dim, scramble=True, seed=seed).draw(count, dtype=F64)
+    x = torch.quasirandom.SobolEngine(problem.space.dim, scramble=True, seed=seed).draw(count, dtype=F64)
     (generator,) = ReplicateGenerators([seed], stream=5).at(0)
     y = problem.f(x) + problem.noise_std * torch.randn(count, generator=generator, dtype=F64)
     return x.numpy(), y.numpy()

@@ -26,7 +26,7 @@ def uniform(dim, n=4096):
 
 
 def rows(p):
-    return torch.cat([torch.arange(p.m, dtype=F64).unsqueeze(-1), p.best_points], -1)
+    return torch.cat([torch.arange(p.space.m, dtype=F64).unsqueeze(-1), p.best_points], -1)
 
 
 def test_control_sets_and_costs_are_the_papers():
@@ -41,8 +41,8 @@ def test_control_sets_and_costs_are_the_papers():
     for name, factory in FACTORIES.items():
         for costs in COSTS:
             p = factory(costs)
-            assert p.name == name and p.budget == 100 and p.m == 7
-            assert [" ".join(str(k + 1) for k in s) for s in p.control_sets] == sets[name]
+            assert p.name == name and p.space.budget == 100 and p.space.m == 7
+            assert [" ".join(str(k + 1) for k in s) for s in p.space.control_sets] == sets[name]
             assert p.cost_means.tolist() == list(COSTS[costs])
             assert p.cost_std.tolist() == [0.02 if c >= 0.1 else 0.0 for c in COSTS[costs]]
     assert COSTS["cheap"] == (0.01, 0.01, 0.01, 0.1, 0.1, 0.1, 1) and COSTS["moderate"] == (0.1,) * 3 + (0.2,) * 3 + (
@@ -55,7 +55,7 @@ def test_larger_sets_cost_more_except_where_the_papers_lists_say_otherwise():
     for name, factory in FACTORIES.items():
         for costs in COSTS:
             p = factory(costs)
-            nested = [(a, b) for a in range(7) for b in range(7) if set(p.control_sets[a]) < set(p.control_sets[b])]
+            nested = [(a, b) for a in range(7) for b in range(7) if set(p.space.control_sets[a]) < set(p.space.control_sets[b])]
             wrong = [(a, b) for a, b in nested if not p.cost_means[a] < p.cost_means[b]]
             assert wrong == ([(3, 5)] if name in ("Hartmann", "Ackley") else [])
 
@@ -64,18 +64,18 @@ def test_larger_sets_cost_more_except_where_the_papers_lists_say_otherwise():
 def test_functions_are_nonnegative_and_of_unit_deviation(name):
     """Two other optimizers find nothing below zero, and find zero."""
     p = PROBLEMS[name, 0.02]
-    dim = min(p.dim, 6)  # more do not matter
-    x = uniform(p.dim, 20000)
+    dim = min(p.space.dim, 6)  # more do not matter
+    x = uniform(p.space.dim, 20000)
     value = p.f(x)
     assert float(value.min()) >= 0
     assert float(value.std()) == pytest.approx(1, abs=0.03)
     corner = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * dim)
-    assert float(p.f(torch.nn.functional.pad(corner, (0, p.dim - dim), value=0.5)).min()) >= -1e-9
+    assert float(p.f(torch.nn.functional.pad(corner, (0, p.space.dim - dim), value=0.5)).min()) >= -1e-9
 
     def f(z):
-        points = torch.full((*z.shape[1:], p.dim), 0.5, dtype=F64)
+        points = torch.full((*z.shape[1:], p.space.dim), 0.5, dtype=F64)
         points[..., :dim] = torch.from_numpy(np.ascontiguousarray(z.T))
-        return p.f(points.reshape(-1, p.dim)).numpy()
+        return p.f(points.reshape(-1, p.space.dim)).numpy()
 
     found = [
         differential_evolution(
@@ -119,7 +119,7 @@ def test_ackley_is_botorchs_in_its_box(box):
     torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-6, atol=0)
     zero = -box[0] / (box[1] - box[0])
     assert float(p.optimum) == pytest.approx(float(p.f(torch.full((12,), zero, dtype=F64))), abs=1e-9)
-    assert bool((p.best_points[:, :6] - zero).abs()[p.controlled[:, :6]].max() < 1e-6)
+    assert bool((p.best_points[:, :6] - zero).abs()[p.space.controlled[:, :6]].max() < 1e-6)
     # By symmetry the first two sets are equally good.
     error = float(p.value_error(rows(p)).max())
     assert float(p.best_values[0]) == pytest.approx(float(p.best_values[1]), abs=4 * error)
@@ -147,7 +147,7 @@ class ClosedForm:
         self.alpha = np.linalg.solve(k + NOISE_STD**2 * np.eye(len(k)), data.standardized.numpy())
         z, w = np.polynomial.legendre.leggauss(80)
         z, w = (z + 1) / 2, w / 2
-        w = w * p.marginals[0].density(torch.from_numpy(z)).numpy()
+        w = w * p.space.free[0].density(torch.from_numpy(z)).numpy()
         self.free = np.stack([w @ self.kernel(z, j) for j in range(5)])
         raw = self.values(range(5), np.array([[0.2] * 5, [0.7] * 5]), fitted=False)
         f = p.f(torch.tensor([[0.2] * 5, [0.7] * 5], dtype=F64)).numpy()
@@ -172,10 +172,10 @@ def test_airfoil_values_are_the_closed_form_of_a_gaussian_process(variance):
     values, errors = p.value(query), p.value_error(query)
     assert float(errors.max()) < 2e-3
     for row, got, error in zip(query.tolist(), values.tolist(), errors.tolist(), strict=True):
-        truth = exact.values(p.control_sets[int(row[0])], np.array([row[1:]]))[0]
+        truth = exact.values(p.space.control_sets[int(row[0])], np.array([row[1:]]))[0]
         assert got == pytest.approx(truth, abs=4 * error)
     line = np.linspace(0, 1, 101)
-    for i, (a, b) in enumerate(p.control_sets):
+    for i, (a, b) in enumerate(p.space.control_sets):
         weights = exact.alpha * math.prod(exact.free[j] for j in range(5) if j not in (a, b))
         top = exact.shift + exact.slope * ((exact.kernel(line, a) * weights) @ exact.kernel(line, b).T).max()
         assert float(p.best_values[i]) == pytest.approx(top, abs=4 * float(errors[i]) + 1e-3)
@@ -187,7 +187,7 @@ def test_airfoil_values_are_the_closed_form_of_a_gaussian_process(variance):
 def test_best_values_by_another_optimizer_on_other_points(name, i):
     """Differential evolution finds nothing better, and comes as near as its few points let it."""
     p = PROBLEMS[name, 0.04]
-    nodes, where = p.free_samples(128, 77), list(p.control_sets[i])
+    nodes, where = p.space.samples(128, 77), list(p.space.control_sets[i])
 
     def loss(x):
         points = nodes.clone()
@@ -195,7 +195,7 @@ def test_best_values_by_another_optimizer_on_other_points(name, i):
         return -p.f(points).mean().item()
 
     found = differential_evolution(loss, [(0, 1)] * len(where), maxiter=60, popsize=8, rng=1, polish=False)
-    point = torch.full((p.dim,), 0.5, dtype=F64)
+    point = torch.full((p.space.dim,), 0.5, dtype=F64)
     point[where] = torch.tensor(found.x, dtype=F64)
     theirs = float(p.subset_values(i, point))
     assert float(p.best_values[i]) - 0.02 <= theirs <= float(p.best_values[i]) + 1e-9
@@ -210,8 +210,8 @@ def test_values_are_accurate_and_no_set_is_near_the_threshold(p):
         gap = (p.best_values - (1 - alpha) * p.optimum).abs()
         assert bool((gap > 4 * error).all())
     mean, spread = p.value(rows(p)), 4 * p.value_error(rows(p))
-    other = SubsetProblem(p.f, p.control_sets, p.marginals, p.cost_means, nodes=p.nodes)
-    object.__setattr__(other, "_nodes", p.free_samples(p.nodes, 5))
+    other = SubsetProblem(p.f, p.space.control_sets, p.space.free, p.cost_means, nodes=p.nodes)
+    object.__setattr__(other, "_nodes", p.space.samples(p.nodes, 5))
     assert bool(((other.value(rows(p)) - mean).abs() <= spread + 1e-12).all())
 
 
@@ -228,7 +228,7 @@ def test_the_dearest_set_of_the_airfoil_is_not_the_best():
     """The paper calls the last set, of cost 1, the optimal one; with the model of the noise it is not."""
     for variance in (0.02, 0.04):
         p = PROBLEMS["Airfoil", variance]
-        assert not bool(p.controlled.all(-1).any())
+        assert not bool(p.space.controlled.all(-1).any())
         assert p.best_subset != 6 and not bool(p.acceptable(0.0)[6])
 
 
@@ -242,10 +242,10 @@ def test_a_variance_as_negative_cost_reading_is_what_the_docstring_says():
 @pytest.mark.parametrize("name", FACTORIES)
 def test_other_arguments(name):
     p = FACTORIES[name]("moderate", None, cost_std=0.0, noise_std=0.0, budget=7.0)
-    assert p.budget == 7.0 and p.marginals[0].variance == pytest.approx(1 / 12)
-    query = torch.tensor([[1.0, *[0.5] * p.dim]], dtype=F64)
+    assert p.space.budget == 7.0 and p.space.free[0].variance == pytest.approx(1 / 12)
+    query = torch.tensor([[1.0, *[0.5] * p.space.dim]], dtype=F64)
     seen = p.observe(query, ReplicateGenerators([0]).generators)
-    assert float(seen[0, -1]) == 0.1 and torch.equal(seen[0, -2:-1], p.f(seen[:, : p.dim]))
+    assert float(seen[0, -1]) == 0.1 and torch.equal(seen[0, -2:-1], p.f(seen[:, : p.space.dim]))
     with pytest.raises(ValueError, match=r"costs must be one of \['cheap', 'moderate'\], got 'expensive'"):
         FACTORIES[name]("expensive")
     with pytest.raises(ValueError, match="variance of a truncated normal"):
@@ -270,7 +270,7 @@ def test_replicates_are_the_same_to_the_last_bit_alone_and_in_company(name):
 def test_single_precision_gives_the_same_problem(name):
     like = torch.zeros((), dtype=torch.float32)
     p, q = FACTORIES[name](like=like), PROBLEMS[name, 0.02]
-    x = uniform(p.dim, 200)
+    x = uniform(p.space.dim, 200)
     assert p.f(x.float()).dtype == torch.float32
     torch.testing.assert_close(p.f(x.float()).double(), q.f(x), rtol=0, atol=5e-3)
     seen = p.observe(rows(q).float(), ReplicateGenerators(range(7)).generators)
@@ -290,10 +290,10 @@ def test_the_uniform_expectation_of_a_plant_of_one_variable():
     query = torch.tensor([[6.0, 0.4, 0.2, 0.3, 0.6, 0.5]], dtype=F64)
     assert torch.equal(p.value(query), p.f(query[:, 1:]))
     three = torch.tensor([0.4, 0.2, 0.3, 0.6, 0.5], dtype=F64)
-    single = SubsetProblem(p.f, ((0, 1, 2, 3),), p.marginals, torch.tensor([0.1], dtype=F64), nodes=4096)
+    single = SubsetProblem(p.f, ((0, 1, 2, 3),), p.space.free, torch.tensor([0.1], dtype=F64), nodes=4096)
 
     def weighted(ph):
-        density = float(p.marginals[4].density(torch.tensor(ph, dtype=F64)))
+        density = float(p.space.free[4].density(torch.tensor(ph, dtype=F64)))
         return density * float(p.f(torch.cat([three[:4], torch.tensor([ph], dtype=F64)]).unsqueeze(0)))
 
     assert float(single.subset_values(0, three)) == pytest.approx(quad(weighted, 0, 1, epsabs=1e-10)[0], abs=1e-4)

@@ -9,10 +9,10 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
-from cbo_lib.subsets.bounds import Decisions, Effort, SubsetBounds
+from cbo_lib.subsets import Effort, Space, SubsetProblem
 from cbo_lib.subsets.marginals import TruncatedNormal
-from cbo_lib.subsets.problem import SubsetProblem
-from tests.subsets.helpers import F64, FEW, HARD, Spy, ard, flat, partial, prior, solid, told
+from cbo_lib.subsets.search import Decisions
+from tests.subsets.helpers import F64, FEW, HARD, Spy, ard, flat, partial, prior, solid, told, unit
 
 PROBLEMS = {"solid": solid, "flat": flat, "partial": partial}
 # The first variable hardly matters: a factor of low rank serves the subsets that leave little else free.
@@ -20,7 +20,7 @@ MIXED = (5.0, 0.25, 3.0)
 
 
 def wanted_by_all(bounds, replicates):
-    return torch.ones(replicates, bounds.problem.m, dtype=torch.bool)
+    return torch.ones(replicates, bounds.problem.space.m, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 40])
@@ -30,10 +30,10 @@ def test_tracked_candidates_are_the_dense_averages(name, count):
     bounds = told(problem, prior(problem), 2, count)
     for sqrt_beta in (2.0, -2.0, 0.0):
         got = bounds.tracked(sqrt_beta)
-        assert got.shape == (2, problem.m, FEW.candidates)
+        assert got.shape == (2, problem.space.m, FEW.candidates)
         for r in range(2):
             belief = bounds.belief(r)
-            for i in range(problem.m):
+            for i in range(problem.space.m):
                 expected = belief.expected_bounds(i, bounds.candidates.numpy(), sqrt_beta)
                 np.testing.assert_allclose(got[r, i], expected, rtol=0, atol=1e-7)
 
@@ -43,18 +43,18 @@ def test_tracked_candidates_are_the_dense_averages(name, count):
 def test_expectations_of_decisions_are_the_dense_averages(rng, lengthscales, count):
     problem = solid()
     bounds = told(problem, prior(problem, lengthscales), 2, count)
-    points = torch.rand(2, problem.m, problem.dim, generator=rng, dtype=F64)
+    points = torch.rand(2, problem.space.m, problem.space.dim, generator=rng, dtype=F64)
     wanted = torch.tensor([[True, False, True, True], [False, True, True, False]])
     got = bounds.expect(points, wanted)
     for r in range(2):
-        for i in range(problem.m):
+        for i in range(problem.space.m):
             if not wanted[r, i]:
                 assert got.mean[r, i] == -torch.inf and got.std[r, i] == 0
                 continue
             mean, std = bounds.belief(r).expected(i, points[r, i].numpy())
             assert float(got.mean[r, i]) == pytest.approx(mean, abs=1e-7)
             assert float(got.std[r, i]) == pytest.approx(std, abs=1e-7)
-            controlled = problem.controlled[i]
+            controlled = problem.space.controlled[i]
             assert torch.equal(got.points[r, i][controlled], points[r, i][controlled])
             assert bool((got.points[r, i][~controlled] == 0.5).all())
 
@@ -67,8 +67,8 @@ def test_maximizers_are_as_good_as_a_dense_grid(name, sqrt_beta):
     found = bounds.maximize(wanted_by_all(bounds, 2), sqrt_beta)
     for r in range(2):
         belief = bounds.belief(r)
-        for i in range(problem.m):
-            size = len(problem.control_sets[i])
+        for i in range(problem.space.m):
+            size = len(problem.space.control_sets[i])
             grid = belief.world.grid(i, {1: 101, 2: 21, 3: 11}[size])
             best = belief.expected_bounds(i, grid, sqrt_beta).max()
             reached = float(found.bound(sqrt_beta)[r, i])
@@ -92,7 +92,7 @@ def test_maximizers_are_at_least_the_best_candidate_and_the_last_maximizer(lengt
             assert bool((reached >= bounds.tracked(sqrt_beta).amax(-1) - 1e-7).all())
             if sqrt_beta in last:
                 for r in range(2):
-                    for i in range(problem.m):
+                    for i in range(problem.space.m):
                         start = bounds.belief(r).expected_bounds(i, last[sqrt_beta][r, i : i + 1].numpy(), sqrt_beta)
                         assert float(reached[r, i]) >= float(start[0]) - 1e-7
             last[sqrt_beta] = found.points
@@ -149,9 +149,9 @@ def test_subsets_of_both_kinds_are_searched_together():
     bounds = told(problem, prior(problem, MIXED), 2, 30)
     assert bounds._low_rank == [False, True, False, True]
     found = bounds.maximize(wanted_by_all(bounds, 2), 2.0)
-    for i in range(problem.m):
+    for i in range(problem.space.m):
         single = told(problem, prior(problem, MIXED), 2, 30)
-        mask = torch.zeros(2, problem.m, dtype=torch.bool)
+        mask = torch.zeros(2, problem.space.m, dtype=torch.bool)
         mask[:, i] = True
         own = single.maximize(mask, 2.0)
         torch.testing.assert_close(own.points[:, i], found.points[:, i], rtol=0, atol=1e-9)
@@ -164,11 +164,11 @@ def test_subsets_of_both_kinds_are_searched_together():
 
 def test_before_any_data_all_decisions_are_alike():
     problem = solid()
-    bounds = SubsetBounds(problem, prior(problem, variance=2.25, mean=1.5), 2, FEW)
+    bounds = Spy(problem, prior(problem, variance=2.25, mean=1.5), 2, FEW)
     found = bounds.maximize(torch.tensor([[True] * 4, [True, False, False, True]]), -2.0)
     assert found.mean[0].tolist() == [1.5] * 4 and found.std[0].tolist() == pytest.approx([1.5] * 4)
     assert found.bound(-2.0)[1].tolist() == pytest.approx([-1.5, -torch.inf, -torch.inf, -1.5])
-    assert bool((found.points[:, ~problem.controlled][0] == 0.5).all())
+    assert bool((found.points[:, ~problem.space.controlled][0] == 0.5).all())
     np.testing.assert_allclose(bounds.tracked(2.0), 4.5)
     mean, std = bounds.prediction(torch.rand(2, 3, dtype=F64))
     assert mean.tolist() == [1.5, 1.5] and std.tolist() == pytest.approx([1.5, 1.5])
@@ -186,9 +186,9 @@ def test_predictions_at_full_points_are_dense(rng):
 
 def test_the_average_is_over_the_learners_own_draws():
     problem = solid()
-    bounds = SubsetBounds(problem, prior(problem), 1, FEW)
-    assert torch.equal(bounds.contexts, problem.free_samples(16, seed=0))
-    other = SubsetBounds(problem, prior(problem), 4, FEW)
+    bounds = Spy(problem, prior(problem), 1, FEW)
+    assert torch.equal(bounds.contexts, problem.space.samples(16))
+    other = Spy(problem, prior(problem), 4, FEW)
     assert torch.equal(bounds.contexts, other.contexts) and torch.equal(bounds.candidates, other.candidates)
 
 
@@ -198,14 +198,15 @@ def test_a_product_of_other_kernels_will_do(rng):
     kernel = ScaleKernel(MaternKernel(2.5, active_dims=(0,)) * MaternKernel(1.5, active_dims=(1,))).to(dtype=F64)
     kernel.base_kernel.kernels[0].lengthscale = torch.tensor(0.5, dtype=F64)
     kernel.requires_grad_(False)
-    for controls in problem.control_sets:
-        single = dataclasses.replace(problem, control_sets=(controls,), cost_means=torch.ones(1, dtype=F64))
+    for controls in problem.space.control_sets:
+        space = dataclasses.replace(problem.space, control_sets=(controls,))
+        single = dataclasses.replace(problem, space=space, cost_means=torch.ones(1, dtype=F64))
         process = GaussianProcess(kernel, 0.1, 1.0)
         bounds = told(single, process, 2, 6)
         points, values = (torch.stack(part, 1) for part in zip(*bounds.told, strict=True))
         posterior = process.condition(Measure.dirac(points), values)
         found = bounds.maximize(torch.ones(2, 1, dtype=torch.bool), 2.0)
-        full = torch.where(single.controlled[0], found.points, bounds.contexts)
+        full = torch.where(single.space.controlled[0], found.points, bounds.contexts)
         mean, variance = posterior.mean(Measure.dirac(full)), posterior.variance(Measure.dirac(full))
         torch.testing.assert_close(found.mean[:, 0], mean.mean(-1), rtol=0, atol=1e-8)
         torch.testing.assert_close(found.std[:, 0], variance.sqrt().mean(-1), rtol=0, atol=1e-8)
@@ -215,7 +216,7 @@ def test_a_kernel_that_is_no_product_is_refused():
     problem = flat()
     kernel = ScaleKernel(MaternKernel(2.5)).to(dtype=F64).requires_grad_(False)
     with pytest.raises(ValueError, match="the kernel must be a product"):
-        SubsetBounds(problem, GaussianProcess(kernel, 0.1), 1, FEW)
+        Spy(problem, GaussianProcess(kernel, 0.1), 1, FEW)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +243,8 @@ def test_the_least_effort_suffices():
 
 
 def test_one_variable_alone():
-    problem = SubsetProblem(
-        lambda x: 1 - (x[..., 0] - 0.3) ** 2, ((0,),), (TruncatedNormal(0.02),), torch.ones(1, dtype=F64), 0.0, 0.01
-    )
+    space = Space(unit(1), ((0,),), (TruncatedNormal(0.02),), 100.0)
+    problem = SubsetProblem(space, lambda x: 1 - (x[..., 0] - 0.3) ** 2, torch.ones(1, dtype=F64), 0.0, 0.01)
     bounds = told(problem, GaussianProcess(ard((0.3,)), 0.01, 1.0), 1, 12, HARD)
     found = bounds.maximize(torch.ones(1, 1, dtype=torch.bool), 0.0)
     assert float(found.points[0, 0, 0]) == pytest.approx(0.3, abs=0.05)

@@ -1,0 +1,344 @@
+"""The search for decisions: the largest expected confidence bound, or draw, over the values of a subset's variables."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from cbo_lib.gp import Posterior
+from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.measure import Measure
+from cbo_lib.partial import PartialPosterior, SplitKernel, TrackedPartial, pivoted_factor
+from cbo_lib.random import standard_normal, uniform
+from cbo_lib.subsets.space import Space
+
+
+def first_best(values: Tensor) -> Tensor:
+    """The best of ``... x n``; of those that differ by rounding the first, whatever machine rounds."""
+    return argmax_finite(
+        values, torch.ones_like(values, dtype=torch.bool), torch.arange(values.shape[-1]).to(values.device)
+    )
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard a policy looks for the best decision; the same for all policies that are compared.
+
+    Args:
+        contexts: how many Sobol draws of the free variables stand for their distribution. Default 32.
+        candidates: how many Sobol points of each subset are kept under observation. Default 128.
+        iterations: of L-BFGS-B, from the better of the best candidate and the last maximizer. Default 4: the maximizer
+            moves little from one step to the next.
+        tolerance: see ``PartialPosterior``. Default 1e-10.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+
+    contexts: int = 32
+    candidates: int = 128
+    iterations: int = 4
+    tolerance: float = 1e-10
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name in ("contexts", "candidates", "iterations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {self.tolerance}")
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One decision a replicate and subset, and what the posterior expects of it.
+
+    Attributes:
+        points: ``replicates x m x d``; free coordinates are the center of the box.
+        mean: ``E[mu([x^i, X^-i])]``, ``replicates x m``; minus infinity where nothing was asked for.
+        std: ``E[sigma([x^i, X^-i])]``, ``replicates x m``; zero where nothing was asked for.
+    """
+
+    points: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def bound(self, sqrt_beta: float) -> Tensor:
+        """``E[mu + sqrt_beta sigma]``; negative ``sqrt_beta`` for the lower bound."""
+        return self.mean + sqrt_beta * self.std
+
+    def of(self, subset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Point ``replicates x d``, mean and std ``replicates`` of one subset a replicate."""
+        rows = torch.arange(len(subset), device=subset.device)
+        return self.points[rows, subset], self.mean[rows, subset], self.std[rows, subset]
+
+    def where(self, replicates: Tensor, other: Decisions) -> Decisions:
+        """These for the replicates that are marked, ``replicates`` booleans, and the other's for the rest."""
+        mark = replicates.unsqueeze(-1)
+        points = torch.where(mark.unsqueeze(-1), self.points, other.points)
+        return Decisions(points, torch.where(mark, self.mean, other.mean), torch.where(mark, self.std, other.std))
+
+
+class Search:
+    """The maximizers of expected bounds over each subset, for the posteriors of all replicates.
+
+    ``E[u([x^i, X^-i])]`` is an average over ``effort.contexts`` draws of the free variables, the same for every subset
+    and step. Sobol points of every subset are tracked by rank-one steps; the best of them and the last maximizer
+    compete for the start of a local search, which runs in the unit box whatever the units.
+
+    Args:
+        space: the box, the control sets and how free variables vary.
+        posterior: of f, batch ``(replicates,)``; its kernel must be a product over the coordinates.
+        replicates: how many.
+        effort: see ``Effort``.
+        resolution: what is found is a multiple of this share of the box's sides; None for none.
+    """
+
+    def __init__(
+        self, space: Space, posterior: Posterior, replicates: int, effort: Effort, resolution: float | None
+    ) -> None:
+        self.space, self.effort, self.resolution = space, effort, resolution
+        self.contexts = space.samples(effort.contexts)
+        sobol = torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=1)
+        self.candidates = self._user(sobol.draw(effort.candidates, dtype=torch.float64).to(space.like))
+        self.controlled = space.controlled
+        self._warm = {side: space.center.repeat(replicates, space.m, 1) for side in (1, -1)}
+        self.restart(posterior)
+
+    def restart(self, posterior: Posterior) -> None:
+        """Go over to another posterior, with whatever prior."""
+        self.posterior = posterior
+        self._tracked = TrackedPartial(posterior, self.candidates, self.contexts, self.controlled)
+        # Where the free variables hardly matter to the kernel, a factor of low rank pays.
+        self._low_rank = [self._rank(i) <= len(self.contexts) // 4 for i in range(self.space.m)]
+
+    def update(self, posterior: Posterior) -> None:
+        """Go over to the same posterior with one observation more."""
+        self.posterior = posterior
+        self._tracked.update(posterior)
+
+    def tracked(self, sqrt_beta: float) -> Tensor:
+        """``E[mu + sqrt_beta sigma]`` of the tracked candidates, ``replicates x m x n``."""
+        return (self._tracked.mean + sqrt_beta * self._tracked.variance.sqrt()).mean(-1)
+
+    def prediction(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean and standard deviation of f at one full point a replicate, ``replicates`` each."""
+        measure = Measure.dirac(points.unsqueeze(-2))
+        return self.posterior.mean(measure).squeeze(-1), self.posterior.variance(measure).sqrt().squeeze(-1)
+
+    def expect(self, points: Tensor, wanted: Tensor) -> Decisions:
+        """What is expected of decisions ``replicates x m x d`` where they are wanted, ``replicates x m`` booleans."""
+        parts = {}
+        for subsets in self._alike(wanted):
+            parts[tuple(subsets)] = self._moments(subsets, self._fill(subsets, points[:, subsets]))
+        return self._gather(parts, wanted)
+
+    def maximize(self, wanted: Tensor, sqrt_beta: float, keep: bool = True) -> Decisions:
+        """The decisions of the largest ``E[mu + sqrt_beta sigma]``, ``m`` a replicate.
+
+        Args:
+            wanted: of which subsets, ``replicates x m`` booleans. What is computed for one replicate does not depend
+                on what others want.
+            sqrt_beta: the multiplier; negative for the lower bound.
+            keep: whether the next search begins where this one ends. Default yes.
+        """
+        side, parts = 1 if sqrt_beta >= 0 else -1, {}
+        bound = self.tracked(sqrt_beta)
+        for subsets in self._alike(wanted):
+            partial = self._partial(subsets)
+            start = self.candidates[first_best(bound[:, subsets])]
+            points = self._rounded(self._fill(subsets, start))
+            if self.posterior.count:  # before, all decisions are alike
+                values = functools.partial(partial.expected_ucb, sqrt_beta=sqrt_beta)
+                points = self._search(values, subsets, [start, self._warm[side][:, subsets]])
+            parts[tuple(subsets)] = self._moments(subsets, points, partial)
+        found = self._gather(parts, wanted)
+        if keep:
+            self._warm[side] = torch.where(wanted.unsqueeze(-1), found.points, self._warm[side])
+        return found
+
+    def maximize_paths(self, values: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """The largest expectation of one function a replicate over every subset.
+
+        Args:
+            values: the expectations of decisions ``replicates x m x n x d``, ``replicates x m x n``; see
+                ``SamplePaths``.
+
+        Returns:
+            The maxima ``replicates x m`` and the decisions ``replicates x m x d``.
+        """
+        warm = self._warm[1]
+        best = first_best(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))
+        points = self._search(values, list(range(self.space.m)), [self.candidates[best], warm])
+        self._warm[1] = points
+        return values(points.unsqueeze(-2)).squeeze(-1), points
+
+    def _user(self, unit: Tensor) -> Tensor:
+        """Points of the unit box in the user's units."""
+        low, high = self.space.bounds
+        return low + (high - low) * unit
+
+    def _unit(self, points: Tensor) -> Tensor:
+        low, high = self.space.bounds
+        return ((points - low) / (high - low)).clamp(0, 1)
+
+    def _rounded(self, points: Tensor) -> Tensor:
+        if self.resolution is None:
+            return points
+        return self._user(((self._unit(points) / self.resolution).round() * self.resolution).clamp_max(1.0))
+
+    def _fill(self, subsets: list[int], points: Tensor) -> Tensor:
+        """Points ``replicates x c x ... x d`` with the center in free coordinates."""
+        mark = self.controlled[subsets]
+        return torch.where(mark.reshape(len(subsets), *[1] * (points.dim() - 3), -1), points, self.space.center)
+
+    def _alike(self, wanted: Tensor) -> list[list[int]]:
+        """The subsets that any replicate wants, those with a factor of low rank apart from the others."""
+        some = torch.nonzero(wanted.any(0)).flatten().tolist()
+        kinds = [[i for i in some if self._low_rank[i] is kind] for kind in (True, False)]
+        return [kind for kind in kinds if kind]
+
+    def _partial(self, subsets: list[int]) -> PartialPosterior:
+        tolerance = self.effort.tolerance if self._low_rank[subsets[0]] else None
+        return PartialPosterior(self.posterior, self.contexts, self.controlled[subsets], tolerance)
+
+    def _moments(self, subsets: list[int], points: Tensor, partial: PartialPosterior | None = None) -> Decisions:
+        partial = partial or self._partial(subsets)
+        mean, variance = partial.mean_and_variance(points.unsqueeze(-2))
+        return Decisions(points, mean.mean(-1).squeeze(-1), variance.sqrt().mean(-1).squeeze(-1))
+
+    def _gather(self, parts: dict[tuple[int, ...], Decisions], wanted: Tensor) -> Decisions:
+        """Some subsets' decisions as columns among all."""
+        points = self.space.center.repeat(*wanted.shape, 1)
+        mean, std = torch.full_like(points[..., 0], -torch.inf), torch.zeros_like(points[..., 0])
+        for subsets, part in parts.items():
+            columns = list(subsets)
+            points[:, columns], mean[:, columns], std[:, columns] = part.points, part.mean, part.std
+        return Decisions(points, mean.masked_fill(~wanted, -torch.inf), std.masked_fill(~wanted, 0.0))
+
+    def _search(self, values: Callable[[Tensor], Tensor], subsets: list[int], starts: list[Tensor]) -> Tensor:
+        """Maximizers ``replicates x c x d`` of functions of ``replicates x c x n x d``, from the best of the starts."""
+        raw = self._unit(self._fill(subsets, torch.stack(starts, -2)))
+        shape = (*raw.shape[:2], -1, raw.shape[-1])
+        points, _ = maximize_box(
+            lambda x: values(self._user(x.reshape(shape))).flatten(0, 1),
+            torch.stack([torch.zeros_like(raw[0, 0, 0]), torch.ones_like(raw[0, 0, 0])]),
+            raw.flatten(0, 1),
+            starts=1,
+            max_iterations=self.effort.iterations,
+        )
+        return self._rounded(self._user(points.reshape(raw.shape[0], raw.shape[1], raw.shape[-1])))
+
+    def _rank(self, subset: int) -> int:
+        """The numerical rank of the kernel of the draws in the variables that a subset leaves free."""
+        kernel = self.posterior.prior.kernel
+        split = SplitKernel.of(kernel, self.controlled[subset], len(kernel.batch_shape))
+        contexts = self.contexts.expand(*kernel.batch_shape, *self.contexts.shape)
+        basis = pivoted_factor(split.free, contexts, len(self.contexts), self.effort.tolerance)
+        assert basis is not None
+        return basis.shape[-1]
+
+
+class SamplePaths:
+    """One function a replicate, drawn from its posterior.
+
+    A draw from the prior is a sum of random Fourier features ([Rahimi2007]); the data correct it by a sum of
+    kernels at the observed points ([Wilson2020], Eq. 13). Both are products over the coordinates, so the expectation
+    over the free variables is an average of cosines and of kernels that is taken once.
+
+    Calling the object with decisions ``replicates x m x n x d`` gives their expectations ``replicates x m x n``,
+    differentiable in the decisions.
+
+    Args:
+        search: the posteriors, and the draws that stand for the free variables.
+        generators: one a replicate.
+        features: how many random features, at least 1.
+
+    Raises:
+        ValueError: if ``features`` is below 1, or the kernel is no product of RBF and Matern kernels.
+    """
+
+    def __init__(self, search: Search, generators: Sequence[torch.Generator], features: int) -> None:
+        if features < 1:
+            raise ValueError(f"features must be at least 1, got {features}")
+        posterior, contexts, controlled = search.posterior, search.contexts, search.controlled
+        prior, replicates = posterior.prior, len(generators)
+        normal = standard_normal(generators, (features, search.space.dim + 1), contexts)
+        self._phase = 2 * math.pi * uniform(generators, (features,), contexts)
+        self._frequency, scale = _spectral(prior.kernel, normal[..., :-1], generators)  # replicates features d
+        self._amplitude = normal[..., -1] * (2 * scale / features).sqrt()
+        mean = torch.as_tensor(prior.mean, dtype=contexts.dtype, device=contexts.device)
+        self._mean = mean.unsqueeze(-1) if mean.dim() else mean
+        # E cos(a + b) = cos a E cos b - sin a E sin b, with b the part of the free variables
+        angle = contexts @ (self._frequency.unsqueeze(1) * ~controlled.unsqueeze(-2)).mT  # replicates m M features
+        cosine, sine = angle.cos().mean(-2, keepdim=True), angle.sin().mean(-2, keepdim=True)
+        amplitude = self._amplitude.unsqueeze(1).unsqueeze(-2)
+        self._cosine, self._sine = cosine * amplitude, sine * amplitude
+        self._own = (self._frequency.unsqueeze(1) * controlled.unsqueeze(-2)).mT
+        self._observed: Tensor | None = None
+        if posterior.data is None:
+            return
+        data, t = posterior.data, posterior.count
+        observed = data.measure.points.squeeze(-2).expand(replicates, t, -1)
+        # y - prior mean, from what conditioning keeps
+        y = (data.factor @ data.whitened.unsqueeze(-1)).squeeze(-1).expand(replicates, t)
+        angle = observed @ self._frequency.mT + self._phase.unsqueeze(-2)
+        drawn = (angle.cos() * self._amplitude.unsqueeze(-2)).sum(-1)
+        noise = torch.as_tensor(prior.noise_std, dtype=contexts.dtype, device=contexts.device) * standard_normal(
+            generators, (t,), contexts
+        )
+        factor = data.factor.expand(replicates, t, t)
+        weights = torch.cholesky_solve((y - drawn - noise).unsqueeze(-1), factor).squeeze(-1)
+        self._split = SplitKernel.of(prior.kernel, controlled, 1)
+        self._observed = observed.unsqueeze(1)
+        average = self._split.free(self._observed, contexts).mean(-1)  # replicates m t
+        self._weights = (average * weights.unsqueeze(1)).unsqueeze(-1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Expectations of decisions, see the class."""
+        angle = x @ self._own + self._phase.unsqueeze(1).unsqueeze(-2)
+        value = (angle.cos() * self._cosine - angle.sin() * self._sine).sum(-1) + self._mean
+        if self._observed is None:
+            return value
+        return value + (self._split.controlled(x, self._observed) @ self._weights).squeeze(-1)
+
+
+def _spectral(kernel: Kernel, normal: Tensor, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+    """Random frequencies ``replicates x features x d`` of a product of kernels, and its value at distance zero.
+
+    The frequencies of a product are sums of those of its factors: normal ones of RBF kernels, of a Matern kernel normal
+    ones over the root of an independent chi-square variable of ``2 nu`` degrees over its mean.
+
+    Raises:
+        ValueError: if a factor is neither.
+    """
+    squared, scale = torch.zeros_like(normal[0, 0]), torch.ones_like(normal[..., 0, 0]).unsqueeze(-1)
+    heavy, stack = torch.zeros_like(normal), [kernel]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, ProductKernel):
+            stack.extend(part.kernels)
+        elif isinstance(part, ScaleKernel):
+            scale = scale * part.outputscale.detach().unsqueeze(-1)
+            stack.append(part.base_kernel)
+        elif type(part) in (RBFKernel, MaternKernel):
+            weight = part.lengthscale.detach().square().reciprocal()  # batch 1 k
+            where = slice(None) if part.active_dims is None else part.active_dims
+            full = weight.new_zeros(*weight.shape[:-1], normal.shape[-1])
+            full[..., where] = weight
+            if type(part) is RBFKernel:
+                squared = squared + full
+            else:
+                degrees = int(2 * part.nu)
+                chi = standard_normal(generators, (normal.shape[1], degrees), normal).square().mean(-1, keepdim=True)
+                own = standard_normal(generators, normal.shape[1:], normal)
+                heavy = heavy + own * (full / chi).sqrt()
+        else:
+            raise ValueError(f"the kernel must be a product of RBF and Matern kernels, got a {type(part).__name__}")
+    return normal * squared.sqrt() + heavy, scale

@@ -1,0 +1,149 @@
+"""What a learner knows who pays for controlling variables: the box, the control sets, how free variables vary."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cbo_lib.data import as_box, as_tensor
+
+# Separate the random numbers of a learner's averages from those of the truth, whatever seeds they use.
+TRUTH_STREAM, LEARNER_STREAM = 3, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Which variables can be set together, and how the others vary ([Hoang2024]).
+
+    The learner plays a control set and values of its variables; the others vary by themselves. Everything is in the
+    user's units, as a tensor, an array, lists or a data frame.
+
+    Args:
+        bounds: the box of the variables, ``2 x d``, lower corner first; its dtype and device are those of the run.
+        control_sets: ``m`` different sets of variables, zero-based. The full set need not be among them.
+        free: how the variables vary when they are free: ``n x d`` rows that were observed while nothing was
+            controlled, or ``d`` distributions of ``cbo_lib.distributions``, which are taken as independent.
+        budget: what may be paid in all, ``C``, positive.
+        floor: what f is worth at its worst. A share ``alpha`` of the best value is counted from there. Default 0.
+
+    Raises:
+        ValueError: if there is no such box; a control set is empty, repeats a variable, names one that does not exist
+            or is given twice; ``free`` is neither; or a number is out of range.
+    """
+
+    bounds: Any
+    control_sets: Sequence[Sequence[int]]
+    free: Any
+    budget: float
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Convert and check the arguments."""
+        box = as_box("bounds", self.bounds)
+        object.__setattr__(self, "bounds", box)
+        object.__setattr__(self, "control_sets", _control_sets(self.control_sets, self.dim))
+        object.__setattr__(self, "free", _free(self.free, box))
+        if not 0 < self.budget < math.inf:
+            raise ValueError(f"budget must be positive and finite, got {self.budget}")
+        if not math.isfinite(self.floor):
+            raise ValueError(f"floor must be finite, got {self.floor}")
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of the run."""
+        return self.bounds
+
+    @property
+    def dim(self) -> int:
+        """The number of variables ``d``."""
+        return self.bounds.shape[1]
+
+    @property
+    def m(self) -> int:
+        """The number of control sets."""
+        return len(self.control_sets)
+
+    @cached_property
+    def controlled(self) -> Tensor:
+        """Which variables each control set holds, boolean ``m x d``."""
+        rows = [[j in subset for j in range(self.dim)] for subset in self.control_sets]
+        return torch.tensor(rows, device=self.bounds.device)
+
+    @property
+    def center(self) -> Tensor:
+        """The middle of the box, ``d``; it stands for coordinates that do not count."""
+        return (self.bounds[0] + self.bounds[1]) / 2
+
+    def quantiles(self, u: Tensor) -> Tensor:
+        """Draws of all variables from uniform numbers ``... x d``, ``... x d``.
+
+        Of observed rows one is drawn, by the first of the ``d`` numbers.
+        """
+        if isinstance(self.free, Tensor):
+            return self.free[(u[..., 0] * len(self.free)).long().clamp_max(len(self.free) - 1)]
+        return torch.stack([p.inverse_cdf(v) for p, v in zip(self.free, u.unbind(-1), strict=True)], -1)
+
+    def samples(self, count: int, seed: int = 0, stream: int = LEARNER_STREAM) -> Tensor:
+        """Draws of all variables for averages, ``count x d``: scrambled Sobol points.
+
+        Of observed rows all are given where they are no more than ``count``.
+
+        Args:
+            count: how many; a power of two is best.
+            seed: of the scramble, nonnegative.
+            stream: separates scrambles of the same seed.
+        """
+        if count < 1 or seed < 0:
+            raise ValueError(f"count must be at least 1 and seed nonnegative, got {count} and {seed}")
+        if isinstance(self.free, Tensor) and len(self.free) <= count:
+            return self.free
+        word = int(np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(1)[0])
+        engine = torch.quasirandom.SobolEngine(self.dim, scramble=True, seed=word)
+        return self.quantiles(engine.draw(count, dtype=self.bounds.dtype).to(self.bounds.device))
+
+
+def _control_sets(sets: Any, dim: int) -> tuple[tuple[int, ...], ...]:
+    try:
+        made = tuple(tuple(operator.index(j) for j in subset) for subset in sets)
+    except TypeError as error:
+        raise ValueError(f"control_sets must be sets of variables' indices, got {sets!r}") from error
+    if not made:
+        raise ValueError("control_sets must hold at least one set, got none")
+    for subset in made:
+        if not subset or len(set(subset)) < len(subset) or not set(subset) <= set(range(dim)):
+            raise ValueError(
+                f"control_sets must be nonempty, with different variables from 0 to {dim - 1}, got {subset}"
+            )
+    if len({frozenset(subset) for subset in made}) < len(made):
+        raise ValueError(f"control_sets must all be different, got {made}")
+    return made
+
+
+def _free(free: Any, box: Tensor) -> Any:
+    """Rows as a tensor, distributions as a tuple."""
+    dim = box.shape[1]
+    if isinstance(free, list | tuple) and any(hasattr(part, "inverse_cdf") for part in free):
+        if len(free) != dim or not all(hasattr(part, "inverse_cdf") for part in free):
+            raise ValueError(f"free must be one distribution a variable, {dim}, got {free!r}")
+        for j, part in enumerate(free):
+            median = float(part.inverse_cdf(box.new_tensor(0.5)))
+            if not float(box[0, j]) <= median <= float(box[1, j]):
+                raise ValueError(
+                    f"free must vary in the units of bounds; the median of variable {j} is {median:g}, "
+                    f"its bounds are {box[:, j].tolist()}"
+                )
+        return tuple(free)
+    rows = as_tensor("free", free, box)
+    if rows.dim() != 2 or rows.shape[1] != dim or not len(rows) or not bool(torch.isfinite(rows).all()):
+        raise ValueError(
+            f"free must be finite rows n x {dim}, or one distribution a variable, got shape {tuple(rows.shape)}"
+        )
+    return rows
