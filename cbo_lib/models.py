@@ -11,6 +11,7 @@ from botorch.acquisition.objective import PosteriorTransform
 from botorch.models.model import FantasizeMixin, Model
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cbo_lib.measure import Measure
@@ -72,7 +73,8 @@ class MeasureModel(Model, FantasizeMixin):  # type: ignore[misc]  # the two base
             joint = joint + torch.diag_embed(torch.zeros_like(mean) + self._noise(measure))
         # GPyTorch warns of variances that rounding took below this floor.
         joint = joint + torch.diag_embed((1e-10 - joint.diagonal(dim1=-2, dim2=-1)).clamp_min(0.0))
-        result = GPyTorchPosterior(MultivariateNormal(mean, joint))
+        # As an operator it is factored when it is sampled from, which many points on a line could not be exactly.
+        result = GPyTorchPosterior(MultivariateNormal(mean, to_linear_operator(joint)))
         return result if posterior_transform is None else posterior_transform(result)
 
 

@@ -187,7 +187,14 @@ def test_a_nearly_noiseless_model_evaluates_at_its_data_without_a_warning():
     np.testing.assert_allclose(got, x.squeeze(-1), atol=1e-3)
 
 
-# Bad input
+def test_a_thousand_points_on_a_line_have_means_and_variances():
+    """Their covariance is singular to rounding, and nobody asks for its factor."""
+    x = torch.linspace(0, 1, 1001, dtype=F64).unsqueeze(-1)
+    seen = x[::250]
+    posterior = GaussianProcess(rbf_kernel(0.5), 1e-2).condition(Measure.dirac(seen), seen.squeeze(-1))
+    got = posterior.as_botorch().posterior(x)
+    np.testing.assert_allclose(got.mean.squeeze(-1), posterior.mean(Measure.dirac(x)), atol=1e-12)
+    np.testing.assert_allclose(got.variance.squeeze(-1), posterior.variance(Measure.dirac(x)), atol=1e-9)
 
 
 # Candidates that are no points
