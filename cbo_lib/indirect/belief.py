@@ -126,7 +126,6 @@ class Belief:
             self._version = version
         for t in range(self._tracked.count, self.index.shape[1]):
             place, learned = self.index[:, t], self.learned[:, t]
-            # An exhausted replicate learns nothing: its observation has no weight.
             self._tracked.observe(place, self.y[:, t], self.noise_at(place), learned)
 
     def _follow(self, process: GaussianProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -100,13 +101,9 @@ class IndirectPolicy(Policy):
 
     # Hooks of its own.
 
+    @abstractmethod
     def scores(self) -> Tensor:
-        """What is maximized over the places that may be asked, ``replicates x (n + m)``.
-
-        Raises:
-            ValueError: unless a policy says what it maximizes.
-        """
-        raise ValueError(f"scores must be given by {type(self).__name__}, or propose")
+        """What is maximized over the places that may be asked, ``replicates x (n + m)``."""
 
     def allowed(self) -> Tensor:
         """Which places may be asked if they can be paid, ``n + m`` or ``replicates x (n + m)``: all actions."""

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from book.functions import prior_samples
-from book.indirect.schedule import BlurredProblem, ScheduledUCB
+from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
@@ -22,9 +22,12 @@ LENGTH, NOISE, STEPS = 0.2, 0.1, 12
 @pytest.fixture(scope="module")
 def problem():
     wide = torch.tensor([[-1.0], [2.0]], dtype=F64)
-    return BlurredProblem(
-        prior_samples(rbf_kernel(LENGTH), wide, SEEDS, grid=129), torch.linspace(0, 1, 21, dtype=F64)[:, None], NOISE
-    )
+    space = Blurs(torch.linspace(0, 1, 21, dtype=F64)[:, None], NOISE)
+    return BlurredProblem(space, prior_samples(rbf_kernel(LENGTH), wide, SEEDS, grid=129))
+
+
+def scheduled(problem, lengthscale=LENGTH, width=None):
+    return ScheduledUCB(problem.space, lengthscale=lengthscale, tau=width or tau, sqrt_beta=sqrt_beta)
 
 
 def tau(t):
@@ -52,7 +55,8 @@ def test_blurred_values_are_integrals(problem):
 
 def test_a_blurred_value_of_a_curve_is_that_of_its_closed_form():
     """The average of a sine is a damped sine, in two dimensions the product."""
-    curve = BlurredProblem(lambda x: torch.sin(3 * x[..., 0]) * torch.cos(2 * x[..., 1]), torch.zeros(1, 2, dtype=F64))
+    plane = Blurs(torch.zeros(1, 2, dtype=F64))
+    curve = BlurredProblem(plane, lambda x: torch.sin(3 * x[..., 0]) * torch.cos(2 * x[..., 1]))
     query = torch.tensor([[0.3, 0.4, 0.5], [0.8, 0.1, 0.05]], dtype=F64)
     damping = np.exp(-(9 + 4) * query[:, 2].numpy() ** 2 / 2)
     expected = damping * np.sin(3 * query[:, 0].numpy()) * np.cos(2 * query[:, 1].numpy())
@@ -64,7 +68,7 @@ def test_without_blur_a_value_is_that_of_the_point(problem):
     torch.testing.assert_close(problem.value(query), problem.f(query[:, None, :1])[:, 0], rtol=0, atol=1e-10)
     values = problem.values(3)
     assert values.shape == (3, 21)
-    torch.testing.assert_close(values, problem.f(problem.points.expand(3, -1, -1)), rtol=0, atol=0)
+    torch.testing.assert_close(values, problem.f(problem.space.points.expand(3, -1, -1)), rtol=0, atol=0)
 
 
 def test_observations_have_the_noise_of_their_replicate(problem):
@@ -76,11 +80,11 @@ def test_observations_have_the_noise_of_their_replicate(problem):
 
 
 def test_scheduled_ucb_is_the_plain_loop(problem):
-    policy = ScheduledUCB(problem, LENGTH, tau, sqrt_beta)
+    policy = scheduled(problem)
     history = simulate(problem, policy, STEPS, SEEDS, progress=False)
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     weights = weights / weights.sum()
-    points = problem.points.numpy()
+    points = problem.space.points.numpy()
 
     def covariance(x, s, y, t):
         left, right = (x + s * nodes)[:, None], (y + t * nodes)[:, None]
@@ -111,8 +115,8 @@ def test_a_replicate_alone_asks_the_same(problem):
     wide = torch.tensor([[-1.0], [2.0]], dtype=F64)
 
     def asked(chosen):
-        own = BlurredProblem(prior_samples(rbf_kernel(LENGTH), wide, chosen, grid=65), problem.points, NOISE)
-        return simulate(own, ScheduledUCB(own, LENGTH, tau, sqrt_beta), 6, chosen, progress=False)["query"]
+        own = BlurredProblem(problem.space, prior_samples(rbf_kernel(LENGTH), wide, chosen, grid=65))
+        return simulate(own, scheduled(own), 6, chosen, progress=False)["query"]
 
     together = asked(seeds)
     for r, seed in enumerate(seeds):
@@ -120,30 +124,29 @@ def test_a_replicate_alone_asks_the_same(problem):
 
 
 def test_a_new_start_begins_with_round_one(problem):
-    policy = ScheduledUCB(problem, LENGTH, tau, sqrt_beta)
+    policy = scheduled(problem)
     first, second = (simulate(problem, policy, 4, SEEDS, progress=False) for _ in range(2))
     assert torch.equal(first["query"], second["query"]) and policy.round == 5 and policy.trace() == {}
 
 
 @pytest.mark.parametrize("width", [-0.1, math.inf, math.nan])
 def test_a_width_that_is_no_deviation_is_refused(problem, width):
-    policy = ScheduledUCB(problem, LENGTH, lambda t: 0.1 if t < 3 else width, sqrt_beta)
+    policy = scheduled(problem, LENGTH, lambda t: 0.1 if t < 3 else width)
     with pytest.raises(ValueError, match=f"tau must be nonnegative and finite, got {width} at round 3"):
         simulate(problem, policy, 4, SEEDS, progress=False)
 
 
 def test_noise_and_lengthscale_must_be_positive(problem):
-    bad = BlurredProblem(problem.f, problem.points, 0.0)
-    generators = ReplicateGenerators(SEEDS).generators
+    bad = BlurredProblem(Blurs(problem.space.points, 0.0), problem.f)
     with pytest.raises(ValueError, match="noise_std must be positive, got 0"):
-        ScheduledUCB(bad, LENGTH, tau, sqrt_beta).start(generators)
+        scheduled(bad).start(SEEDS)
     with pytest.raises(ValueError, match="lengthscale must be positive, got 0"):
-        ScheduledUCB(problem, 0.0, tau, sqrt_beta).start(generators)
+        scheduled(problem, 0.0).start(SEEDS)
 
 
 def test_the_bias_of_a_blurred_value_is_of_second_order():
     """The Taylor term of Theorem 2: half the squared width times the second derivative."""
-    curve = BlurredProblem(lambda x: torch.sin(3 * x[..., 0]), torch.zeros(1, 1, dtype=F64))
+    curve = BlurredProblem(Blurs(torch.zeros(1, 1, dtype=F64)), lambda x: torch.sin(3 * x[..., 0]))
     bias = []
     for width in (0.02, 0.01):
         query = torch.tensor([[0.4, width]], dtype=F64)
