@@ -7,14 +7,18 @@ holds what the chapters of the book call.
 from cbo_lib import information
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.history import History
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.ledger import Claim, RegretLedger
+from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
+from cbo_lib.models import AveragedModel
 from cbo_lib.partition import PartitionTree
+from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import ObservationError, simulate
 from cbo_lib.tracked import TrackedPosterior
 
 __all__ = [
+    "AveragedModel",
     "Claim",
     "GaussianProcess",
     "History",
@@ -23,8 +27,12 @@ __all__ = [
     "PartitionTree",
     "Posterior",
     "RegretLedger",
+    "ReplicateGenerators",
     "TrackedPosterior",
+    "argmax_finite",
     "information",
+    "matern_kernel",
+    "maximize_box",
     "rbf_kernel",
     "simulate",
 ]

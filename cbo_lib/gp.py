@@ -2,10 +2,7 @@
 
 An observation is ``y = sum_j w_j f(x_j) + noise``. Stacking the observed measures gives the covariance matrix ``K`` of
 their prior values, and the textbook formulas hold with measures in the place of points
-([RasmussenWilliams2006]_, Algorithm 2.1; [Zhang2022]_, Eq. 4).
-
-.. [RasmussenWilliams2006] C. E. Rasmussen, C. K. I. Williams. Gaussian Processes for Machine Learning. MIT Press 2006.
-.. [Zhang2022] M. Zhang, R. Tsuchida, C. S. Ong. Gaussian Process Bandits with Aggregated Feedback. AAAI 2022.
+([Rasmussen2006], Algorithm 2.1; [Zhang2022], Eq. 4).
 """
 
 from __future__ import annotations
@@ -99,7 +96,8 @@ class GaussianProcess:
             noise_std: overrides that of the process, for observations of unequal noise: a number or ``... x t``.
 
         Raises:
-            ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity.
+            ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity, or the noise is not positive
+                or drowns in rounding.
         """
         return self.posterior().extend(measure, y, noise_std)
 
@@ -178,7 +176,7 @@ class Posterior:
         """Condition on more observations.
 
         The Cholesky factor grows by rows, so that one more observation costs ``O(t^2)`` and not ``O(t^3)``
-        ([Zhang2022]_, Appendix B).
+        ([Zhang2022], Appendix B).
 
         Args and errors are those of ``GaussianProcess.condition``.
         """
@@ -197,11 +195,11 @@ class Posterior:
             ) from error
         block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise.square())
         if self.data is None:
-            factor = torch.linalg.cholesky(block).expand(*shape, measure.n, measure.n)
+            factor = _cholesky(block).expand(*shape, measure.n, measure.n)
             whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
             return Posterior(self.prior, _Data(measure, factor, whitened.expand(*shape, measure.n)), self._batch_shape)
         cross = self.whiten(measure)  # ... t n
-        corner = torch.linalg.cholesky(block - cross.mT @ cross)
+        corner = _cholesky(block - cross.mT @ cross)
         gap = residual - (cross.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
         step = torch.linalg.solve_triangular(corner, gap.unsqueeze(-1), upper=False).squeeze(-1)
         t, n = self.count, measure.n
@@ -289,10 +287,14 @@ class Posterior:
         kernel = prior.kernel
         if len(kernel.batch_shape) == len(batch):
             kernel = member(kernel, index)
-        noise_std, mean = (part(v, 1) if isinstance(v, Tensor) else v for v in (prior.noise_std, prior.mean))
-        chosen = GaussianProcess(kernel, noise_std, _MeanOf(mean, index, len(batch)) if callable(mean) else mean)
+        noise_std, mean = prior.noise_std, prior.mean
+        noise_std = part(noise_std, 1) if isinstance(noise_std, Tensor) else noise_std
+        if isinstance(mean, Tensor):
+            mean = part(mean, 1)
+        elif callable(mean):
+            mean = _MeanOf(mean, index, len(batch))
         return Posterior(
-            chosen,
+            GaussianProcess(kernel, noise_std, mean),
             None if self.data is None else self.data.map(part),
             self._batch_shape[1:] if len(self._batch_shape) == len(batch) else self._batch_shape,
         )
@@ -349,6 +351,18 @@ class PosteriorModel(MeasureModel):
         self.measure_posterior = self.measure_posterior._map(fn)
         self.kernel = self.measure_posterior.prior.kernel
         return self
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    """The lower factor.
+
+    Raises:
+        ValueError: if the matrix is not positive definite, because rounding exceeds the noise.
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if bool(info.any()):
+        raise ValueError("noise_std must be larger for observations this close: rounding reaches its square")
+    return factor
 
 
 def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:

@@ -1,10 +1,4 @@
-"""Information gain.
-
-.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
-   Regret and Experimental Design. ICML 2010.
-.. [Nemhauser1978] G. L. Nemhauser, L. A. Wolsey, M. L. Fisher. An analysis of approximations for maximizing submodular
-   set functions. Mathematical Programming 14, 1978.
-"""
+"""Information gain."""
 
 from __future__ import annotations
 
@@ -40,7 +34,7 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
 
     Each step observes the candidate of the largest posterior variance, repeats allowed, which gains
     ``0.5 log(1 + variance / noise_std^2)``. The gain is monotone and submodular, so after ``t`` steps the greedy value
-    is at least ``1 - 1/e`` of the maximum ``gamma_t`` over ``t`` candidates ([Nemhauser1978]_, [Srinivas2010]_
+    is at least ``1 - 1/e`` of the maximum ``gamma_t`` over ``t`` candidates ([Nemhauser1978], [Srinivas2010]
     section 4): ``greedy <= gamma_t <= greedy * e / (e - 1)``.
 
     Args:

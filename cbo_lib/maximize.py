@@ -1,10 +1,4 @@
-"""Acquisition maximization for many replicates at once.
-
-.. [Byrd1995] R. H. Byrd, P. Lu, J. Nocedal, C. Zhu. A Limited Memory Algorithm for Bound Constrained Optimization.
-   SIAM Journal on Scientific Computing 16(5), 1995.
-.. [Balandat2020] M. Balandat, B. Karrer, D. R. Jiang, S. Daulton, B. Letham, A. G. Wilson, E. Bakshy. BoTorch: A
-   Framework for Efficient Monte-Carlo Bayesian Optimization. NeurIPS 2020.
-"""
+"""Acquisition maximization for many replicates at once."""
 
 from __future__ import annotations
 
@@ -57,8 +51,8 @@ def maximize_box(
 ) -> tuple[Tensor, Tensor]:
     """The maximum over a box of one function a replicate, for all replicates at once.
 
-    The best raw points are refined by L-BFGS-B ([Byrd1995]_) with the gradients of ``values``, by BoTorch
-    ([Balandat2020]_, Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
+    The best raw points are refined by L-BFGS-B ([Byrd1995]) with the gradients of ``values``, by BoTorch
+    ([Balandat2020], Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
     result does not depend on its company; only the evaluations are batched. The result is at least the best raw
     value. Values within ``1e-9`` count as tied, and the better raw point, then the first, is chosen (see
     ``argmax_finite``). Nothing is random.

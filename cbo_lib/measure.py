@@ -198,11 +198,10 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     if rows < a.n:
         return torch.cat([variance(kernel, a[start : start + rows]) for start in range(0, a.n, rows)], -1)
     # n goes in front of the batch so that it cannot be mistaken for a batch dimension of the kernel.
-    points = a.points.movedim(-3, 0)
-    points = points.reshape(a.n, *[1] * max(0, len(kernel.batch_shape) - len(a.batch_shape)), *points.shape[1:])
+    ones = [1] * max(0, len(kernel.batch_shape) - len(a.batch_shape))
+    points, weights = (x.movedim(where, 0) for x, where in ((a.points, -3), (a.weights, -2)))
+    points, weights = (x.reshape(a.n, *ones, *x.shape[1:]) for x in (points, weights))
     dense = kernel(points, points).to_dense()  # n ... p p
-    weights = a.weights.movedim(-2, 0)
-    weights = weights.reshape(a.n, *[1] * max(0, len(kernel.batch_shape) - len(a.batch_shape)), *weights.shape[1:])
     return torch.einsum("n...ij,n...i,n...j->n...", dense, weights, weights).movedim(0, -1)
 
 

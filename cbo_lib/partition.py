@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts. Boxes come relative
-#: to the root, which is the unit box then: a long side is one that was cut seldom, in whatever units.
+#: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts. Boxes come
+#: relative to the root, which is the unit box then: a long side is one that was cut seldom, in whatever units.
 SplitRule = Callable[[Tensor, Tensor, int], Tensor]
 
 

@@ -137,8 +137,8 @@ class TrackedPosterior:
                 ``y`` and the noise are there. Default: all.
 
         Raises:
-            ValueError: if a shape or an index does not fit, or an active element has a ``y`` that is not finite or a
-                noise that is not positive. Nothing is changed then.
+            ValueError: if a shape or an index does not fit, or an active element has a ``y`` that is not finite, or a
+                noise that is not positive or drowns in rounding. Nothing is changed then.
         """
         if index.shape != self.batch_shape or y.shape not in (self.batch_shape, self.mean_shape):
             raise ValueError(
@@ -154,12 +154,12 @@ class TrackedPosterior:
                 f"active must be boolean of shape {tuple(self.batch_shape)}, "
                 f"got {active.dtype} of shape {tuple(active.shape)}"
             )
-        noise = torch.as_tensor(
-            self.posterior.prior.noise_std if noise_std is None else noise_std, dtype=y.dtype, device=y.device
-        )
+        noise_std = self.posterior.prior.noise_std if noise_std is None else noise_std
+        noise = torch.as_tensor(noise_std, dtype=y.dtype, device=y.device)
         if not bool((torch.isfinite(y) | ~active).all()):
             raise ValueError("y must be finite, got a NaN or an infinity")
-        if not bool(((noise > 0) | ~active).all()):
+        noise = torch.where(active, noise, 1.0)
+        if not bool((noise > 0).all()):
             raise ValueError(f"noise_std must be positive, got {noise_std}")
         t, at = self.count, index.unsqueeze(-1)
         # Prior covariance of the observed query with all queries, or its coefficients.
@@ -178,14 +178,20 @@ class TrackedPosterior:
         scale = torch.where(active, (variance_there + noise.square()).sqrt(), 1.0)
         step = (y - self.mean.gather(-1, at.expand(*self.mean_shape, 1)).squeeze(-1)) / scale
         step, row = torch.where(active, step, 0.0), torch.where(active.unsqueeze(-1), row / scale.unsqueeze(-1), 0.0)
+        last = row if self._basis is None else self._expand(row)
+        variance = torch.addcmul(self.variance, last, last, value=-1)
+        if not bool((variance >= -noise.square().unsqueeze(-1)).all()):
+            raise ValueError(
+                f"noise_std must be larger for observations this close: rounding reaches its square, got {noise_std}"
+            )
         self._reserve(t + 1)
         self._rows[..., t, :] = row
         self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, scale, step
         self._active[..., t] = active
-        self._last_row = row if self._basis is None else self._expand(row)
-        self.mean = torch.addcmul(self.mean, step.unsqueeze(-1), self._last_row)
+        self._last_row = last
+        self.mean = torch.addcmul(self.mean, step.unsqueeze(-1), last)
         # Rounding may leave a variance of -1e-17 where it is zero.
-        self.variance = torch.addcmul(self.variance, self._last_row, self._last_row, value=-1).clamp_min_(0.0)
+        self.variance = variance.clamp_min_(0.0)
         self.count = t + 1
 
     def add(self, queries: Measure) -> Tensor:

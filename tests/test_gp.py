@@ -536,3 +536,13 @@ def test_observations_that_are_no_numbers_are_refused(rng, bad):
     y[1] = bad
     with pytest.raises(ValueError, match="y must be finite, got a NaN or an infinity"):
         GaussianProcess(rbf_kernel(0.4), 0.1).condition(random_measure(rng, 3), y)
+
+
+def test_noise_that_drowns_in_rounding_is_refused(rng):
+    x = torch.linspace(0, 1, 50, dtype=F64).unsqueeze(-1)
+    process = GaussianProcess(rbf_kernel(0.2), 1e-9)
+    with pytest.raises(ValueError, match="noise_std must be larger for observations this close"):
+        process.condition(Measure.dirac(x), normal(rng, 50))
+    posterior = process.condition(Measure.dirac(x[:5]), normal(rng, 5))
+    with pytest.raises(ValueError, match="noise_std must be larger for observations this close"):
+        posterior.extend(Measure.dirac(x), normal(rng, 50))

@@ -437,3 +437,19 @@ def test_each_kernel_of_a_batch_is_evaluated_where_its_own_replicate_asks(rng, c
     anew = observed_in_turn(tracked, rng, 10, 0.3)
     assert calls == [(1, 6)] * 10
     anew.check(tracked)
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_noise_that_drowns_in_rounding_is_refused_before_the_mean_is_wrong(rng, replicates):
+    x = torch.linspace(0, 1, 100, dtype=F64).unsqueeze(-1)
+    f = torch.sin(6 * x[:, 0])
+    tracked = GaussianProcess(rbf_kernel(0.2), 1e-8).posterior(replicates).track(Measure.dirac(x))
+
+    def learn():
+        for _ in range(200):
+            index = torch.randint(100, (replicates,), generator=rng)
+            tracked.observe(index, f[index])
+
+    with pytest.raises(ValueError, match="noise_std must be larger for observations this close"):
+        learn()
+    assert float(tracked.mean.abs().max()) < 2
