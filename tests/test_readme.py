@@ -27,8 +27,13 @@ def test_python_block_runs(code: str, tmp_path: Path) -> None:
 
 
 def test_readme_shows_the_library_at_work() -> None:
-    assert BLOCKS
-    assert "## Use cbo_lib in your own BoTorch loop" in README
+    titles = ["## Use it on your own problem", "## Use cbo_lib in your own BoTorch loop"]
+    assert 0 < README.index(titles[0]) < README.index(titles[1])
+    first, second = BLOCKS
+    assert len(first.split("\n\n", 1)[1].strip().splitlines()) <= 10, "ten lines after the import"
+    assert ".ask()" in first
+    assert ".tell(" in first
+    assert "botorch" in second
 
 
 def test_commands_exist() -> None:
