@@ -82,7 +82,7 @@ def member(kernel: Kernel, index: int) -> Kernel:
     if not batch or not 0 <= index < batch[0]:
         raise ValueError(f"index must choose from the leading dimension of the batch {tuple(batch)}, got {index}")
 
-    def chosen(module: torch.nn.Module) -> torch.nn.Module:
+    def chosen(module: Any) -> Any:
         own = isinstance(module, StackedKernel | TabulatedKernel)
         shape = module.batch_shape if own else getattr(module, "_batch_shape", ())
         if len(shape) == len(batch):
@@ -101,7 +101,18 @@ def member(kernel: Kernel, index: int) -> Kernel:
     return chosen(copy.deepcopy(kernel))
 
 
-class StackedKernel(Kernel):
+class _EagerKernel(Kernel):
+    """A kernel that is evaluated at once: GPyTorch would index a lazy matrix by indexing inputs and parameters."""
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
+        """The matrices of inputs ``... x n x d`` and ``... x m x d``, or with ``diag`` their diagonals, a tensor."""
+        if diag:  # GPyTorch takes a batch of as many diagonals as inputs for a matrix
+            return self.forward(x1, x1 if x2 is None else x2, diag=True, **params)
+        with settings.lazily_evaluate_kernels(False):
+            return super().__call__(x1, x2, diag=diag, **params)
+
+
+class StackedKernel(_EagerKernel):
     """Kernels of any structure as one batched kernel, so that a list of candidate priors runs as one batch.
 
     A batched GPyTorch kernel ([Gardner2018]) is one formula with a batch of hyperparameters. Here every member may be
@@ -110,8 +121,7 @@ class StackedKernel(Kernel):
 
     The matrix of inputs ``B1 x n x d`` and ``B2 x m x d`` is ``B x n x m`` with ``B`` the broadcast of ``B1``, ``B2``
     and ``(U,)``; its part ``[..., u, :, :]`` is the matrix of member ``u``, which sees the part ``[..., u, :, :]`` of
-    an input whose last batch dimension is ``U``. It is evaluated at once and not lazily: GPyTorch would index a lazy
-    matrix by indexing the inputs and the hyperparameters, and members that differ have no common ones.
+    an input whose last batch dimension is ``U``.
 
     Args:
         kernels: ``U >= 1`` GPyTorch kernels without batch dimensions. They are held, not copied.
@@ -140,13 +150,6 @@ class StackedKernel(Kernel):
     def is_stationary(self) -> bool:
         """Whether every member is."""
         return all(kernel.is_stationary for kernel in self.kernels)
-
-    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
-        """The stack of matrices, or with ``diag`` the stack of diagonals ``B x n``, a tensor."""
-        if diag:  # GPyTorch takes a batch of as many diagonals as inputs for a matrix
-            return self.forward(x1, x1 if x2 is None else x2, diag=True, **params)
-        with settings.lazily_evaluate_kernels(False):
-            return super().__call__(x1, x2, diag=diag, **params)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
@@ -190,7 +193,7 @@ def _part(x: Tensor, u: int) -> Tensor:
     return x if x.dim() < 3 else x[..., 0 if x.shape[-3] == 1 else u, :, :]
 
 
-class TabulatedKernel(Kernel):
+class TabulatedKernel(_EagerKernel):
     """A kernel on a finite set, given by its matrix; the inputs are indices into the set.
 
     With it the covariances of measures that are expensive to compute are computed once and looked up afterwards.
@@ -216,13 +219,6 @@ class TabulatedKernel(Kernel):
     def batch_shape(self) -> torch.Size:
         """The batch of the matrices."""
         return self.gram.shape[:-2]
-
-    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
-        """The covariances of indices ``... x n x 1`` and ``... x m x 1``, evaluated at once."""
-        if diag:  # GPyTorch takes a batch of as many diagonals as inputs for a matrix
-            return self.forward(x1, x1 if x2 is None else x2, diag=True, **params)
-        with settings.lazily_evaluate_kernels(False):
-            return super().__call__(x1, x2, diag=diag, **params)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any

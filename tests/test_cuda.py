@@ -77,7 +77,11 @@ def test_posteriors(rng):
     ):
         close(posterior.sample(gpu(queries), 6, make()), cpu.sample(queries, 6, make()), 1e-6)
     x = torch.rand(7, 1, 1, 2, generator=rng, dtype=F64)
-    close(posterior.as_botorch().posterior(x.cuda()).mean, cpu.as_botorch().posterior(x).mean)
+    expected = cpu.as_botorch().posterior(x).mean
+    close(posterior.as_botorch().posterior(x.cuda()).mean, expected)
+    close(cpu.to("cuda").mean(gpu(queries)), cpu.mean(queries))
+    close(cpu.as_botorch().to("cuda").posterior(x.cuda()).mean, expected)
+    close(posterior.select(1).mean(gpu(queries)), cpu.mean(queries)[1])
 
 
 def test_tracked_posteriors(rng):
