@@ -1,207 +1,236 @@
-"""The experiments of the paper: one function a figure or table, how they are drawn, and a command to run them.
+"""The experiments of the paper: the panels of its figures, the slips, and how they are drawn.
 
 ``scale="paper"`` has the paper's seeds 100 to 104, 10 initial decisions and 350 evaluations; ``scale="reader"`` three
-of the seeds, few evaluations and little effort. The command runs panels at the paper's scale and stores their curves::
+of the seeds, few evaluations and little effort. The command runs them at the paper's scale and stores their curves::
 
-    python -m book.contexts.experiments --panel ackley --out book/contexts/results
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
+    python -m book.contexts.experiments ackley "slip-root of beta" table_1 --scale paper
 """
 
 from __future__ import annotations
 
-import argparse
+import functools
 import itertools
-import re
+import os
+import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures
-from book.contexts.panels import PANELS, POLICIES, Kind, Scale, budget, make_policy
+from book import figures, harness
+from book.contexts import problems
 from book.contexts.slips import SLIPS
-from book.contexts.tables import (
-    density_rate,
-    load_table,
-    save_table,
-    table_1,
-    table_2,
-    theorem_constants,
-    theorem_ledgers,
-)
 from book.functions import interval
+from book.harness import Comparison, Scale
+from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, RandomDecisions, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.policies import SBOKDE
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy, KnownDensity
 from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.regret import cumulative_regret, cumulative_reward
 from cbo_lib.history import History
 from cbo_lib.simulate import rounds, simulate
 
-__all__ = [
-    "PANELS",
-    "POLICIES",
-    "SLIPS",
-    "Comparison",
-    "compact",
-    "density_rate",
-    "density_steps",
-    "figure_1",
-    "figure_2",
-    "load_table",
-    "main",
-    "make_policy",
-    "plot_comparison",
-    "save_table",
-    "small_slip",
-    "stored",
-    "table_1",
-    "table_2",
-    "theorem_constants",
-    "theorem_ledgers",
-]
+#: Where the curves are stored.
+RESULTS = Path(__file__).parent / "results"
+
+Kind = Literal["regret", "reward"]
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """The runs of one panel.
+@dataclass(frozen=True)
+class Panel:
+    """One panel of Figure 1 or 2.
 
     Args:
-        problem: what was maximized.
-        histories: by policy; whole ones, or those that ``compact`` made.
+        make: the problem.
+        measure: what the paper draws; the other can be drawn too.
+        samples: of the density estimate at ``scale="paper"``.
+        limits: policies that stop after fewer evaluations, and when.
     """
 
-    problem: ContextProblem
-    histories: Mapping[str, History]
-
-    def curves(self, measure: Kind = "regret") -> dict[str, Tensor]:
-        """Cumulative regret, or reward, of each policy, ``replicates x T``, the initial design included.
-
-        Raises:
-            ValueError: for another measure.
-        """
-        if measure not in ("regret", "reward"):
-            raise ValueError(f"measure must be 'regret' or 'reward', got {measure!r}")
-        return {
-            name: cumulative_regret(h, self.problem) if measure == "regret" else cumulative_reward(h)
-            for name, h in self.histories.items()
-        }
-
-    def final(self, measure: Kind = "regret", at: int | None = None) -> pd.DataFrame:
-        """One row a policy, mean and standard error over replicates, the best policy first.
-
-        Args:
-            measure: see ``curves``.
-            at: after how many evaluations. Default: as many as all policies made. Policies that made fewer are left
-                out.
-
-        Raises:
-            ValueError: for another measure, or if no policy made so many.
-        """
-        curves = self.curves(measure)
-        at = min(curve.shape[-1] for curve in curves.values()) if at is None else at
-        rows = {
-            name: (float(curve[:, at - 1].mean()), float(curve[:, at - 1].std() / len(curve) ** 0.5))
-            for name, curve in curves.items()
-            if 1 <= at <= curve.shape[-1]
-        }
-        if not rows:
-            raise ValueError(f"at must lie in [1, {max(c.shape[-1] for c in curves.values())}], got {at}")
-        frame = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "standard error"])
-        return frame.sort_values("mean", ascending=measure == "regret")
+    make: Callable[[], ContextProblem]
+    measure: Kind = "regret"
+    samples: int = 1024
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
-def figure_1(panel: str, scale: Scale = "paper", only: Iterable[str] | None = None) -> Comparison:
-    """One panel of Figure 1 ([Huang2024]_, section 4), or Figure 2 as ``ackley_4``.
+#: Seconds of 100 evaluations on Ackley, mean and standard error over 10 runs ([Huang2024], Table 1).
+PAPER_TABLE_1: Mapping[str, tuple[float, float]] = {
+    "GP-UCB": (11.35, 0.40),
+    "DRBO-MMD": (5254.65, 356.32),
+    "DRBO-MMD-MinimaxApprox": (119.04, 2.61),
+    "StableOpt": (32.75, 1.35),
+    "SBO-KDE": (30.57, 1.06),
+    "DRBO-KDE": (180.61, 6.90),
+}
+
+#: Figure 1, and as ``ackley_4`` Figure 2, with a quarter of the samples: in four dimensions nothing is interpolated.
+#: There DRBO-MMD has 256 grid points and needs more time a round than all other policies together.
+PANELS: Mapping[str, Panel] = {
+    "ackley": Panel(problems.ackley),
+    "branin": Panel(problems.modified_branin),
+    "hartmann": Panel(problems.hartmann),
+    "complicated_hartmann": Panel(problems.complicated_hartmann, "reward"),
+    "newsvendor": Panel(problems.newsvendor),
+    "portfolio_normal": Panel(functools.partial(problems.portfolio, "normal"), "reward"),
+    "portfolio_uniform": Panel(functools.partial(problems.portfolio, "uniform"), "reward"),
+    "ackley_4": Panel(functools.partial(problems.ackley, 4), samples=256, limits={"DRBO-MMD": 60}),
+}
+
+#: The policies by name, each for a problem, a number of samples and options. The samples are those that it draws or
+#: covers the context space with, where it does.
+MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
+    "SBO-KDE": lambda p, n, **o: SBOKDE(p.space, samples=n, **o),
+    "DRBO-KDE": lambda p, n, **o: DRBOKDE(p.space, samples=n, cover=n, **o),
+    "GP-UCB": lambda p, n, **o: GPUCB(p.space, **o),
+    "StableOpt": lambda p, n, **o: StableOpt(p.space, cover=n, **o),
+    "DRBO-MMD": lambda p, n, **o: DRBOMMD(p.space, **o),
+    "DRBO-MMD-MinimaxApprox": lambda p, n, **o: DRBOMMDMinimax(p.space, size=n, **o),
+    "SBO, density known": lambda p, n, **o: KnownDensity(p.space, distribution=p.distribution, samples=n, **o),
+    "random": lambda p, n, **o: RandomDecisions(p.space, **o),
+}
+POLICIES = tuple(MAKERS)
+
+
+def make_policy(name: str, problem: ContextProblem, samples: int = 1024, **options: Any) -> ContextPolicy:
+    """A policy by its name in ``POLICIES``, with options of ``ContextPolicy``.
+
+    The kernel is the RBF of BoTorch's default model, unless ``kernel`` says otherwise.
+
+    Raises:
+        ValueError: for another name.
+    """
+    return harness.pick(MAKERS, name, "policy")(problem, samples, **{"kernel": "rbf", **options})
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is run: seeds, evaluations, samples (None for the panel's) and options of the policies."""
+
+    seeds: Sequence[int]
+    steps: int
+    samples: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def budget(scale: Scale) -> Budget:
+    """What a scale runs."""
+    effort = {"raw": 32, "starts": 2, "iterations": 10, "refit_every": 5}
+    return harness.choose(scale, Budget(range(100, 103), 30, 128, effort), Budget(range(100, 105), 350))
+
+
+def figure_1(
+    panel: str,
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    only: Iterable[str] = POLICIES,
+) -> Comparison[ContextProblem]:
+    """One panel of Figure 1 ([Huang2024], section 4), or Figure 2 (Appendix D) as ``ackley_4``.
 
     Args:
         panel: a name in ``PANELS``.
         scale: see the module.
+        seeds: others than those of the scale.
+        folder: where curves are stored; see ``harness.run``.
         only: which policies. Default all of ``POLICIES``.
 
     Raises:
         ValueError: for another panel, policy or scale.
     """
-    if panel not in PANELS:
-        raise ValueError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}")
-    chosen, problem = budget(scale), PANELS[panel].make()
-    samples = chosen.samples or PANELS[panel].samples
-    runs = {}
-    for name in POLICIES if only is None else only:
-        policy = make_policy(name, problem, chosen.settings, samples)
-        steps = min(chosen.steps, PANELS[panel].limits.get(name, chosen.steps))
-        runs[name] = simulate(problem, policy, steps, chosen.seeds)
-    return Comparison(problem, runs)
+    chosen, size = harness.pick(PANELS, panel, "panel"), budget(scale)
+    problem, samples = chosen.make(), size.samples or chosen.samples
+    policies = {name: make_policy(name, problem, samples, **size.options) for name in only}
+    steps = {name: min(size.steps, chosen.limits.get(name, size.steps)) for name in policies}
+    seeds = size.seeds if seeds is None else seeds
+    return harness.run(problem, policies, steps, seeds, folder=folder, name=panel, keep=compact if folder else None)
 
 
-def figure_2(scale: Scale = "paper", only: Iterable[str] | None = None) -> Comparison:
-    """Ackley with four contexts ([Huang2024]_, Appendix D)."""
-    return figure_1("ackley_4", scale, only)
+def slip(
+    name: str, *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
+) -> Comparison[ContextProblem]:
+    """A policy with a slip, one of ``SLIPS``, under its name; arguments as in ``figure_1``."""
+    chosen, size = harness.pick(SLIPS, name), budget(scale)
+    problem = chosen.world(PANELS[chosen.panel].make())
+    samples = size.samples or PANELS[chosen.panel].samples
+    policy = chosen.make(problem.space, samples, **{"kernel": "rbf", **size.options})
+    seeds, keep = size.seeds if seeds is None else seeds, compact if folder else None
+    return harness.run(problem, {name: policy}, size.steps, seeds, folder=folder, name="slip", keep=keep)
 
 
-def small_slip(name: str, scale: Scale = "paper", folder: str | Path | None = None) -> Comparison:
-    """A policy ``as written`` and with a ``slip``, one of ``SLIPS``.
-
-    Args:
-        name: of the slip.
-        scale: see the module.
-        folder: take the curves that the command stored there, and run nothing.
+def small_slip(name: str, folder: str | Path) -> Comparison[ContextProblem]:
+    """A policy ``as written`` and with a ``slip``, one of ``SLIPS``, as the command stored them.
 
     Raises:
-        ValueError: for another name or scale, or if the folder lacks the curves.
+        ValueError: for another name, or if the folder lacks the curves.
     """
-    if name not in SLIPS:
-        raise ValueError(f"name must be one of {', '.join(SLIPS)}, got {name!r}")
-    slip = SLIPS[name]
-    if folder is not None:
-        pair = [History.load(_stored(folder, slip.panel, slip.policy)), History.load(_stored(folder, "slip", name))]
-        return Comparison(PANELS[slip.panel].make(), dict(zip(("as written", "slip"), pair, strict=True)))
-    right = figure_1(slip.panel, scale, [slip.policy])
-    wrong = _run_slip(name, right.problem, scale)
-    return Comparison(right.problem, {"as written": right.histories[slip.policy], "slip": wrong})
+    chosen = harness.pick(SLIPS, name)
+    right = stored(chosen.panel, folder, [chosen.policy])
+    wrong = _load(right.problem, folder, "slip", [name])
+    histories = {"as written": right.histories[chosen.policy], "slip": wrong.histories[name]}
+    return Comparison(dict.fromkeys(histories, right.problem), histories)
 
 
-def _run_slip(name: str, problem: ContextProblem, scale: Scale) -> History:
-    slip, chosen = SLIPS[name], budget(scale)
-    world = slip.world(problem)
-    policy = slip.make(world, chosen.settings, chosen.samples or PANELS[slip.panel].samples)
-    return simulate(world, policy, chosen.steps, chosen.seeds)
-
-
-def compact(history: History) -> History:
-    """The curves of a run alone, in single precision: the values of the decisions, and what was seen."""
-    tensors = {"value": history["value"].float(), "observation": history["observation"][..., -1:].float()}
-    return History(tensors, history.seeds, history.config, history.provenance)
-
-
-def stored(panel: str, folder: str | Path) -> Comparison:
+def stored(panel: str, folder: str | Path, only: Sequence[str] = POLICIES) -> Comparison[ContextProblem]:
     """What the command stored of a panel.
 
     Raises:
         ValueError: if the folder holds nothing of it.
     """
-    paths = {name: _path(folder, panel, name) for name in POLICIES}
-    runs = {name: History.load(path) for name, path in paths.items() if path.exists()}
-    if not runs:
-        raise ValueError(f"folder must hold curves of the panel {panel!r}, got {folder}")
-    return Comparison(PANELS[panel].make(), runs)
+    return _load(harness.pick(PANELS, panel, "panel").make(), folder, panel, only)
 
 
-def plot_comparison(axes: Axes, comparison: Comparison, measure: Kind = "regret") -> None:
+def _load(problem: ContextProblem, folder: str | Path, name: str, only: Sequence[str]) -> Comparison[ContextProblem]:
+    """Observations of older files have a last dimension of one."""
+    found = harness.load(problem, folder, name, only)
+    histories = {
+        name: replace(h, tensors={**h.tensors, "observation": h["observation"].reshape_as(h["value"])})
+        for name, h in found.histories.items()
+    }
+    return Comparison(found.problems, histories)
+
+
+def compact(history: History) -> History:
+    """The curves of a run alone, in single precision: the values of the decisions, and what was seen."""
+    tensors = {"value": history["value"].float(), "observation": history["observation"].float()}
+    return History(tensors, history.seeds, history.config, history.provenance)
+
+
+def curves(comparison: Comparison[ContextProblem], measure: Kind = "regret") -> dict[str, Tensor]:
+    """Cumulative regret, or reward, of each policy, ``replicates x T``, the initial design included.
+
+    Raises:
+        ValueError: for another measure.
+    """
+    return comparison.regrets(_measure(measure))
+
+
+def final(comparison: Comparison[ContextProblem], measure: Kind = "regret", at: int | None = None) -> pd.DataFrame:
+    """One row a policy, mean and standard error over replicates, the best policy first; see ``Comparison.final``."""
+    frame = comparison.final(_measure(measure), "end" if at is None else at)
+    return frame if measure == "regret" else frame[::-1]
+
+
+def _measure(name: Kind) -> Callable[[History, ContextProblem], Tensor]:
+    return harness.pick({"regret": cumulative_regret, "reward": lambda h, p: cumulative_reward(h)}, name, "measure")
+
+
+def plot_comparison(axes: Axes, comparison: Comparison[ContextProblem], measure: Kind = "regret") -> None:
     """Cumulative regret or reward of each policy, mean and standard error over replicates.
 
     A policy has the same color and line in every panel.
     """
     looks = dict(zip(POLICIES, itertools.product(("-", "--"), figures.COLORS), strict=False))
     looks |= {"as written": ("-", figures.COLORS[0]), "slip": ("--", figures.COLORS[1])}
-    for name, curve in comparison.curves(measure).items():
+    for name, curve in curves(comparison, measure).items():
         style, color = looks[name]
         figures.plot_replicates(axes, curve, name, spread="standard error", linestyle=style, color=color)
     axes.set(xlabel="evaluations", ylabel=f"cumulative {measure} (units of f)", title=comparison.problem.name)
@@ -222,15 +251,14 @@ def density_steps(
         Figures, labels and alternative texts.
     """
     frames, labels, alts = [], [], []
-    c, x = (interval(box, 301) for box in (problem.context_bounds, problem.bounds))
+    c, x = (interval(box, 301) for box in (problem.space.contexts, problem.space.decisions))
     value = problem.value(x)
     with torch.no_grad():
-        for step, query, observation in rounds(problem, policy, max(steps), seed):
-            policy.tell(query, observation)
+        for step, _, told in rounds(problem, policy, max(steps), seed):
+            policy.tell(**told)
             if step not in steps:
                 continue
-            assert policy.surrogate is not None
-            acquisition = policy.acquisition(policy.surrogate.posterior()).values(x[None])[0]
+            acquisition = policy.acquisition(policy.posterior).values(x[None])[0]
             estimate = GaussianKDE(policy.contexts[0]).density(c)
             figure, axes = figures.subplots(1, 2, figsize=(9.6, 3.6))
             axes[0, 0].plot(c[:, 0], problem.distribution.density(c), color=figures.COLORS[-1], label="true density")
@@ -253,48 +281,63 @@ def density_steps(
     return frames, labels, alts
 
 
-def _path(folder: str | Path, panel: str, name: str) -> Path:
-    return Path(folder) / f"{panel}-{re.sub('[^a-z0-9]+', '_', name.lower())}.npz"
+def table_1(
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    evaluations: int = 100,
+    only: Iterable[str] = POLICIES,
+) -> pd.DataFrame:
+    """Seconds of evaluations on Ackley, of one run at a time and of a run in a batch ([Huang2024], Table 1).
+
+    CPU time, so that other programs of a busy machine do not count; on one thread it is what a clock would show.
+
+    Args:
+        scale: two runs or the paper's ten, from seed 100 on.
+        seeds: others.
+        folder: where the command stores the table.
+        evaluations: of each run. The paper's are 100.
+        only: which policies. Default all of ``POLICIES``.
+
+    Returns:
+        One row a policy: mean and standard error of the seconds of a run alone, those of a run when all run as one
+        batch, and the paper's. ``frame.attrs`` says on what.
+    """
+    problem, rows = problems.ackley(), {}
+    seeds = harness.choose(scale, range(100, 102), range(100, 110)) if seeds is None else seeds
+    runs = len(seeds)
+    for name in only:
+        alone = []
+        for seed in seeds:
+            policy = make_policy(name, problem)
+            start = time.process_time()
+            simulate(problem, policy, evaluations, [seed], progress=False)
+            alone.append(time.process_time() - start)
+        start = time.process_time()
+        simulate(problem, make_policy(name, problem), evaluations, seeds, progress=False)
+        together = (time.process_time() - start) / runs
+        spread = float(np.std(alone, ddof=1)) / runs**0.5 if runs > 1 else float("nan")
+        paper, paper_error = PAPER_TABLE_1.get(name, (float("nan"), float("nan")))
+        rows[name] = (float(np.mean(alone)), spread, together, paper, paper_error)
+    columns = ["alone", "standard error", "in a batch", "paper", "paper's standard error"]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    threads, cores = torch.get_num_threads(), os.cpu_count()
+    frame.attrs = {
+        "device": f"CPU ({platform.machine()}), {threads} thread{'s' * (threads > 1)} of {cores} cores",
+        "evaluations": evaluations,
+        "runs": runs,
+        "torch": torch.__version__,
+    }
+    return frame
 
 
-def _stored(folder: str | Path, panel: str, name: str) -> Path:
-    path = _path(folder, panel, name)
-    if not path.exists():
-        raise ValueError(f"folder must hold {path.name}, got {folder}")
-    return path
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run panels or slips and store their curves, one file a run; what exists is skipped."""
-    parser = argparse.ArgumentParser(prog="python -m book.contexts.experiments", description=main.__doc__)
-    parser.add_argument("--panel", action="append", choices=list(PANELS), help="default: all, and all slips")
-    parser.add_argument("--policy", action="append", choices=POLICIES, help="of the panels; default: all")
-    parser.add_argument("--slip", action="append", choices=list(SLIPS), help="default: none where a panel is given")
-    parser.add_argument("--times", type=int, metavar="RUNS", help="instead: time so many runs for Table 1")
-    parser.add_argument("--out", type=Path, required=True, help="the folder, created if it does not exist")
-    parser.add_argument("--scale", choices=("reader", "paper"), default="paper")
-    chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    if chosen.times:
-        save_table(table_1(runs=chosen.times), chosen.out / "table_1.json")
-        return
-    panels, slips = chosen.panel or [], chosen.slip or []
-    if not panels and not slips:
-        panels, slips = list(PANELS), list(SLIPS)
-    runs: list[tuple[str, str]] = [(panel, name) for panel in panels for name in chosen.policy or POLICIES]
-    for panel, name in [*runs, *(("slip", name) for name in slips)]:
-        path = _path(chosen.out, panel, name)
-        if path.exists():
-            print(f"{path}: exists")
-            continue
-        start = time.perf_counter()
-        if panel == "slip":
-            history = _run_slip(name, PANELS[SLIPS[name].panel].make(), chosen.scale)
-        else:
-            history = figure_1(panel, chosen.scale, [name]).histories[name]
-        compact(history).save(path)
-        print(f"{path}: {time.perf_counter() - start:.0f} s", flush=True)
-
+#: What the command runs.
+EXPERIMENTS: Mapping[str, harness.Experiment] = {
+    **{panel: functools.partial(figure_1, panel) for panel in PANELS},
+    **{f"slip-{name}": functools.partial(slip, name) for name in SLIPS},
+    "table_1": table_1,
+}
 
 if __name__ == "__main__":
-    main()
+    harness.command(EXPERIMENTS, RESULTS, final)

@@ -1,13 +1,9 @@
 """The objective of the portfolio problem: a Gaussian process through the runs of a trading simulation.
 
-The objective of [Huang2024]_ is the posterior mean of a Gaussian process on 3,000 runs of a simulation by
-[Cakmak2020]_, whose data cannot be shipped. Ours passes through 3,000 runs of a small simulation of our own, which
+The objective of [Huang2024] is the posterior mean of a Gaussian process on 3,000 runs of a simulation by
+[Cakmak2020], whose data cannot be shipped. Ours passes through 3,000 runs of a small simulation of our own, which
 ``book/_tools/sample_portfolio.py`` describes and makes. Whoever has the original runs, or others, gives them to
 ``load_portfolio``.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-.. [Cakmak2020] S. Cakmak, R. Astudillo, P. Frazier, E. Zhou. Bayesian Optimization of Risk Measures. NeurIPS 2020.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from botorch.models.transforms import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from cbo_lib.contexts.distribution import ContextDistribution
+from cbo_lib.distributions import ContextDistribution
 from cbo_lib.history import write_atomically
 from cbo_lib.measure import Function
 
@@ -144,7 +140,7 @@ def load_portfolio(path: str | Path | None = None, device: torch.device | None =
             - ``.csv`` with six comma-separated columns and an optional line of names, the value last.
 
             The coordinates are risk aversion, trade aversion, holding cost multiplier, bid-ask spread and borrowing
-            cost, each scaled to [0, 1] as by [Cakmak2020]_; the value is a return, the larger the better. Default:
+            cost, each scaled to [0, 1] as by [Cakmak2020]; the value is a return, the larger the better. Default:
             our own simulation, stored with its fit.
         device: of the result. Default: the CPU.
 

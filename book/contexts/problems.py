@@ -1,12 +1,6 @@
-"""The problems of the experiments ([Huang2024]_, sections 4.2 and 4.3, Appendices B.2 and D).
+"""The problems of the experiments ([Huang2024], sections 4.2 and 4.3, Appendices B.2 and D).
 
 Decisions and contexts live in the unit box, as in the paper, and larger values are better throughout.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-.. [Williams2000] B. J. Williams, T. J. Santner, W. I. Notz. Sequential Design of Computer Experiments to Minimize
-   Integrated Response Functions. Statistica Sinica 10, 2000.
-.. [Eckman2021] D. J. Eckman, S. G. Henderson, S. Shashaani, R. Pasupathy. SimOpt. 2021.
 """
 
 from __future__ import annotations
@@ -19,9 +13,11 @@ import torch
 from botorch.test_functions import Ackley, Branin, Hartmann
 from torch import Tensor
 
+from book.contexts.marginals import Burr, Cauchy, Mixture
 from book.contexts.portfolio import Surrogate, load_portfolio
-from cbo_lib.contexts.distribution import Burr, Cauchy, ContextDistribution, Marginal, Mixture, Normal, Uniform
 from cbo_lib.contexts.problem import ContextProblem
+from cbo_lib.contexts.space import Space
+from cbo_lib.distributions import ContextDistribution, Marginal, Normal, Uniform
 
 #: Half the side of Ackley's cube.
 _EDGE = 32.768
@@ -30,6 +26,11 @@ _EDGE = 32.768
 def unit_box(dim: int, device: torch.device | None = None) -> Tensor:
     """``[0, 1]^dim`` as bounds ``2 x dim``."""
     return torch.stack([torch.zeros(dim, dtype=torch.float64), torch.ones(dim, dtype=torch.float64)]).to(device)
+
+
+def unit_space(decision_dim: int, context_dim: int, device: torch.device | None = None) -> Space:
+    """The unit box of decisions and that of contexts."""
+    return Space(unit_box(decision_dim, device), unit_box(context_dim, device))
 
 
 def _around(center: float, scale: float, steps: tuple[float, ...]) -> tuple[float, ...]:
@@ -67,8 +68,8 @@ def ackley(
     single = ContextDistribution((marginal,), unit_box(1, device), (waves + fine,))
     many = ContextDistribution((marginal,) * context_dim, unit_box(context_dim, device), sobol=2**14)
     return ContextProblem(
+        unit_space(2, context_dim, device),
         f,
-        unit_box(2, device),
         single if context_dim == 1 else many,
         noise_std,
         _AckleyExpectation(single, context_dim),
@@ -113,7 +114,7 @@ class _AckleyExpectation:
 
 
 def modified_branin(noise_std: float = 0.0, device: torch.device | None = None) -> ContextProblem:
-    """``-sqrt(h(15 x1 - 5, 15 c1) h(15 c2 - 5, 15 x2))`` with Branin's ``h`` ([Williams2000]_), contexts N(0.5, 0.1^2).
+    """``-sqrt(h(15 x1 - 5, 15 c1) h(15 c2 - 5, 15 x2))`` with Branin's ``h`` ([Williams2000]), contexts N(0.5, 0.1^2).
 
     The contexts are independent and stand in different factors. So the expectation is the product of two
     one-dimensional ones.
@@ -141,8 +142,8 @@ def modified_branin(noise_std: float = 0.0, device: torch.device | None = None) 
 
     breaks = (_around(0.5, 0.1, (1.0, 2.0, 3.0, 4.0)),) * 2
     return ContextProblem(
+        unit_space(2, 2, device),
         f,
-        unit_box(2, device),
         ContextDistribution((normal,) * 2, unit_box(2, device), breaks, order=8),
         noise_std,
         expectation,
@@ -160,7 +161,7 @@ def _hartmann(
         return function(points)
 
     contexts = ContextDistribution((marginal,), unit_box(1, device), (breaks,))
-    return ContextProblem(f, unit_box(5, device), contexts, noise_std, value_error=1e-9, name=name)
+    return ContextProblem(unit_space(5, 1, device), f, contexts, noise_std, value_error=1e-9, name=name)
 
 
 def hartmann(noise_std: float = 0.0, device: torch.device | None = None) -> ContextProblem:
@@ -207,7 +208,7 @@ def complicated_hartmann(noise_std: float = 0.0, device: torch.device | None = N
 
 
 def newsvendor(noise_std: float = 0.0, device: torch.device | None = None) -> ContextProblem:
-    """The profit of stock ``x`` against demand ``c``: ``9 min(x, c) + max(0, x - c) - 5 x`` ([Eckman2021]_).
+    """The profit of stock ``x`` against demand ``c``: ``9 min(x, c) + max(0, x - c) - 5 x`` ([Eckman2021]).
 
     The demand has Burr's type XII distribution with ``alpha = 2`` and ``beta = 20``, clipped onto [0, 1], which
     happens with probability ``2^-20``. The expected profit is ``8 M(x) - 4 x`` with ``M(x) = E min(x, c)``, the
@@ -232,7 +233,7 @@ def newsvendor(noise_std: float = 0.0, device: torch.device | None = None) -> Co
     breaks = (tuple(j / 256 for j in range(1, 256)),)
     contexts = ContextDistribution((Burr(2.0, 20.0),), unit_box(1, device), breaks, order=4)
     return ContextProblem(
-        f, unit_box(1, device), contexts, noise_std, expectation, value_error=1e-9, name="Newsvendor (1+1)"
+        unit_space(1, 1, device), f, contexts, noise_std, expectation, value_error=1e-9, name="Newsvendor (1+1)"
     )
 
 
@@ -266,8 +267,8 @@ def portfolio(
     surrogate = load_portfolio(device=device) if surrogate is None else surrogate
     distribution = ContextDistribution((marginal,) * 2, unit_box(2, device), breaks, order=10)
     return ContextProblem(
+        unit_space(3, 2, device),
         surrogate,
-        unit_box(3, device),
         distribution,
         noise_std,
         surrogate.expectation(distribution),

@@ -1,21 +1,20 @@
-"""Small slips, large effects: deviations that public code of these policies is known for, each done on purpose.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-"""
+"""Small slips, large effects: deviations that public code of these policies is known for, each done on purpose."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cbo_lib.contexts.policies import DRBOKDE, GPUCB, SBOKDE, ContextPolicy, Settings
+from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.robust import DRBOMMD, DRBOMMDMinimax, StableOpt
+from cbo_lib.contexts.space import Space
+from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.random import standard_normal
 
 
@@ -28,15 +27,56 @@ class RawContexts(ContextProblem):
         """The same problem with that slip."""
         return cls(**{f.name: getattr(problem, f.name) for f in fields(problem)})
 
-    def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """The raw contexts, and the values at the clipped ones, ``replicates x (Dc + 1)``."""
+    def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> dict[str, Tensor]:
+        """The raw contexts, and the values at the clipped ones."""
         raw = self.distribution.sample(generators, clip=False)
         value = self.evaluate(query, self.distribution.clip(raw))
-        return torch.cat([raw, (value + self.noise_std * standard_normal(generators, (), value)).unsqueeze(-1)], -1)
+        return {"context": raw, "y": value + self.noise_std * standard_normal(generators, (), value)}
 
 
-def _same(problem: ContextProblem) -> ContextProblem:
-    return problem
+class ReflectedStableOpt(StableOpt):
+    """StableOpt whose search points are mirrored at the lower corner of the set that it fears, and not clipped."""
+
+    def feared(self) -> Tensor:
+        """The contexts of which the worst counts, ``replicates x N x Dc``."""
+        mean, std = self.contexts.mean(-2, keepdim=True), self.contexts.std(-2, keepdim=True)
+        return mean - std - 2 * std * self.sobol_contexts(self.cover)
+
+
+class ReflectedDRBOKDE(DRBOKDE):
+    """DRBO-KDE whose search points are mirrored at the lower corner of the context box."""
+
+    def covered(self) -> Tensor:
+        """The contexts whose smallest bound stands for the infimum, ``N x Dc``."""
+        return 2 * self.space.contexts[0] - super().covered()
+
+
+class DiagonalDRBOMMD(DRBOMMD):
+    """DRBO-MMD on the diagonal of its grid: the points whose coordinates are the same share of the box."""
+
+    def __init__(self, space: Space, **options: Any) -> None:
+        super().__init__(space, **options)
+        low, high = space.contexts
+        share = (self.points - low) / (high - low)
+        self.points = self.points[(share == share[:, :1]).all(-1)]
+
+
+class IdentityBall(MMDBall):
+    """A ball whose worst-case sensitivity has the identity in the place of the kernel matrix."""
+
+    def squared_slope(self, rows: Tensor, jitter: float) -> Tensor:
+        """The squared distance of the values from their mean."""
+        return (rows - rows.mean(-1, keepdim=True)).square().sum(-1, keepdim=True)
+
+
+class IdentityMinimax(DRBOMMDMinimax):
+    """DRBO-MMD-MinimaxApprox with the identity in the place of the kernel matrix in its slope."""
+
+    ball_type = IdentityBall
+
+
+def _root_of_beta(space: Space, samples: int, sqrt_beta: float = 1.5, **options: Any) -> GPUCB:
+    return GPUCB(space, sqrt_beta=math.sqrt(sqrt_beta), **options)
 
 
 @dataclass(frozen=True)
@@ -46,19 +86,14 @@ class Slip:
     Args:
         panel: a name in ``PANELS``.
         policy: a name in ``POLICIES``: as the text has it.
-        make: the policy with the slip, for a problem, settings and a number of samples; see ``make_policy``.
+        make: the policy with the slip, for a space, a number of samples and options; see ``MAKERS``.
         world: the problem with the slip. Default the panel's own.
     """
 
     panel: str
     policy: str
-    make: Callable[[ContextProblem, Settings, int], ContextPolicy]
-    world: Callable[[ContextProblem], ContextProblem] = _same
-
-
-def _root_of_beta(problem: ContextProblem, settings: Settings, samples: int) -> GPUCB:
-    assert not callable(settings.sqrt_beta)
-    return GPUCB(problem, replace(settings, sqrt_beta=math.sqrt(settings.sqrt_beta)))
+    make: Callable[..., ContextPolicy]
+    world: Callable[[ContextProblem], ContextProblem] = lambda problem: problem
 
 
 #: The slips by name.
@@ -72,11 +107,13 @@ def _root_of_beta(problem: ContextProblem, settings: Settings, samples: int) -> 
 #: - ``identity``: the slope of the minimax approximation has the identity in the place of the kernel matrix.
 SLIPS: Mapping[str, Slip] = {
     "root of beta": Slip("ackley", "GP-UCB", _root_of_beta),
-    "points outside, StableOpt": Slip("ackley", "StableOpt", lambda p, s, n: StableOpt(p, s, n, reflected=True)),
-    "points outside, DRBO-KDE": Slip("ackley", "DRBO-KDE", lambda p, s, n: DRBOKDE(p, s, n, cover=n, reflected=True)),
-    "diagonal": Slip("branin", "DRBO-MMD", lambda p, s, n: DRBOMMD(p, s, grid="diagonal")),
-    "raw contexts": Slip("complicated_hartmann", "SBO-KDE", SBOKDE, RawContexts.of),
-    "identity": Slip(
-        "ackley", "DRBO-MMD-MinimaxApprox", lambda p, s, n: DRBOMMDMinimax(p, s, size=n, sensitivity="identity")
+    "points outside, StableOpt": Slip("ackley", "StableOpt", lambda s, n, **o: ReflectedStableOpt(s, cover=n, **o)),
+    "points outside, DRBO-KDE": Slip(
+        "ackley", "DRBO-KDE", lambda s, n, **o: ReflectedDRBOKDE(s, samples=n, cover=n, **o)
     ),
+    "diagonal": Slip("branin", "DRBO-MMD", lambda s, n, **o: DiagonalDRBOMMD(s, **o)),
+    "raw contexts": Slip(
+        "complicated_hartmann", "SBO-KDE", lambda s, n, **o: SBOKDE(s, samples=n, **o), RawContexts.of
+    ),
+    "identity": Slip("ackley", "DRBO-MMD-MinimaxApprox", lambda s, n, **o: IdentityMinimax(s, size=n, **o)),
 }

@@ -1,8 +1,4 @@
-"""The assumptions and steps of the proofs, simulated: draws of the prior, sample averages, distributions in a ball.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-"""
+"""The assumptions and steps of the proofs, simulated: draws of the prior, sample averages, distributions in a ball."""
 
 from __future__ import annotations
 
@@ -18,14 +14,14 @@ from book import harness
 from book.contexts.tables import density_rate
 from book.functions import interval
 from book.harness import Scale
-from cbo_lib.contexts.acquisition import ExpectedUCB
-from cbo_lib.contexts.bounds import Constants
+from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.distribution import ContextDistribution, Marginal, Normal
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, Settings, TotalVariationRadius
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.regret import density_nodes, ledger
+from cbo_lib.contexts.regret import Constants, density_nodes, ledger
+from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import tv_worst_case
+from cbo_lib.distributions import ContextDistribution, Marginal, Normal
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import rbf_kernel
@@ -33,7 +29,6 @@ from cbo_lib.ledger import RegretLedger
 from cbo_lib.maximize import maximum
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.simulate import simulate
 
 
 class PriorDraws:
@@ -114,7 +109,7 @@ class DrawnProblem(ContextProblem):
 
     @cached_property
     def _best(self) -> tuple[Tensor, Tensor]:
-        return maximum(self.value, self.bounds, self.replicates)
+        return maximum(self.value, self.space.decisions, self.replicates)
 
     @property
     def maximizer(self) -> Tensor:
@@ -143,8 +138,8 @@ def drawn_problem(
     contexts = ContextDistribution((marginal or Normal(0.5, 0.15),), box, breaks, order=8)
     f = PriorDraws(lengthscale, seeds)
     return DrawnProblem(
+        Space(box, box),
         f,
-        box,
         contexts,
         noise_std,
         f.average(*contexts.nodes),
@@ -176,7 +171,7 @@ def sample_average_distances(
     sqrt_beta: float = 1.5,
     points: int = 501,
 ) -> Tensor:
-    """How far the maximizer of a sample average lies from that of the expectation ([Huang2024]_, Proposition 1).
+    """How far the maximizer of a sample average lies from that of the expectation ([Huang2024], Proposition 1).
 
     Args:
         posterior: without batch dimensions, of f on one decision and one context.
@@ -191,14 +186,14 @@ def sample_average_distances(
     Returns:
         Distances ``len(counts) x repetitions``, in the units of the decision.
     """
-    fine, grid = interval(problem.context_bounds, 1025), interval(problem.bounds, points)
+    fine, grid = interval(problem.space.contexts, 1025), interval(problem.space.decisions, points)
     table = _Table(posterior, fine, sqrt_beta)
     ucb = table.bounds(grid)  # points x 1025, between which bounds are interpolated linearly
-    truth = grid[(ucb @ table.histogram(density_nodes(contexts[None], problem.context_bounds))[0]).argmax()]
+    truth = grid[(ucb @ table.histogram(density_nodes(contexts[None], problem.space.contexts))[0]).argmax()]
     estimate, generator = GaussianKDE(contexts), torch.Generator().manual_seed(seed)
     distances = []
     for count in counts:
-        draws = estimate.sample(count * repetitions, generator, problem.context_bounds)
+        draws = estimate.sample(count * repetitions, generator, problem.space.contexts)
         average = ucb @ table.histogram(draws.reshape(repetitions, count, 1)).mT  # points repetitions
         distances.append((grid[average.argmax(0)] - truth).abs().squeeze(-1))
     return torch.stack(distances)
@@ -208,7 +203,7 @@ class _Table:
     """Bounds at equally spaced contexts, and any distribution of contexts as weights of these."""
 
     def __init__(self, posterior: Posterior, fine: Tensor, sqrt_beta: float) -> None:
-        self.fine, self.acquisition = fine, ExpectedUCB(posterior, fine, sqrt_beta, tolerance=None)
+        self.fine, self.acquisition = fine, ExpectedUpperConfidenceBound(posterior, fine, sqrt_beta, tolerance=None)
 
     def bounds(self, x: Tensor) -> Tensor:
         return self.acquisition.bounds(x)
@@ -296,16 +291,13 @@ def theorem_ledgers(
     """
     seeds, steps, samples = harness.choose(scale, (range(10), 40, 256), (range(30), 100, 1024))
     constants, prior = theorem_constants(lengthscale, noise_std), GaussianProcess(rbf_kernel(lengthscale), noise_std)
-    settings = Settings(initial=3, sqrt_beta=constants.sqrt_beta if sqrt_beta is None else sqrt_beta, prior=prior)
-    problem, radius = drawn_problem(seeds, lengthscale, noise_std), TotalVariationRadius(1)
-    axis = interval(problem.bounds, 21)[:, 0]
+    problem = drawn_problem(seeds, lengthscale, noise_std)
+    options = {"initial": 3, "prior": prior, "samples": samples}
+    options["sqrt_beta"] = constants.sqrt_beta if sqrt_beta is None else sqrt_beta
+    axis = interval(problem.space.decisions, 21)[:, 0]
     greedy = greedy_information_gain(prior.kernel, torch.cartesian_prod(axis, axis), noise_std, steps)[1:]
     gain = greedy * math.e / (math.e - 1)  # an upper bound of the maximum
-    runs = {
-        "SBO-KDE": (SBOKDE(problem, settings, samples), None),
-        "DRBO-KDE": (DRBOKDE(problem, settings, samples, cover=samples), radius),
-    }
-    return {
-        name: ledger(simulate(problem, policy, steps, seeds), problem, settings, constants, gain, delta)
-        for name, (policy, delta) in runs.items()
-    }
+    policies = {"SBO-KDE": SBOKDE(problem.space, **options)}
+    policies["DRBO-KDE"] = DRBOKDE(problem.space, cover=samples, **options)
+    runs = harness.run(problem, policies, steps, seeds).histories
+    return {name: ledger(runs[name], problem, policy, constants, gain) for name, policy in policies.items()}

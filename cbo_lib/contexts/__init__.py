@@ -1,11 +1,12 @@
 """Unknown contexts: the world draws the context after the decision (Huang, Song, Xue and Qian 2024)."""
 
+from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, RandomDecisions, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.distribution import ContextDistribution
-from cbo_lib.contexts.policies import DRBOKDE, GPUCB, SBOKDE, KnownDensity, RandomDecisions, Settings
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy, KnownDensity
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.robust import DRBOMMD, DRBOMMDMinimax, StableOpt
-from cbo_lib.contexts.worst_case import MMDBall, mmd_minimax_approx, mmd_worst_case, tv_worst_case
+from cbo_lib.contexts.space import Space
+from cbo_lib.contexts.worst_case import MMDBall, mmd_worst_case, tv_worst_case
+from cbo_lib.distributions import ContextDistribution
 
 __all__ = [
     "DRBOKDE",
@@ -13,15 +14,15 @@ __all__ = [
     "GPUCB",
     "SBOKDE",
     "ContextDistribution",
+    "ContextPolicy",
     "ContextProblem",
     "DRBOMMDMinimax",
     "GaussianKDE",
     "KnownDensity",
     "MMDBall",
     "RandomDecisions",
-    "Settings",
+    "Space",
     "StableOpt",
-    "mmd_minimax_approx",
     "mmd_worst_case",
     "tv_worst_case",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from botorch.models.model import Model
 from torch import Tensor
@@ -75,30 +73,8 @@ class MMDUpperConfidenceBound(PartialAcquisition):
 
 
 class MinimaxUpperConfidenceBound(MMDUpperConfidenceBound):
-    """The midpoint of two bounds on that worst case: DRBO-MMD-MinimaxApprox ([Tay2022]).
-
-    Args:
-        model: see ``PartialAcquisition``.
-        grid: see ``MMDUpperConfidenceBound``.
-        ball: see ``MMDUpperConfidenceBound``.
-        sqrt_beta: see ``PartialAcquisition``.
-        tolerance: see ``PartialAcquisition``.
-        sensitivity: see ``MMDBall.minimax_approx``.
-    """
-
-    def __init__(
-        self,
-        model: Posterior | Model,
-        grid: Tensor,
-        ball: MMDBall,
-        sqrt_beta: float = 1.5,
-        *,
-        tolerance: float | None = 1e-10,
-        sensitivity: Literal["kernel", "identity"] = "kernel",
-    ) -> None:
-        super().__init__(model, grid, ball, sqrt_beta, tolerance=tolerance)
-        self.sensitivity: Literal["kernel", "identity"] = sensitivity
+    """The midpoint of two bounds on that worst case: DRBO-MMD-MinimaxApprox ([Tay2022])."""
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The approximation."""
-        return self.ball.minimax_approx(bounds, self.sensitivity)
+        return self.ball.minimax_approx(bounds)

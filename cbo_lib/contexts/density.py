@@ -1,9 +1,4 @@
-"""Kernel density estimation of the contexts that were seen.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-.. [Silverman1986] B. W. Silverman. Density Estimation for Statistics and Data Analysis. Chapman and Hall 1986.
-"""
+"""Kernel density estimation of the contexts that were seen."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from torch import Tensor
 
 
 def silverman_bandwidth(samples: Tensor) -> Tensor:
-    """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension ([Silverman1986]_; [Huang2024]_, 4.1).
+    """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension ([Silverman1986]; [Huang2024], 4.1).
 
     The standard deviation has the divisor ``n - 1``. A dimension in which all samples agree, as those of a single
     sample do, has bandwidth zero exactly.
@@ -34,7 +29,7 @@ def silverman_bandwidth(samples: Tensor) -> Tensor:
 
 
 class GaussianKDE:
-    """A kernel density estimate with a Gaussian kernel ([Huang2024]_, Eq. 2).
+    """A kernel density estimate with a Gaussian kernel ([Huang2024], Eq. 2).
 
     ``p_hat(c) = 1/n sum_i prod_k N(c_k; c_ik, h_k^2)``. The paper prints the kernel as ``(2 pi)^(-d/2) exp(-|x|^2)``,
     which lacks its 1/2 and has the integral ``2^(-d/2)``; here it is the density of the standard normal distribution.

@@ -1,10 +1,4 @@
-"""Regret under unknown contexts: the paper's notions, its proofs' terms and its bounds.
-
-.. [Huang2024] X. Huang, L. Song, K. Xue, C. Qian. Stochastic Bayesian Optimization with Unknown Continuous Context
-   Distribution via Kernel Density Estimation. AAAI 2024.
-.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
-   Regret and Experimental Design. ICML 2010.
-"""
+"""Regret under unknown contexts: the paper's notions, its proofs' terms and its bounds."""
 
 from __future__ import annotations
 
@@ -15,35 +9,30 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cbo_lib.contexts.bounds import Constants
 from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
-from cbo_lib.contexts.policies import Settings
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.surrogate import Surrogate
 from cbo_lib.contexts.worst_case import tv_worst_case
-from cbo_lib.expectation import PartialPosterior
+from cbo_lib.gp import Posterior
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
+from cbo_lib.measure import Measure
+from cbo_lib.partial import PartialPosterior
 
 
 def instantaneous_regret(history: History, problem: ContextProblem) -> Tensor:
-    """``E_p f(x*, c) - E_p f(x_t, c)``, ``replicates x T``, with the initial design ([Huang2024]_, Definition 1)."""
+    """``E_p f(x*, c) - E_p f(x_t, c)``, ``replicates x T``, with the initial design ([Huang2024], Definition 1)."""
     return problem.optimum.unsqueeze(-1) - history["value"]
 
 
 def cumulative_regret(history: History, problem: ContextProblem) -> Tensor:
-    """``R_t`` ([Huang2024]_, Eq. 1), ``replicates x T``; the initial design counts, as in the paper's figures."""
+    """``R_t`` ([Huang2024], Eq. 1), ``replicates x T``; the initial design counts, as in the paper's figures."""
     return instantaneous_regret(history, problem).cumsum(-1)
 
 
 def cumulative_reward(history: History) -> Tensor:
-    """The sum of the values seen, ``replicates x T``: what [Huang2024]_ reports for Complicated Hartmann."""
-    return history["observation"][..., -1].cumsum(-1)
-
-
-def contexts_seen(history: History) -> Tensor:
-    """``replicates x T x Dc``."""
-    return history["observation"][..., :-1]
+    """The sum of the values seen, ``replicates x T``: what [Huang2024] reports for Complicated Hartmann."""
+    return history["observation"].cumsum(-1)
 
 
 def density_error(contexts: Tensor, problem: ContextProblem, counts: Sequence[int], margin: float = 1.0) -> Tensor:
@@ -61,7 +50,7 @@ def density_error(contexts: Tensor, problem: ContextProblem, counts: Sequence[in
     Returns:
         ``replicates x len(counts)``.
     """
-    low, high = problem.context_bounds[:, 0].tolist()
+    low, high = problem.space.contexts[:, 0].tolist()
     reach = margin * (high - low)
     density = problem.distribution.density
     errors = [GaussianKDE(contexts[:, :n]).total_variation(density, low - reach, high + reach, 8193) for n in counts]
@@ -92,20 +81,86 @@ def density_nodes(contexts: Tensor, bounds: Tensor, each: int = 32) -> Tensor:
     return (contexts.unsqueeze(-2) + offsets).flatten(-3, -2).clamp(bounds[0], bounds[1])
 
 
+@dataclass(frozen=True)
+class Constants:
+    """What the bounds of [Huang2024] need to know.
+
+    Args:
+        a: of Assumption 1, ``P(sup |df / dz_i| > L) <= a exp(-(L / b)^2)`` for every coordinate.
+        b: of Assumption 1, in the units of f over those of the inputs.
+        side: ``r``, of the box.
+        decision_dim: ``Dx``.
+        context_dim: ``Dc``.
+        noise_std: of the observations.
+        density: ``C0 r^(Dc / 2)``: ``E |p - p_hat_t|_1 <= density * t^(-2 / (4 + Dc))``.
+    """
+
+    a: float
+    b: float
+    side: float
+    decision_dim: int
+    context_dim: int
+    noise_std: float
+    density: float
+
+    def parts(self, t: int) -> float:
+        """``tau_t``: into how many parts each coordinate of the decisions is divided; not rounded."""
+        return t**2 * self.decision_dim * self.a * self.b * self.side * math.sqrt(math.pi) / 2
+
+    def beta(self, t: int) -> float:
+        """``beta_t`` of Theorem 1; negative in the first rounds if ``tau_t`` is small."""
+        return 2 * math.log(t**2 / math.sqrt(2 * math.pi)) + 2 * self.decision_dim * math.log(self.parts(t))
+
+    def sqrt_beta(self, t: int) -> float:
+        """The multiplier of the standard deviation in Theorem 1, zero where ``beta_t`` is negative."""
+        return math.sqrt(max(0.0, self.beta(t)))
+
+    @property
+    def largest(self) -> float:
+        """The bound of Lemma 4 on ``E max |f|``: ``a b D r sqrt(pi) / 2 + sqrt(2 / pi)``; also ``C4``."""
+        dim = self.decision_dim + self.context_dim
+        return self.a * self.b * dim * self.side * math.sqrt(math.pi) / 2 + math.sqrt(2 / math.pi)
+
+    def theorem(self, gain: Tensor, radius: Callable[[int], float] | None = None) -> dict[str, Tensor]:
+        """The terms of Theorem 1, or with a radius ``delta_t`` those of Theorem 2, each ``T``.
+
+        ``C = 8 / log(1 + noise_std^-2)`` as in [Srinivas2010], Lemma 5.4; the paper prints ``noise_std^2``.
+
+        Args:
+            gain: an upper bound of the maximum information gain of 1, ..., T observations, ``T``.
+            radius: ``delta_t``.
+        """
+        dc = self.context_dim
+        t = torch.arange(1, len(gain) + 1, dtype=torch.float64)
+        beta = torch.tensor([max(0.0, self.beta(int(i))) for i in t], dtype=t.dtype)
+        c = 8 / math.log1p(self.noise_std**-2)
+        c2 = c * max(1.0, self.density**2 * (4 + dc) / dc)
+        root = (beta * gain.to(t) * c2).sqrt()
+        terms = {
+            "constant": torch.full_like(t, math.pi**2 / 3),
+            "widths": root * (t ** (dc / (2 * (4 + dc))) + t.sqrt()),
+            "estimate": 2 * self.largest * self.density * (4 + dc) / (2 + dc) * t ** ((2 + dc) / (4 + dc)),
+        }
+        if radius is not None:
+            delta = torch.tensor([radius(int(i)) for i in t], dtype=t.dtype)
+            terms["widths in the ball"] = root * (c / c2 * delta.square().cumsum(0)).sqrt()
+            terms["radius"] = self.largest * delta.cumsum(0)
+        return terms
+
+
 def ledger(
     history: History,
     problem: ContextProblem,
-    settings: Settings,
+    policy: SBOKDE,
     constants: Constants,
     gain: Tensor,
-    radius: Callable[[int], float] | None = None,
     each: int = 32,
 ) -> RegretLedger:
-    """The accounts of a run with a known prior ([Huang2024]_, Eqs. 7 and 10; with a radius Eqs. 18 and 20).
+    """The accounts of a run with a known prior ([Huang2024], Eqs. 7 and 10; of DRBO-KDE Eqs. 18 and 20).
 
     The terms add up to the cumulative regret exactly. ``p_hat`` is the clipped density estimate; its expectations are
-    averages over ``density_nodes``. With ``W[g]`` for the expectation under ``p_hat``, or with a radius the worst one
-    within it, and ``[x*]_t`` for the nearest point of the grid of the proof:
+    averages over ``density_nodes``. With ``W[g]`` for the expectation under ``p_hat``, or of DRBO-KDE the worst one
+    within its radius, and ``[x*]_t`` for the nearest point of the grid of the proof:
 
     - ``estimate at x*`` is ``E_p f(x*) - E_p_hat f(x*)``, ``estimate at x_t`` is ``E_p_hat f(x_t) - E_p f(x_t)``;
     - ``radius at x*`` and ``radius at x_t`` are what the ball costs; the second is never positive;
@@ -115,35 +170,36 @@ def ledger(
     - ``width`` is ``W[ucb_t(x_t)] - W[f(x_t)]``, which Lemmas 8 and 10 bound.
 
     Args:
-        history: of ``SBOKDE`` or ``DRBOKDE``.
+        history: of the policy.
         problem: with one context, whose f is a draw of the prior.
-        settings: those of the policy, with a ``prior`` of batch shape ``()``.
+        policy: ``SBOKDE`` or ``DRBOKDE`` with a ``prior`` of batch shape ``()``.
         constants: for the grid and the bounds.
         gain: an upper bound of the maximum information gain of 1, 2, ... observations, at least as many as rounds.
-        radius: ``delta_t`` of ``DRBOKDE``; None for ``SBOKDE``.
         each: see ``density_nodes``.
 
     Returns:
         A ledger of the rounds after the initial design. Claims on expectations compare means over the replicates.
 
     Raises:
-        ValueError: if nothing follows the initial design, or the settings have no prior.
+        ValueError: if nothing follows the initial design, or the policy has no prior.
     """
     start = int(history["initial"][0].sum())
     if history.steps <= start:
         raise ValueError("history must hold at least one round after its initial design, got none")
-    if settings.prior is None:
-        raise ValueError("settings must have the prior of f, got None")
-    surrogate = Surrogate(problem.full_bounds, history.replicates, settings.prior)
-    contexts, y = contexts_seen(history), history["observation"][..., -1]
+    if policy.prior is None:
+        raise ValueError("policy must have the prior of f, got None")
+    radius = policy.radius if isinstance(policy, DRBOKDE) else None
+    posterior = policy.prior.posterior(history.replicates)
+    contexts, y = history["context"], history["observation"]
     rounds = []
     for step in range(history.steps):
         query, context = history["query"][:, step], contexts[:, step]
         if step >= start:
             t = step + 1
-            setting = _Round(surrogate, problem, contexts[:, :step], query, context, settings.multiplier(t))
+            setting = _Round(posterior, problem, contexts[:, :step], query, context, policy.multiplier(t))
             rounds.append(setting.account(constants.parts(t), 0.0 if radius is None else radius(t), each))
-        surrogate.observe(problem.join(query, context), y[:, step])
+        points = Measure.dirac(problem.space.join(query, context).unsqueeze(-2))
+        posterior = posterior.extend(points, y[:, step : step + 1])
     record = {name: torch.stack([part[name] for part in rounds], -1) for name in rounds[0]}
     terms = {name: record[name].cumsum(-1) for name in _TERMS if radius is not None or "radius" not in name}
     promised = {name: term[start : history.steps] for name, term in constants.theorem(gain, radius).items()}
@@ -172,29 +228,29 @@ _TERMS = (
 class _Round:
     """One round, before its observation; tensors have the replicates in front."""
 
-    surrogate: Surrogate
+    posterior: Posterior
     problem: ContextProblem
     seen: Tensor
     query: Tensor
     context: Tensor
-    sqrt_beta: float
+    sqrt_beta: float | Tensor
 
     def account(self, parts: float, radius: float, each: int) -> dict[str, Tensor]:
         """Every term and what the claims need, ``replicates`` each."""
-        problem, count = self.problem, len(self.query)
-        side = problem.bounds[1] - problem.bounds[0]
+        problem, space, count = self.problem, self.problem.space, len(self.query)
+        low, high = space.decisions
         best = problem.maximizer.expand_as(self.query)
-        step = side / math.ceil(max(1.0, parts))
-        near = problem.bounds[0] + ((best - problem.bounds[0]) / step).round() * step
+        step = (high - low) / math.ceil(max(1.0, parts))
+        near = low + ((best - low) / step).round() * step
         x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
-        nodes = density_nodes(self.seen, problem.context_bounds, each)
+        nodes = density_nodes(self.seen, space.contexts, each)
         fractions = torch.linspace(0, 1, 257, dtype=nodes.dtype, device=nodes.device).unsqueeze(-1)
-        cover = torch.lerp(*problem.context_bounds, fractions)
+        cover = torch.lerp(space.contexts[0], space.contexts[1], fractions)
         rule, weights = problem.expectation_nodes
         shared = torch.cat([cover, rule]).expand(count, -1, -1)
         contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)
         ends = [nodes.shape[-2], nodes.shape[-2] + len(cover)]
-        f = problem.f(problem.join(x.unsqueeze(-2), contexts.unsqueeze(-3)))  # replicates 3 N
+        f = problem.f(space.join(x.unsqueeze(-2), contexts.unsqueeze(-3)))  # replicates 3 N
         mean, std = self._moments(x, contexts)
         ucb = mean + self.sqrt_beta * std
 
@@ -226,11 +282,10 @@ class _Round:
 
     def _moments(self, x: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean and standard deviation, ``replicates x 3 x N``."""
-        problem = self.problem
-        controlled = torch.arange(problem.dim, device=x.device) < problem.decision_dim
-        padded = problem.join(x.new_zeros(problem.decision_dim), contexts)
-        partial = PartialPosterior(self.surrogate.posterior(), padded, controlled)
-        mean, variance = partial.mean_and_variance(problem.join(x, x.new_zeros(problem.context_dim)))
+        space = self.problem.space
+        padded = space.join(x.new_zeros(space.decision_dim), contexts)
+        partial = PartialPosterior(self.posterior, padded, space.controlled)
+        mean, variance = partial.mean_and_variance(space.join(x, x.new_zeros(space.context_dim)))
         return mean, variance.sqrt()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -119,9 +118,7 @@ class MMDBall:
             result = torch.where(wanted, solved.to(result), result)
         return result.reshape(values.shape)
 
-    def minimax_approx(
-        self, values: Tensor, sensitivity: Literal["kernel", "identity"] = "kernel", jitter: float = 1e-3
-    ) -> Tensor:
+    def minimax_approx(self, values: Tensor, jitter: float = 1e-3) -> Tensor:
         """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022], minimax approximation).
 
         As a function of the radius the worst case is convex. So it lies above its tangent at zero, whose slope is the
@@ -130,36 +127,35 @@ class MMDBall:
 
         Args:
             values: as in ``worst_case``.
-            sensitivity: ``"kernel"`` has the slope ``sqrt(v' K^-1 v - (1' K^-1 v)^2 / (1' K^-1 1))``, which leaves out
-                that a distribution is nonnegative; ``"identity"`` puts the identity in the place of ``K`` there.
             jitter: added to the diagonal of ``K`` in the slope, positive.
 
         Returns:
             As ``worst_case``; differentiable in ``values``.
 
         Raises:
-            ValueError: as ``worst_case``, or for another ``sensitivity``, or if ``jitter`` is not positive.
+            ValueError: as ``worst_case``, or if ``jitter`` is not positive.
         """
+        if not jitter > 0:
+            raise ValueError(f"jitter must be positive, got {jitter}")
         rows = self._rows(values)
         worst, place = rows.min(-1, keepdim=True)
         mean = (rows * self._reference.unsqueeze(-2)).sum(-1, keepdim=True)
-        radius = self._radius[:, None, None]
-        if sensitivity == "identity":
-            square = (rows - rows.mean(-1, keepdim=True)).square().sum(-1, keepdim=True)
-        elif sensitivity == "kernel":
-            if not jitter > 0:
-                raise ValueError(f"jitter must be positive, got {jitter}")
-            inverse, total = self._inverted(jitter)
-            weighted = rows @ inverse
-            square = (rows * weighted).sum(-1, keepdim=True) - weighted.sum(-1, keepdim=True).square() / total
-        else:
-            raise ValueError(f"sensitivity must be 'kernel' or 'identity', got {sensitivity!r}")
+        radius, square = self._radius[:, None, None], self.squared_slope(rows, jitter)
         tiny = torch.finfo(rows.dtype).tiny
         lower = torch.maximum(mean - radius * square.clamp_min(tiny).sqrt(), worst)
         reach = self._reach(place)
         chord = mean + (worst - mean) * radius / reach.clamp_min(tiny)
         result = torch.where(radius >= reach, worst, (lower + chord) / 2)
         return result.reshape(values.shape[:-1])
+
+    def squared_slope(self, rows: Tensor, jitter: float) -> Tensor:
+        """``v' K^-1 v - (1' K^-1 v)^2 / (1' K^-1 1)``, which leaves out that a distribution is nonnegative.
+
+        Of values ``g x n x m``, ``g x n x 1``.
+        """
+        inverse, total = self._inverted(jitter)
+        weighted = rows @ inverse
+        return (rows * weighted).sum(-1, keepdim=True) - weighted.sum(-1, keepdim=True).square() / total
 
     def _rows(self, values: Tensor) -> Tensor:
         """Values as ``g x n x m``."""
@@ -227,15 +223,6 @@ def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: floa
     """
     ball, shaped = _ball(values, reference, gram, radius)
     return ball.worst_case(shaped).reshape(values.shape[:-1])
-
-
-def mmd_minimax_approx(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:
-    """The midpoint of a lower and an upper bound on ``mmd_worst_case``; arguments and errors as there.
-
-    See ``MMDBall.minimax_approx``.
-    """
-    ball, shaped = _ball(values, reference, gram, radius)
-    return ball.minimax_approx(shaped).reshape(values.shape[:-1])
 
 
 def _ball(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> tuple[MMDBall, Tensor]:

@@ -6,14 +6,14 @@ import torch
 
 from book.contexts.experiments import table_1
 from book.contexts.problems import ackley
+from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts import GaussianKDE
-from cbo_lib.contexts.acquisition import ExpectedUCB
-from cbo_lib.contexts.surrogate import fit_hyperparameters
-from cbo_lib.expectation import pointwise_ucb
+from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Measure
 from tests.benchmarks.test_gpoo_speed import in_turn, report
+from tests.products import pointwise_ucb
 
 T, CONTEXTS, RAW, RESTARTS, ITERATIONS = 100, 1024, 1024, 50, 3
 
@@ -24,22 +24,21 @@ def step():
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
     seen = problem.distribution.sample([generator], (T,))
-    full = problem.join(x, seen)
-    fit = fit_hyperparameters(full, problem.f(full), problem.full_bounds)
-    batched = fit.process()
-    prior = GaussianProcess(batched.kernel[0], float(fit.noise_std), float(fit.mean))
+    full = problem.space.join(x, seen)
+    fit = fit_gaussian_process(Measure.dirac(full), problem.f(full), problem.space.bounds, "rbf")
+    prior = GaussianProcess(fit.process.kernel[0], float(fit.noise_std), float(fit.mean))
     posterior = prior.posterior(1).extend(Measure.dirac(full), problem.f(full))
-    samples = GaussianKDE(seen).sample(CONTEXTS, [generator], problem.context_bounds)
+    samples = GaussianKDE(seen).sample(CONTEXTS, [generator], problem.space.contexts)
     raw = torch.quasirandom.SobolEngine(2, scramble=True, seed=1).draw(RAW, dtype=torch.float64)[None]
     return problem, posterior, samples, raw
 
 
 def exact(posterior, samples):
-    return ExpectedUCB(posterior, samples, tolerance=None).values
+    return ExpectedUpperConfidenceBound(posterior, samples, tolerance=None).values
 
 
 def interpolated(posterior, samples):
-    return ExpectedUCB(posterior, samples).values
+    return ExpectedUpperConfidenceBound(posterior, samples).values
 
 
 def pointwise(posterior, samples):
@@ -64,7 +63,7 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_a_posterior_a_pair(ben
     problem, posterior, samples, raw = step
 
     def search(values):
-        return maximize_box(values, problem.bounds, raw, RESTARTS, ITERATIONS)
+        return maximize_box(values, problem.space.decisions, raw, RESTARTS, ITERATIONS)
 
     def library():
         return search(make(posterior, samples))
@@ -85,7 +84,7 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_a_posterior_a_pair(ben
 
 def test_table_1_is_regenerated(benchmark, capsys):
     """Seconds of 100 evaluations on Ackley, two runs, beside the paper's ten."""
-    frame = benchmark.pedantic(lambda: table_1(runs=2), rounds=1)
+    frame = benchmark.pedantic(lambda: table_1(scale="reader"), rounds=1)
     with capsys.disabled():
         print(f"\n{frame.round(2).to_string()}\n{frame.attrs}")
     ours, paper = frame["alone"], frame["paper"]

@@ -1,16 +1,16 @@
 """Small problems, and the random draws of a run, shared by the tests of unknown contexts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from cbo_lib.contexts import ContextDistribution, ContextProblem
-from cbo_lib.contexts.distribution import Normal, Uniform
-from cbo_lib.contexts.policies import Settings
+from cbo_lib.contexts.space import Space
+from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.random import ReplicateGenerators
 
 F64 = torch.float64
-SMALL = Settings(initial=4, raw=32, starts=2, iterations=15)
+SMALL = {"kernel": "rbf", "initial": 4, "raw": 32, "starts": 2, "iterations": 15}
 
 
 def box(low, high, dim):
@@ -25,7 +25,7 @@ def hill(noise_std=0.05, scale=1.0):
         return scale * ((-((x - 0.8 - 0.5 * c) ** 2) / 0.1).exp() + 0.6 * (-((x - 1.6) ** 2) / 0.02).exp() - 0.2 * c)
 
     contexts = ContextDistribution((Normal(0.1, 0.4),), box(-1.0, 1.0, 1), ((-0.5, 0.0, 0.5),))
-    return ContextProblem(f, box(0.0, 2.0, 1), contexts, noise_std, name="hill")
+    return ContextProblem(Space(box(0.0, 2.0, 1), box(-1.0, 1.0, 1)), f, contexts, noise_std, name="hill")
 
 
 def plane(noise_std=0.05):
@@ -36,7 +36,7 @@ def plane(noise_std=0.05):
         return (-((x - 0.3 - 0.4 * c).square().sum(-1)) / 0.2).exp() + 0.3 * c[..., 0]
 
     contexts = ContextDistribution((Normal(0.5, 0.2), Uniform()), box(0.0, 1.0, 2), order=8)
-    return ContextProblem(f, box(0.0, 1.0, 2), contexts, noise_std, name="plane")
+    return ContextProblem(Space(box(0.0, 1.0, 2), box(0.0, 1.0, 2)), f, contexts, noise_std, name="plane")
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,14 @@ class Always:
     def cdf(self, c):
         return (c >= self.place).to(c)
 
-    def from_uniform(self, u):
+    def inverse_cdf(self, u):
         return torch.full_like(u, self.place)
 
 
 def constant(place=0.3):
     """``hill`` with a context that never changes."""
-    base = hill()
-    return ContextProblem(
-        base.f, base.bounds, ContextDistribution((Always(place),), base.context_bounds), 0.05, name="constant"
-    )
+    contexts = ContextDistribution((Always(place),), box(-1.0, 1.0, 1))
+    return replace(hill(), distribution=contexts, name="constant")
 
 
 def choices(seed, step):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from cbo_lib.contexts import ContextProblem
-from cbo_lib.contexts.distribution import ContextDistribution, Normal, Uniform
-from cbo_lib.history import describe
+from cbo_lib.contexts import ContextProblem, RandomDecisions
+from cbo_lib.contexts.space import Space
+from cbo_lib.distributions import ContextDistribution, Normal, Uniform
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
@@ -24,7 +24,8 @@ def bowl(z):
 
 def problem(**changes):
     contexts = ContextDistribution((Normal(0.3, 0.5),), INTERVAL, ((0.3,),))
-    return ContextProblem(**{"f": bowl, "bounds": BOX, "distribution": contexts, "noise_std": 0.1, **changes})
+    space = Space(BOX, INTERVAL)
+    return ContextProblem(**{"space": space, "f": bowl, "distribution": contexts, "noise_std": 0.1, **changes})
 
 
 def moments():
@@ -33,21 +34,6 @@ def moments():
     low, high = stats.norm.cdf(-0.6), stats.norm.sf(1.4)
     first, second = ((1 - low - high) * inside.moment(k) + high for k in (1, 2))
     return first, second - first**2
-
-
-def test_dimensions_and_boxes():
-    one = problem()
-    assert (one.decision_dim, one.context_dim, one.dim) == (2, 1, 3)
-    assert torch.equal(one.context_bounds, INTERVAL)
-    assert one.full_bounds.tolist() == [[-1.0, 0.0, 0.0], [1.0, 2.0, 1.0]]
-
-
-def test_join_puts_decisions_first_and_broadcasts(rng):
-    x, c = torch.rand(4, 1, 2, generator=rng, dtype=F64), torch.rand(5, 1, generator=rng, dtype=F64)
-    points = problem().join(x, c)
-    assert points.shape == (4, 5, 3)
-    assert points[3, 2].tolist() == [*x[3, 0].tolist(), *c[2].tolist()]
-    assert torch.equal(problem().evaluate(x, c), bowl(points))
 
 
 def test_the_value_is_the_expectation_under_the_clipped_distribution(rng):
@@ -85,14 +71,15 @@ def test_the_learner_sees_the_context_that_the_function_saw():
     generators = ReplicateGenerators(range(200)).at(1)
     x = BOX.mean(0).expand(200, 2)
     seen = one.observe(x, generators)
-    assert seen.shape == (200, 2)
-    context, y = seen[:, :1], seen[:, 1]
+    assert list(seen) == ["context", "y"]
+    context, y = seen["context"], seen["y"]
+    assert context.shape == (200, 1) and y.shape == (200,)
     assert bool(((context >= 0) & (context <= 1)).all())
     assert int((context == 0).sum()) > 20 and int((context == 1).sum()) > 5  # clipped, and seen so
     again = ReplicateGenerators(range(200)).at(1)
     assert torch.equal(context, one.draw_context(again))
     noise = 0.1 * standard_normal(again, (), y)
-    torch.testing.assert_close(y - noise, bowl(one.join(x, context)))
+    torch.testing.assert_close(y - noise, bowl(one.space.join(x, context)))
     share = [float((context == end).double().mean()) for end in (0, 1)]
     np.testing.assert_allclose(share, [stats.norm.cdf(-0.6), stats.norm.sf(1.4)], atol=0.09)
 
@@ -101,59 +88,39 @@ def test_contexts_do_not_depend_on_the_noise_or_on_the_decision():
     x = torch.zeros(3, 2, dtype=F64)
     quiet, loud = (problem(noise_std=s).observe(x, ReplicateGenerators([1, 2, 3]).at(4)) for s in (0.0, 2.0))
     other = problem().observe(x + 0.5, ReplicateGenerators([1, 2, 3]).at(4))
-    assert torch.equal(quiet[:, 0], loud[:, 0]) and torch.equal(quiet[:, 0], other[:, 0])
-    torch.testing.assert_close(quiet[:, 1], bowl(problem().join(x, quiet[:, :1])))
-    assert not torch.equal(quiet[:, 1], loud[:, 1])
+    for seen in (loud, other):
+        assert torch.equal(quiet["context"], seen["context"])
+    torch.testing.assert_close(quiet["y"], bowl(problem().space.join(x, quiet["context"])))
+    assert not torch.equal(quiet["y"], loud["y"])
 
 
 def test_a_replicate_is_the_same_alone_and_in_company():
     x = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], dtype=F64)
     together = problem().observe(x, ReplicateGenerators([7, 8, 9]).at(2))
     for r, seed in enumerate((7, 8, 9)):
-        assert torch.equal(together[r], problem().observe(x[r : r + 1], ReplicateGenerators([seed]).at(2))[0])
+        alone = problem().observe(x[r : r + 1], ReplicateGenerators([seed]).at(2))
+        for name, rows in together.items():
+            assert torch.equal(rows[r], alone[name][0])
 
 
-class Nearby:
-    """A policy that asks the center of the box and keeps what it is told."""
-
-    def start(self, generators):
-        self.told = []
-
-    def ask(self):
-        return BOX.mean(0).expand(2, 2)
-
-    def tell(self, query, observation):
-        self.told.append(observation)
-
-    def recommend(self):
-        return self.ask()
-
-    def trace(self):
-        return {}
-
-
-def test_it_can_be_simulated_and_described():
-    history = simulate(problem(name="bowl"), policy := Nearby(), 3, [1, 2], progress=False)
-    assert history["observation"].shape == (2, 3, 2)
-    assert torch.equal(history["observation"], torch.stack(policy.told, 1))
-    torch.testing.assert_close(history["value"], problem().value(BOX.mean(0)).expand(2, 3))
-    assert describe(problem(name="bowl"))["distribution"]["marginals"][0] == {
-        "class": "Normal",
-        "mean": 0.3,
-        "std": 0.5,
-    }
+def test_a_run_records_context_observation_and_value_and_is_described():
+    one = problem(name="bowl")
+    history = simulate(one, RandomDecisions(one.space, initial=3), 3, [1, 2], progress=False)
+    assert history["observation"].shape == (2, 3) and history["context"].shape == (2, 3, 1)
+    torch.testing.assert_close(history["value"], one.value(history["query"]))
+    assert history.config["problem"]["distribution"]["marginals"][0] == {"class": "Normal", "mean": 0.3, "std": 0.5}
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, g: problem(bounds=BOX.flip(0)), r"bounds must be a box \(2, Dx\), lower corner first"),
-        (lambda p, g: problem(bounds=BOX[0]), r"bounds must be a box \(2, Dx\)"),
+        (
+            lambda p, g: problem(space=Space(BOX, 2 * INTERVAL)),
+            r"distribution must be on the box of contexts \[\[0.0\]",
+        ),
         (lambda p, g: problem(noise_std=-0.1), "noise_std must be nonnegative and finite, got -0.1"),
         (lambda p, g: problem(noise_std=math.nan), "noise_std must be nonnegative and finite, got nan"),
         (lambda p, g: problem(noise_std=math.inf), "noise_std must be nonnegative and finite, got inf"),
-        (lambda p, g: p.join(torch.zeros(3), torch.zeros(1)), r"x must have shape \(..., 2\), got \(3,\)"),
-        (lambda p, g: p.join(torch.zeros(2), torch.zeros(2)), r"c must have shape \(..., 1\), got \(2,\)"),
         (lambda p, g: p.value(torch.zeros(3)), r"query must have shape \(..., 2\), got \(3,\)"),
         (lambda p, g: p.value(torch.tensor(0.0)), r"query must have shape \(..., 2\), got \(\)"),
         (lambda p, g: p.observe(torch.zeros(3, 2), g), r"query must have shape \(2, 2\), one decision a replicate"),

@@ -5,16 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from book.contexts.theory import drawn_problem
 from cbo_lib.contexts import GaussianKDE, tv_worst_case
-from cbo_lib.contexts.bounds import Constants, PowerLaw
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, Settings, TotalVariationRadius
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
 from cbo_lib.contexts.regret import (
-    contexts_seen,
+    Constants,
     cumulative_regret,
     cumulative_reward,
     density_error,
@@ -41,47 +38,37 @@ def gain():
     return greedy[1:] * math.e / (math.e - 1)
 
 
-def known(sqrt_beta=CONSTANTS.sqrt_beta):
+def known(kind, problem, **options):
     prior = GaussianProcess(rbf_kernel(LENGTHSCALE), 0.1)
-    return Settings(initial=INITIAL, sqrt_beta=sqrt_beta, raw=48, starts=2, iterations=20, prior=prior)
+    sqrt_beta = CONSTANTS.sqrt_beta
+    effort = {"samples": 256, "initial": INITIAL, "raw": 48, "starts": 2, "iterations": 20}
+    return kind(problem.space, sqrt_beta=sqrt_beta, **{"prior": prior, **effort, **options})
 
 
 @pytest.fixture(scope="module")
 def runs(gain):
     """History and ledger of both algorithms on draws of the prior."""
-    problem, settings, radius = drawn_problem(SEEDS, LENGTHSCALE), known(), TotalVariationRadius(1)
-    found = {}
-    for name, policy, delta in (
-        ("SBO-KDE", SBOKDE(problem, settings, 256), None),
-        ("DRBO-KDE", DRBOKDE(problem, settings, 256, cover=64), radius),
-    ):
+    problem, found = drawn_problem(SEEDS, LENGTHSCALE), {}
+    policies = {"SBO-KDE": known(SBOKDE, problem), "DRBO-KDE": known(DRBOKDE, problem, cover=64)}
+    for name, policy in policies.items():
         history = simulate(problem, policy, STEPS, SEEDS, progress=False)
-        found[name] = history, ledger(history, problem, settings, CONSTANTS, gain, delta)
+        found[name] = history, ledger(history, problem, policy, CONSTANTS, gain)
     return problem, found
 
 
 def test_regret_and_reward_add_up_what_was_recorded():
     problem = hill(noise_std=0.1)
-    history = simulate(problem, SBOKDE(problem, Settings(initial=3, raw=8, starts=1, iterations=2), 8), 5, [1, 2])
+    policy = SBOKDE(problem.space, samples=8, initial=3, raw=8, starts=1, iterations=2)
+    history = simulate(problem, policy, 5, [1, 2], progress=False)
     regret = instantaneous_regret(history, problem)
     contexts, weights = problem.expectation_nodes
     for r in range(2):
         for t in range(5):
             x = history["query"][r, t]
-            value = float(weights @ problem.f(problem.join(x, contexts)))
+            value = float(weights @ problem.f(problem.space.join(x, contexts)))
             assert float(regret[r, t]) == pytest.approx(float(problem.optimum) - value, abs=1e-12)
     torch.testing.assert_close(cumulative_regret(history, problem)[:, -1], regret.sum(-1))
-    torch.testing.assert_close(cumulative_reward(history)[:, -1], history["observation"][..., 1].sum(-1))
-    assert contexts_seen(history).shape == (2, 5, 1)
-
-
-@given(st.floats(-2, 2), st.floats(0.01, 100))
-def test_a_power_law_is_recovered(slope, constant):
-    t = torch.tensor([3, 10, 40, 200])
-    fit = PowerLaw.fit(t, constant * t.double() ** slope)
-    assert fit.slope == pytest.approx(slope, abs=1e-9)
-    assert fit.constant == pytest.approx(constant, rel=1e-8)
-    torch.testing.assert_close(fit(t), constant * t.double() ** slope)
+    torch.testing.assert_close(cumulative_reward(history)[:, -1], history["observation"].sum(-1))
 
 
 def test_nodes_average_like_the_clipped_estimate(rng):
@@ -142,11 +129,11 @@ def test_the_terms_of_one_round_are_those_of_plain_numpy(name, runs):
     r, step = 2, STEPS - 1
     t, sqrt_beta = step + 1, CONSTANTS.sqrt_beta(step + 1)
     delta = t**-0.4 if name == "DRBO-KDE" else 0.0
-    seen, queries = history["observation"][r].numpy(), history["query"][r].numpy()
-    nodes = density_nodes(contexts_seen(history)[r : r + 1, :step], problem.context_bounds)[0].numpy()
+    queries, contexts, y = (history[part][r].numpy() for part in ("query", "context", "observation"))
+    nodes = density_nodes(history["context"][r : r + 1, :step], problem.space.contexts)[0].numpy()
     cover = np.linspace(0, 1, 257)[:, None]
     model = plain.Model(np.array([LENGTHSCALE] * 2), 1.0, 0.0, 0.1)
-    x, y = np.concatenate([queries, seen[:, :1]], 1)[:step], seen[:step, 1]
+    x, y = np.concatenate([queries, contexts], 1)[:step], y[:step]
 
     def f(decision, contexts):
         points = torch.as_tensor(np.array([[*decision, *c] for c in contexts]))
@@ -196,11 +183,12 @@ def test_what_the_proofs_assert_is_counted(runs):
 def test_the_ledger_refuses_what_it_cannot_account(runs, gain):
     problem, found = runs
     history = found["SBO-KDE"][0]
-    with pytest.raises(ValueError, match="settings must have the prior of f"):
-        ledger(history, problem, Settings(), CONSTANTS, gain)
-    design = simulate(problem, SBOKDE(problem, known(), 16), INITIAL, SEEDS, progress=False)
+    with pytest.raises(ValueError, match="policy must have the prior of f"):
+        ledger(history, problem, known(SBOKDE, problem, prior=None), CONSTANTS, gain)
+    policy = known(SBOKDE, problem)
+    design = simulate(problem, policy, INITIAL, SEEDS, progress=False)
     with pytest.raises(ValueError, match="at least one round after its initial design"):
-        ledger(design, problem, known(), CONSTANTS, gain)
+        ledger(design, problem, policy, CONSTANTS, gain)
 
 
 def test_the_bounds_are_the_formulas_of_the_theorems(gain):
@@ -265,11 +253,10 @@ def test_variances_at_other_contexts_are_not_bounded_by_the_gain():
     """If the context never changes, nothing is learned elsewhere: Lemma 8's second sum grows by one a round."""
     rounds, noise = 60, 0.1
     problem = drawn_problem([0], LENGTHSCALE, marginal=Always(0.0))
-    settings = Settings(
-        initial=2, raw=16, starts=1, iterations=5, prior=GaussianProcess(rbf_kernel(LENGTHSCALE), noise)
-    )
-    history = simulate(problem, SBOKDE(problem, settings, 4), rounds, [0], progress=False)
-    assert bool((history["observation"][..., 0] == 0).all())
+    prior = GaussianProcess(rbf_kernel(LENGTHSCALE), noise)
+    policy = SBOKDE(problem.space, samples=4, initial=2, raw=16, starts=1, iterations=5, prior=prior)
+    history = simulate(problem, policy, rounds, [0], progress=False)
+    assert bool((history["context"] == 0).all())
     model = plain.Model(np.array([LENGTHSCALE] * 2), 1.0, 0.0, noise)
     x = np.concatenate([history["query"][0].numpy(), np.zeros((rounds, 1))], 1)
     far = [model.posterior(x[:t], np.zeros(t), np.array([[*x[t, :1], 1.0]]))[1][0] ** 2 for t in range(1, rounds)]

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbo_lib.contexts import MMDBall, mmd_minimax_approx, mmd_worst_case, tv_worst_case
+from book.contexts.slips import IdentityBall
+from cbo_lib.contexts import MMDBall, mmd_worst_case, tv_worst_case
 from tests.contexts.programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
 
 F64 = torch.float64
@@ -246,9 +247,6 @@ def test_replicates_are_those_of_their_own_balls(rng):
     broadcast = mmd_worst_case(v, p[:, None], gram[0], 0.3)
     torch.testing.assert_close(shared, broadcast, rtol=0, atol=1e-4)
     assert broadcast.shape == (3, 6)
-    torch.testing.assert_close(
-        mmd_minimax_approx(v, p[:, None], gram[0], 0.3), MMDBall(p, gram[0], 0.3).minimax_approx(v)
-    )
 
 
 def test_degenerate_balls(rng):
@@ -293,11 +291,10 @@ def test_single_precision(seed):
         ({"radius": [0.1, 0.2]}, r"radius must broadcast to \(\), got \(2,\)"),
     ],
 )
-@pytest.mark.parametrize("function", [mmd_worst_case, mmd_minimax_approx])
-def test_maximum_mean_discrepancy_refuses(function, change, message):
+def test_maximum_mean_discrepancy_refuses(change, message):
     good = {"values": [1.0, 2.0], "reference": [0.5, 0.5], "gram": [[1.0, 0.2], [0.2, 1.0]], "radius": 0.1}
     with pytest.raises(ValueError, match=message):
-        function(**{name: tensor(value) for name, value in {**good, **change}.items()})
+        mmd_worst_case(**{name: tensor(value) for name, value in {**good, **change}.items()})
 
 
 def test_a_ball_a_replicate_refuses_values_of_another_shape():
@@ -327,11 +324,10 @@ def test_the_minimax_approximation_is_its_formula(seed, radius):
     values, reference, gram, _ = setting(seed)
     v, p, k = tensor(values, reference, gram)
     jittered = np.linalg.inv(gram + 1e-3 * np.eye(len(gram)))
-    for sensitivity, inverse in (("kernel", jittered), ("identity", np.eye(len(gram)))):
-        found = MMDBall(p, k, radius).minimax_approx(v, sensitivity)
+    for kind, inverse in ((MMDBall, jittered), (IdentityBall, np.eye(len(gram)))):
+        found = kind(p, k, radius).minimax_approx(v)
         expected = [minimax_by_hand(row, reference, gram, radius, inverse)[2] for row in values]
         np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-7 * abs(values).max())
-    torch.testing.assert_close(mmd_minimax_approx(v, p, k, radius), MMDBall(p, k, radius).minimax_approx(v))
 
 
 @given(st.integers(0, 10**6))
@@ -355,8 +351,7 @@ def test_the_minimax_approximation_is_differentiable(rng):
     v = torch.randn(3, 12, generator=rng, dtype=F64, requires_grad=True)
     for radius in (1e-3, 0.2, 5.0):
         ball = MMDBall(p / p.sum(), gram, radius)
-        for sensitivity in ("kernel", "identity"):
-            assert torch.autograd.gradcheck(lambda x, b=ball, s=sensitivity: b.minimax_approx(x, s), (v,))
+        assert torch.autograd.gradcheck(ball.minimax_approx, (v,))
     flat = torch.ones(12, dtype=F64, requires_grad=True)
     value = ball.minimax_approx(flat)
     (gradient,) = torch.autograd.grad(value, flat)
@@ -365,8 +360,6 @@ def test_the_minimax_approximation_is_differentiable(rng):
 
 def test_the_minimax_approximation_refuses():
     ball = MMDBall(torch.full((4,), 0.25, dtype=F64), torch.eye(4, dtype=F64), 0.1)
-    with pytest.raises(ValueError, match="sensitivity must be 'kernel' or 'identity', got 'exact'"):
-        ball.minimax_approx(torch.zeros(4, dtype=F64), "exact")
     with pytest.raises(ValueError, match=r"jitter must be positive, got 0\.0"):
         ball.minimax_approx(torch.zeros(4, dtype=F64), jitter=0.0)
 
@@ -380,9 +373,8 @@ def test_on_a_gpu_the_worst_cases_are_as_on_the_cpu():
     values, reference, gram, _ = setting(12)
     v, p, k = tensor(values, reference, gram)
     scale = float(v.abs().max())
-    for function in (mmd_worst_case, mmd_minimax_approx):
-        found = function(v.cuda(), p.cuda(), k.cuda(), 0.2)
-        assert found.device.type == "cuda"
-        torch.testing.assert_close(found.cpu(), function(v, p, k, 0.2), rtol=0, atol=1e-4 * scale)
+    found = mmd_worst_case(v.cuda(), p.cuda(), k.cuda(), 0.2)
+    assert found.device.type == "cuda"
+    torch.testing.assert_close(found.cpu(), mmd_worst_case(v, p, k, 0.2), rtol=0, atol=1e-4 * scale)
     found = tv_worst_case(v.cuda(), v.cuda().amin(-1) - 1, 0.4)
     torch.testing.assert_close(found.cpu(), tv_worst_case(v, v.amin(-1) - 1, 0.4))

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from book.contexts.panels import POLICIES, make_policy
 
 from book.contexts import problems
-from cbo_lib.contexts import Settings
+from book.contexts.experiments import POLICIES, make_policy
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
@@ -19,8 +18,8 @@ pytestmark = [
 def run(name, device, make=problems.newsvendor):
     problem = make(device=torch.device(device))
     prior = GaussianProcess(rbf_kernel(0.3).to(device), 0.1)
-    settings = Settings(initial=4, raw=16, starts=2, iterations=5, prior=prior)
-    return simulate(problem, make_policy(name, problem, settings, 32), 8, [3, 4], progress=False)
+    policy = make_policy(name, problem, 32, initial=4, raw=16, starts=2, iterations=5, prior=prior)
+    return simulate(problem, policy, 8, [3, 4], progress=False)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -32,7 +31,7 @@ def test_policies_ask_the_same(name):
 
 def test_hyperparameters_are_fitted_there_too():
     problem = problems.modified_branin(device=torch.device("cuda"))
-    settings = Settings(initial=5, raw=8, starts=1, iterations=2)
-    history = simulate(problem, make_policy("SBO-KDE", problem, settings, 16), 7, [3], progress=False)
+    policy = make_policy("SBO-KDE", problem, 16, initial=5, raw=8, starts=1, iterations=2)
+    history = simulate(problem, policy, 7, [3], progress=False)
     assert history["lengthscale"].device.type == "cuda"
     assert bool((history["lengthscale"][0, -1] > 0).all())

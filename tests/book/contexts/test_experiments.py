@@ -4,39 +4,40 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from book import figures
-from book.contexts import experiments, panels, problems, tables
-from book.contexts.panels import PANELS, POLICIES, Budget, budget, make_policy
-from book.contexts.slips import SLIPS, RawContexts
-from cbo_lib.contexts.policies import SBOKDE, Settings
-from cbo_lib.contexts.regret import contexts_seen
+from book import figures, harness
+from book.contexts import experiments, problems, tables, theory
+from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
+from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
+from cbo_lib.contexts.policies import SBOKDE
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
-from tests.contexts.helpers import F64, hill
+from tests.contexts.helpers import F64, hill, plane
 
-TINY = Budget([100, 101], 5, Settings(initial=3, raw=8, starts=1, iterations=2), samples=16)
+TINY = Budget([100, 101], 5, 16, {"initial": 3, "raw": 8, "starts": 1, "iterations": 2})
 
 
 @pytest.fixture
 def tiny(monkeypatch):
     """A budget of two evaluations after a design of three, whatever the scale."""
-    for module in (experiments, panels):
-        monkeypatch.setattr(module, "budget", lambda scale: TINY)
+    monkeypatch.setattr(experiments, "budget", lambda scale: TINY)
 
 
 def test_scales_are_the_papers_and_the_readers():
     paper, reader = budget("paper"), budget("reader")
     assert (list(paper.seeds), paper.steps, paper.samples) == ([100, 101, 102, 103, 104], 350, None)
-    assert paper.settings.initial == reader.settings.initial == 10
-    assert paper.settings.sqrt_beta == reader.settings.sqrt_beta == 1.5
     assert list(reader.seeds) == list(paper.seeds)[:3]
-    with pytest.raises(ValueError, match="scale must be 'reader' or 'paper', got 'mid'"):
+    for size in (paper, reader):
+        policy = make_policy("SBO-KDE", hill(), **size.options)
+        assert (policy.initial, policy.sqrt_beta, policy.kernel) == (10, 1.5, "rbf")
+    with pytest.raises(ValueError, match="scale must be one of reader, paper, got 'mid'"):
         budget("mid")
 
 
 def test_panels_are_the_problems_of_both_figures():
-    dims = {name: (p.decision_dim, p.context_dim) for name, p in ((n, panel.make()) for n, panel in PANELS.items())}
+    dims = {n: (p.decision_dim, p.context_dim) for n, p in ((n, panel.make().space) for n, panel in PANELS.items())}
     assert dims == {
         "ackley": (2, 1),
         "branin": (2, 2),
@@ -54,25 +55,23 @@ def test_every_policy_runs_with_the_same_settings_and_samples(tiny):
     assert list(comparison.histories) == list(POLICIES)
     for name, history in comparison.histories.items():
         assert history["query"].shape == (2, 5, 1)
-        described = history.config["policy"]
-        assert described["settings"] == {"class": "Settings", **vars(TINY.settings)}, name
-    sizes = {name: make_policy(name, hill(), TINY.settings, 16) for name in POLICIES}
+        assert history.config["policy"].items() >= {"kernel": "rbf", **TINY.options}.items(), name
+    sizes = {name: make_policy(name, hill(), 16) for name in POLICIES}
     assert sizes["SBO-KDE"].samples == sizes["DRBO-KDE"].cover == sizes["StableOpt"].cover == 16
     assert len(sizes["DRBO-MMD"].points) == 100
-    with pytest.raises(ValueError, match="policy must be one of SBO-KDE"):
-        make_policy("SBO", hill(), TINY.settings)
+    with pytest.raises(ValueError, match=r"policy must be one of SBO-KDE.* did you mean 'SBO-KDE'"):
+        make_policy("SBO_KDE", hill())
 
 
 @pytest.mark.parametrize("panel", [name for name in PANELS if name != "newsvendor"])
 def test_every_panel_runs(tiny, panel):
     comparison = experiments.figure_1(panel, only=["SBO-KDE"])
-    curve = comparison.curves()["SBO-KDE"]
+    curve = experiments.curves(comparison)["SBO-KDE"]
     assert curve.shape == (2, 5)
     assert bool((curve.diff(dim=-1) >= -1e-9).all())
 
 
-def test_figure_2_is_ackley_with_four_contexts(tiny):
-    assert experiments.figure_2(only=["random"]).problem.name == "Ackley (2+4)"
+def test_another_panel_is_refused():
     with pytest.raises(ValueError, match="panel must be one of ackley, "):
         experiments.figure_1("rosenbrock")
 
@@ -80,76 +79,69 @@ def test_figure_2_is_ackley_with_four_contexts(tiny):
 def test_final_values_are_ordered_by_merit(tiny):
     comparison = experiments.figure_1("newsvendor", only=["GP-UCB", "random"])
     for kind, ascending in (("regret", True), ("reward", False)):
-        frame, curves = comparison.final(kind), comparison.curves(kind)
+        frame, curves = experiments.final(comparison, kind), experiments.curves(comparison, kind)
         assert frame["mean"].is_monotonic_increasing if ascending else frame["mean"].is_monotonic_decreasing
         for name, curve in curves.items():
             assert frame.loc[name, "mean"] == pytest.approx(float(curve[:, -1].mean()))
             assert frame.loc[name, "standard error"] == pytest.approx(float(curve[:, -1].std()) / 2**0.5)
-    with pytest.raises(ValueError, match="measure must be 'regret' or 'reward'"):
-        comparison.curves("loss")
+    with pytest.raises(ValueError, match="measure must be one of regret, reward"):
+        experiments.curves(comparison, "loss")
 
 
 def test_a_policy_may_stop_earlier_and_final_values_are_compared_where_all_are(tiny, monkeypatch):
-    panel = panels.Panel(hill, limits={"GP-UCB": 4})
+    panel = Panel(hill, limits={"GP-UCB": 4})
     monkeypatch.setattr(experiments, "PANELS", {"hill": panel})
     comparison = experiments.figure_1("hill", only=["GP-UCB", "random"])
     assert {name: history.steps for name, history in comparison.histories.items()} == {"GP-UCB": 4, "random": 5}
-    curves = comparison.curves()
-    assert comparison.final().loc["random", "mean"] == pytest.approx(float(curves["random"][:, 3].mean()))
-    last = comparison.final(at=5)
+    curves = experiments.curves(comparison)
+    assert experiments.final(comparison).loc["random", "mean"] == pytest.approx(float(curves["random"][:, 3].mean()))
+    last = experiments.final(comparison, at=5)
     assert list(last.index) == ["random"]
     assert last.loc["random", "mean"] == pytest.approx(float(curves["random"][:, -1].mean()))
-    for at in (0, 6):
-        with pytest.raises(ValueError, match=rf"at must lie in \[1, 5\], got {at}"):
-            comparison.final(at=at)
 
 
-def test_the_command_stores_small_curves_and_skips_what_exists(tiny, tmp_path, capsys):
-    arguments = [
-        "--panel",
-        "newsvendor",
-        "--policy",
-        "GP-UCB",
-        "--policy",
-        "SBO, density known",
-        "--out",
-        str(tmp_path),
-    ]
-    experiments.main(arguments)
+def test_stored_curves_are_those_of_a_live_run(tiny, tmp_path, capsys):
+    names = ["GP-UCB", "SBO, density known"]
+    experiments.figure_1("newsvendor", folder=tmp_path, only=names)
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files == ["newsvendor-gp_ucb.npz", "newsvendor-sbo_density_known.npz"]
-    before = (tmp_path / files[0]).stat().st_mtime_ns
-    capsys.readouterr()
-    experiments.main(arguments)
-    assert capsys.readouterr().out.count("exists") == 2
-    assert (tmp_path / files[0]).stat().st_mtime_ns == before
     live = experiments.figure_1("newsvendor", only=["GP-UCB"])
     kept = experiments.stored("newsvendor", tmp_path)
-    assert list(kept.histories) == ["GP-UCB", "SBO, density known"]
+    assert list(kept.histories) == names
     history = kept.histories["GP-UCB"]
     assert history["value"].dtype == history["observation"].dtype == torch.float32
-    assert history.seeds == [100, 101] and "versions" in history.provenance
-    assert history.config["policy"]["class"] == "GPUCB"
+    assert history.seeds == [100, 101] and history.config["policy"]["class"] == "GPUCB"
     for kind in ("regret", "reward"):
-        torch.testing.assert_close(
-            kept.curves(kind)["GP-UCB"].double(), live.curves(kind)["GP-UCB"], rtol=1e-5, atol=1e-5
-        )
-    with pytest.raises(ValueError, match="folder must hold curves of the panel 'ackley'"):
+        ours, theirs = (experiments.curves(each, kind)["GP-UCB"].double() for each in (kept, live))
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="folder must hold results of 'ackley'"):
         experiments.stored("ackley", tmp_path)
+
+
+def test_the_stored_results_are_there():
+    folder = experiments.RESULTS
+    for panel, chosen in PANELS.items():
+        found = experiments.stored(panel, folder)
+        assert tuple(found.histories) == POLICIES
+        for name, history in found.histories.items():
+            steps = chosen.limits.get(name, 350)
+            assert history["observation"].shape == history["value"].shape == (5, steps)
+    for name in SLIPS:
+        assert list(experiments.small_slip(name, folder).histories) == ["as written", "slip"]
 
 
 def test_a_stored_panel_takes_little_room(tmp_path):
     rng = torch.Generator().manual_seed(0)
     tensors = {
         "value": torch.randn(5, 350, generator=rng, dtype=F64),
-        "observation": torch.randn(5, 350, 2, generator=rng),
+        "observation": torch.randn(5, 350, generator=rng),
     }
     experiments.compact(History(tensors, range(100, 105), {"problem": "x"})).save(tmp_path / "panel.npz")
     assert (tmp_path / "panel.npz").stat().st_size < 20_000
 
 
 def test_table_1_times_runs_alone_and_in_a_batch():
-    frame = experiments.table_1(evaluations=11, runs=2, only=["GP-UCB", "random"])
+    frame = experiments.table_1(evaluations=11, scale="reader", only=["GP-UCB", "random"])
     assert list(frame.index) == ["GP-UCB", "random"]
     assert bool((frame[["alone", "in a batch"]] > 0).all(axis=None))
     assert frame.loc["GP-UCB", "paper"] == 11.35
@@ -157,32 +149,22 @@ def test_table_1_times_runs_alone_and_in_a_batch():
     assert frame.attrs["runs"] == 2 and frame.attrs["device"].startswith("CPU (")
 
 
-def test_table_1_is_stored_with_what_it_was_timed_on(tmp_path, monkeypatch):
-    made = pd.DataFrame({"alone": [1.5, 2.0], "paper": [np.nan, 11.35]}, index=["random", "GP-UCB"])
-    made.attrs = {"device": "CPU", "runs": 4}
-    monkeypatch.setattr(experiments, "table_1", lambda runs: made if runs == 4 else None)
-    experiments.main(["--times", "4", "--out", str(tmp_path)])
-    kept = experiments.load_table(tmp_path / "table_1.json")
-    pd.testing.assert_frame_equal(kept, made)
-    assert kept.attrs == made.attrs
-
-
 def test_table_2_agrees_with_the_papers():
-    raw = experiments.table_2()
+    raw = tables.table_2()
     assert raw.shape == (8, 5)
     assert bool((raw["standard errors apart"].abs() <= 3).all())
-    clipped = experiments.table_2(clipped=True)
+    clipped = tables.table_2(clipped=True)
     assert bool((clipped["standard errors apart"].abs() <= 3).all())
     # On the unit interval alone the complicated distribution is out of reach.
-    unit = experiments.table_2(low=0.0, high=1.0).loc["complicated"]
+    unit = tables.table_2(low=0.0, high=1.0).loc["complicated"]
     assert bool((unit["mean"] < raw.loc["complicated"]["mean"]).all())
     assert float(unit.loc[10, "standard errors apart"]) < -3
 
 
 def test_table_2_is_the_distance_of_each_run():
-    frame = experiments.table_2(runs=3, counts=(10,))
+    frame = tables.table_2(runs=3, counts=(10,))
     assert frame.loc[("normal", 10), "paper"] == 0.3222
-    other = experiments.table_2(runs=2, counts=(17,))
+    other = tables.table_2(runs=2, counts=(17,))
     assert np.isnan(other.loc[("normal", 17), "paper"])
     assert isinstance(other.index, pd.MultiIndex)
 
@@ -198,53 +180,63 @@ def test_the_estimate_of_a_normal_context_has_the_papers_rate_and_of_the_mixture
 
 
 def test_the_ledgers_of_both_theorems_add_up():
-    ledgers = experiments.theorem_ledgers("reader", sqrt_beta=1.5)
+    ledgers = theory.theorem_ledgers("reader", sqrt_beta=1.5)
     assert list(ledgers) == ["SBO-KDE", "DRBO-KDE"]
     for book in ledgers.values():
         book.check_identity(1e-8)
         assert book.regret.shape == (10, 37)
     with pytest.raises(ValueError, match="scale must be"):
-        experiments.theorem_ledgers("mid")
+        theory.theorem_ledgers("mid")
 
 
 @pytest.mark.parametrize("name", list(SLIPS))
 def test_a_slip_changes_a_run_and_nothing_else(tiny, name):
-    comparison = experiments.small_slip(name)
-    right, wrong = comparison.histories["as written"], comparison.histories["slip"]
+    chosen = SLIPS[name]
+    right = experiments.figure_1(chosen.panel, only=[chosen.policy]).histories[chosen.policy]
+    wrong = experiments.slip(name).histories[name]
     assert torch.equal(right["query"][:, :3], wrong["query"][:, :3])
-    assert right.config["policy"]["class"] == wrong.config["policy"]["class"]
     if name == "raw contexts":  # few contexts are clipped
         assert [h.config["problem"]["class"] for h in (right, wrong)] == ["ContextProblem", "RawContexts"]
     elif name == "identity":  # in the first rounds the ball holds everything
-        assert [h.config["policy"]["sensitivity"] for h in (right, wrong)] == ["kernel", "identity"]
+        assert [h.config["policy"]["class"] for h in (right, wrong)] == ["DRBOMMDMinimax", "IdentityMinimax"]
     else:
         assert not torch.equal(right["acquisition"], wrong["acquisition"])
 
 
-def test_the_command_stores_slips_beside_the_panels_they_change(tiny, tmp_path, capsys):
-    command = ["--panel", "ackley", "--policy", "GP-UCB", "--out", str(tmp_path), "--slip", "root of beta"]
-    experiments.main(command)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ackley-gp_ucb.npz", "slip-root_of_beta.npz"]
-    live, kept = (experiments.small_slip("root of beta", folder=folder) for folder in (None, tmp_path))
-    for name, curve in kept.curves().items():
-        torch.testing.assert_close(curve.double(), live.curves()[name], rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match=r"folder must hold ackley-stableopt\.npz"):
-        experiments.small_slip("points outside, StableOpt", folder=tmp_path)
+def test_slips_are_stored_beside_the_panels_they_change(tiny, tmp_path, capsys):
+    arguments = ["ackley", "slip-root of beta", "--scale", "paper", "--out", str(tmp_path)]
+    harness.command({n: experiments.EXPERIMENTS[n] for n in arguments[:2]}, tmp_path, arguments=arguments)
+    assert {"ackley-gp_ucb.npz", "slip-root_of_beta.npz"} <= {path.name for path in tmp_path.iterdir()}
+    kept = experiments.small_slip("root of beta", tmp_path)
+    assert list(kept.histories) == ["as written", "slip"]
+    with pytest.raises(ValueError, match="folder must hold results of 'slip'"):
+        experiments.small_slip("diagonal", experiments.RESULTS.parent)
 
 
-def test_without_names_the_command_runs_everything(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(experiments, "_path", lambda folder, panel, name: asked.append((panel, name)) or tmp_path)
-    experiments.main(["--out", str(tmp_path)])
-    assert asked == [(panel, name) for panel in PANELS for name in POLICIES] + [("slip", name) for name in SLIPS]
-    asked.clear()
-    experiments.main(["--out", str(tmp_path), "--slip", "diagonal"])
-    assert asked == [("slip", "diagonal")]
+def test_the_command_knows_every_panel_and_slip():
+    assert list(experiments.EXPERIMENTS) == [*PANELS, *(f"slip-{name}" for name in SLIPS), "table_1"]
 
 
 def test_slips_have_names():
     with pytest.raises(ValueError, match="name must be one of root of beta, "):
-        experiments.small_slip("typo", "reader")
+        experiments.slip("typo", scale="reader")
+
+
+def test_mirrored_points_leave_the_box_of_contexts_and_the_diagonal_is_one():
+    edge = torch.tensor([[[-1.0], [-0.9]], [[0.9], [1.0]]], dtype=F64)
+    told = torch.ones(2, 2, 1, dtype=F64), torch.zeros(2, 2, dtype=F64)
+    for kind, points in ((ReflectedDRBOKDE, "covered"), (ReflectedStableOpt, "feared")):
+        pair = [each(hill().space, cover=32) for each in (kind, kind.__mro__[1])]
+        for policy in pair:
+            policy.start([1, 2])
+            policy.tell(*told, context=edge)
+        wrong, right = (getattr(policy, points)() for policy in pair)
+        assert bool((wrong < -1).any()) and bool((right >= -1).all())
+        if points == "covered":
+            torch.testing.assert_close(wrong, -2 - right, rtol=0, atol=1e-12)
+    diagonal = DiagonalDRBOMMD(plane().space, size=1024).points
+    assert diagonal.shape == (32, 2)
+    assert torch.equal(diagonal[:, 0], diagonal[:, 1])
 
 
 def test_raw_contexts_are_shown_while_f_sees_clipped_ones():
@@ -253,11 +245,11 @@ def test_raw_contexts_are_shown_while_f_sees_clipped_ones():
     generators = [torch.Generator().manual_seed(seed) for seed in range(400)]
     x = torch.full((400, 5), 0.4, dtype=F64)
     seen = raw.observe(x, generators)
-    outside = (seen[:, 0] < 0) | (seen[:, 0] > 1)
-    assert 0 < int(outside.sum()) < 40
-    torch.testing.assert_close(seen[:, 1], problem.evaluate(x, seen[:, :1].clamp(0, 1)))
+    context = seen["context"]
+    assert 0 < int(((context < 0) | (context > 1)).sum()) < 40
+    torch.testing.assert_close(seen["y"], problem.evaluate(x, context.clamp(0, 1)))
     same = problem.observe(x, [torch.Generator().manual_seed(seed) for seed in range(400)])
-    torch.testing.assert_close(same[:, 0], seen[:, 0].clamp(0, 1))
+    torch.testing.assert_close(same["context"], context.clamp(0, 1))
 
 
 @pytest.mark.parametrize("measure", ["regret", "reward"])
@@ -275,12 +267,21 @@ def test_a_comparison_is_drawn_with_units(tiny, measure):
 
 def test_frames_step_through_the_estimate_and_the_acquisition():
     problem = hill()
-    policy = SBOKDE(problem, TINY.settings, 16)
+    policy = SBOKDE(problem.space, samples=16, **TINY.options)
     frames, labels, alts = experiments.density_steps(problem, policy, [4, 6], seed=3)
     assert labels == ["4 contexts", "6 contexts"]
     assert len(frames) == len(alts) == 2
     assert all(len(figure.axes) == 2 for figure in frames)
     assert alts[0].startswith("After 4 evaluations")
-    run = simulate(problem, SBOKDE(problem, TINY.settings, 16), 6, [3], progress=False)
+    run = simulate(problem, policy, 6, [3], progress=False)
     marks = frames[1].axes[0].lines[2].get_xdata()
-    np.testing.assert_allclose(marks, contexts_seen(run)[0, :, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(marks, run["context"][0, :, 0], rtol=0, atol=1e-12)
+
+
+@given(st.floats(-2, 2), st.floats(0.01, 100))
+def test_a_power_law_is_recovered(slope, constant):
+    t = torch.tensor([3, 10, 40, 200])
+    fit = tables.PowerLaw.fit(t, constant * t.double() ** slope)
+    assert fit.slope == pytest.approx(slope, abs=1e-9)
+    assert fit.constant == pytest.approx(constant, rel=1e-8)
+    torch.testing.assert_close(fit(t), constant * t.double() ** slope)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from book.contexts.portfolio import DATA, Surrogate, fit_surrogate, load_portfolio, save_surrogate
 from book.contexts.problems import portfolio, unit_box
-from cbo_lib.contexts.distribution import ContextDistribution, Normal, Uniform
+from cbo_lib.distributions import ContextDistribution, Normal, Uniform
 from cbo_lib.history import describe
 from tests.contexts.programs import daily_trade
 

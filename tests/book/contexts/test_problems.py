@@ -10,7 +10,7 @@ import torch
 from scipy import integrate, optimize, stats
 
 from book.contexts.problems import ackley, complicated_hartmann, hartmann, modified_branin, newsvendor, portfolio
-from cbo_lib.contexts.distribution import ContextDistribution, Normal
+from cbo_lib.distributions import ContextDistribution, Normal
 from cbo_lib.random import ReplicateGenerators
 
 F64 = torch.float64

@@ -1,0 +1,181 @@
+"""What SBO-KDE and DRBO-KDE are compared with: GP-UCB, StableOpt, balls of the mean discrepancy, random decisions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from cbo_lib.acquisition import (
+    DecisionAcquisition,
+    DecisionUpperConfidenceBound,
+    PartialAcquisition,
+    RobustUpperConfidenceBound,
+)
+from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound, MMDUpperConfidenceBound
+from cbo_lib.contexts.policies import ContextPolicy
+from cbo_lib.contexts.space import Space
+from cbo_lib.contexts.worst_case import MMDBall
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.random import uniform
+
+
+class RandomDecisions(ContextPolicy):
+    """Independent uniform decisions; the model serves the recommendation alone."""
+
+    def propose(self) -> Tensor:
+        """A uniform decision."""
+        self.posteriors()
+        low, high = self.space.decisions
+        draws = uniform(self.generators, (len(low),), low)
+        return self.asking(low + (high - low) * draws, low.new_zeros(len(draws)))
+
+    def acquisition(self, posterior: Posterior) -> DecisionAcquisition:
+        """There is none.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a random policy has no acquisition")
+
+
+class GPUCB(ContextPolicy):
+    """GP-UCB on a model of the decision alone ([Srinivas2010]): the effect of the context counts as noise."""
+
+    models_contexts = False
+
+    def acquisition(self, posterior: Posterior) -> DecisionUpperConfidenceBound:
+        """See ``DecisionUpperConfidenceBound``."""
+        return DecisionUpperConfidenceBound(posterior, self.multiplier())
+
+    def merit(self, posterior: Posterior) -> Tensor:
+        """The posterior mean."""
+        return DecisionUpperConfidenceBound(posterior, 0.0).values(self.decisions)
+
+
+class StableOpt(ContextPolicy):
+    """StableOpt ([Bogunovic2018]), the worst case over a standard deviation around the mean of the contexts seen.
+
+    The set ``[mean - std, mean + std]`` in each coordinate ([Huang2024], section 4.1) is searched at Sobol points,
+    clipped into the context box.
+
+    Args:
+        space: see ``ContextPolicy``.
+        cover: how many Sobol points. Default 1,024.
+        options: see ``ContextPolicy``.
+
+    Raises:
+        ValueError: if ``cover`` is below 1.
+    """
+
+    def __init__(self, space: Space, *, cover: int = 1024, **options: Any) -> None:
+        super().__init__(space, **options)
+        if cover < 1:
+            raise ValueError(f"cover must be at least 1, got {cover}")
+        self.cover = cover
+
+    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
+        """See ``RobustUpperConfidenceBound``."""
+        return RobustUpperConfidenceBound(posterior, self.feared(), self.multiplier())
+
+    def feared(self) -> Tensor:
+        """The contexts of which the worst counts, ``replicates x N x Dc``."""
+        mean, std = self.contexts.mean(-2, keepdim=True), self.contexts.std(-2, keepdim=True)
+        return (mean + std * (2 * self.sobol_contexts(self.cover) - 1)).clamp(*self.space.contexts)
+
+
+class DRBOMMD(ContextPolicy):
+    """DRBO-MMD ([Kirschner2020]): the worst average over a ball of the maximum mean discrepancy, on a grid.
+
+    The center of the ball is the empirical distribution, each context counted at its nearest grid point. The kernel of
+    the discrepancy is that of the model in the contexts, scaled to one at distance zero, as the radius
+    ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` needs.
+
+    Args:
+        space: see ``ContextPolicy``.
+        size: the least number of grid points; there are ``ceil(size^(1 / Dc))`` a coordinate. Default 100
+            ([Huang2024], section 4.1).
+        gamma: in (0, 1). Default 0.1.
+        options: see ``ContextPolicy``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    #: The class of the balls.
+    ball_type: ClassVar[type[MMDBall]] = MMDBall
+
+    def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
+        super().__init__(space, **options)
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}")
+        if not 0 < gamma < 1:
+            raise ValueError(f"gamma must lie in (0, 1), got {gamma}")
+        self.size, self.gamma = size, gamma
+        self.points = context_grid(space.contexts, size)
+
+    def begin(self) -> None:
+        """Nothing is known yet."""
+        super().begin()
+        self._gram: tuple[GaussianProcess | None, Tensor | None] = None, None
+
+    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
+        """See ``MMDUpperConfidenceBound``."""
+        return MMDUpperConfidenceBound(posterior, self.points, self.ball(posterior), self.multiplier())
+
+    def ball(self, posterior: Posterior) -> MMDBall:
+        """The distributions within ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` of those seen, for this round."""
+        radius = (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
+        return self.ball_type(self.reference(), self.gram(posterior), radius)
+
+    def reference(self) -> Tensor:
+        """The empirical distribution on the grid, ``replicates x M``."""
+        nearest = torch.cdist(self.contexts, self.points, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+        counts = torch.zeros_like(self.contexts[:, :1, 0]).expand(-1, len(self.points)).clone()
+        counts.scatter_add_(-1, nearest, torch.ones_like(self.contexts[..., 0]))
+        return counts / self.contexts.shape[-2]
+
+    def gram(self, posterior: Posterior) -> Tensor:
+        """The kernel on the grid, ``... x M x M``; computed once a fit."""
+        if self._gram[0] is not posterior.prior:
+            zeros = self.points.new_zeros(len(self.points), self.space.decision_dim)
+            dense = posterior.prior.kernel(self.space.join(zeros, self.points)).to_dense()
+            self._gram = posterior.prior, dense / dense[..., :1, :1]
+        assert self._gram[1] is not None
+        return self._gram[1]
+
+
+class DRBOMMDMinimax(DRBOMMD):
+    """DRBO-MMD-MinimaxApprox ([Tay2022]): the worst case of ``DRBOMMD`` approximated, on a grid of 1,024 points.
+
+    Args:
+        space: see ``ContextPolicy``.
+        size: see ``DRBOMMD``. Default 1,024 ([Huang2024], section 4.1).
+        gamma: see ``DRBOMMD``.
+        options: see ``ContextPolicy``.
+    """
+
+    def __init__(self, space: Space, *, size: int = 1024, gamma: float = 0.1, **options: Any) -> None:
+        super().__init__(space, size=size, gamma=gamma, **options)
+
+    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
+        """See ``MinimaxUpperConfidenceBound``."""
+        return MinimaxUpperConfidenceBound(posterior, self.points, self.ball(posterior), self.multiplier())
+
+
+def context_grid(bounds: Tensor, size: int) -> Tensor:
+    """Equally spaced contexts, ends included: ``ceil(size^(1 / Dc))`` a coordinate ([Huang2024], section 4.1).
+
+    Args:
+        bounds: the box, ``2 x Dc``.
+        size: the least number of points.
+
+    Returns:
+        Points ``M x Dc``.
+    """
+    dim = bounds.shape[-1]
+    count = max(1, math.ceil(size ** (1 / dim) - 1e-9))
+    axis = torch.linspace(0, 1, count, dtype=bounds.dtype, device=bounds.device)
+    return bounds[0] + (bounds[1] - bounds[0]) * torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)
