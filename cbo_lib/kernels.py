@@ -84,7 +84,7 @@ def member(kernel: Kernel, index: int) -> Kernel:
 
     def chosen(module: Any) -> Any:
         own = isinstance(module, StackedKernel | TabulatedKernel)
-        shape = module.batch_shape if own else getattr(module, "_batch_shape", ())
+        shape = module.batch_shape if own else getattr(module, "_batch_shape", torch.Size())
         if len(shape) == len(batch):
             place = min(index, shape[0] - 1)
             if isinstance(module, StackedKernel):
