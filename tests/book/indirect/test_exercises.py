@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES
+from cbo_lib.indirect import CMES, IndirectPolicy
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
-from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
 from tests.exercises import Exercises
@@ -313,84 +312,76 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     check, regret = solved["check_8"], solved["cmes_regret"]
 
     class OnlyActions(upper):  # type: ignore[misc]
-        def _scores(self) -> Tensor:
-            return super()._scores()[:, : self.problem.n]
+        def scores(self) -> Tensor:
+            return super().scores()[:, : self.n]
 
     class NotANumber(upper):  # type: ignore[misc]
-        def _scores(self) -> Tensor:
-            return super()._scores() * math.nan
+        def scores(self) -> Tensor:
+            return super().scores() * math.nan
 
     class NoScores(upper):  # type: ignore[misc]
-        def _scores(self) -> Tensor:
+        def scores(self) -> Tensor:
             return None  # type: ignore[return-value]
 
     class Stub(IndirectPolicy):
-        def _scores(self) -> Tensor:
+        def scores(self) -> Tensor:
             return None  # type: ignore[return-value]
 
     class OtherDesign(upper):  # type: ignore[misc]
-        def start(self, generators: Any) -> None:
-            super().start(generators)
-            self._design = self._design.flip(0)
+        def design(self, n: int) -> Tensor:
+            return super().design(n).flip(0)
 
     class Direct(CMES):
         direct = True
 
-    class Points(upper):  # type: ignore[misc]
-        def _allowed(self) -> Tensor:
-            return self.order >= (0 if self.step < 2 else self.problem.n)
-
     class Spends(upper):  # type: ignore[misc]
-        def tell(self, query: Tensor, observation: Tensor) -> None:
-            super().tell(query, observation)
+        def advance(self, query: Tensor, asked: Tensor) -> None:
             self.left = self.left + 1.0
 
     class Saves(upper):  # type: ignore[misc]
-        def tell(self, query: Tensor, observation: Tensor) -> None:
-            super().tell(query, observation)
-            if self.step == 5:
+        def advance(self, query: Tensor, asked: Tensor) -> None:
+            if self.count == 5:
                 self.left = self.left - 20.0
 
     class Remembers(upper):  # type: ignore[misc]
         runs = 0
 
-        def start(self, generators: Any) -> None:
-            super().start(generators)
-            self.runs += 1
+        def begin(self) -> None:
+            super().begin()
+            Remembers.runs += 1
 
-        def _scores(self) -> Tensor:
-            scores = super()._scores()
-            return scores if self.runs == 1 else scores.flip(-1).roll(self.problem.n, -1)
+        def scores(self) -> Tensor:
+            scores = super().scores()
+            return scores if self.runs == 1 else scores.flip(-1).roll(self.n, -1)
 
     class Mixes(upper):  # type: ignore[misc]
-        def _target(self) -> Tensor:
+        def target(self) -> Tensor:
             value = (self.mean + 2 * self.std).sum(0)
-            value[: self.problem.n] = -torch.inf
+            value[: self.n] = -torch.inf
             return value.argmax().expand(len(self.mean))
 
     class Blind(upper):  # type: ignore[misc]
-        def recommend(self) -> Tensor:
-            return torch.full((len(self.mean),), len(self.order) - 1)
+        def best(self) -> Tensor:
+            return torch.full((len(self.mean),), len(self.places) - 1)
 
     def says(policy: object) -> str:
         verdict = check((policy, difference, error))
         assert verdict.startswith("Exercise 8: not yet.")
         return verdict
 
-    assert "_scores must give (20, 109), got (20, 48)" in says(OnlyActions)
-    assert "_scores must give (20, 109), got None" in says(NoScores)
-    assert "_scores must give (20, 109), got None" in says(Stub)
+    assert "scores must give (20, 109), got (20, 48)" in says(OnlyActions)
+    assert "scores must give (20, 109), got None" in says(NoScores)
+    assert "scores must give (20, 109), got None" in says(Stub)
     assert "must not be NaN" in says(NotANumber)
     assert "initial design changed" in says(OtherDesign)
     assert "initial design changed" in says(Direct)
-    assert "It asked a point" in says(Points)
     assert "more than the budget" in says(Spends)
     assert "stopped asking" in says(Saves)
-    assert "state in start" in says(Remembers)
+    assert "state in begin" in says(Remembers)
     assert "depends on its company" in says(Mixes)
     assert "A random point has" in says(Blind)
     assert "subclass of IndirectPolicy" in says(GaussianProcess)
-    assert "subclass of IndirectPolicy" in says(upper(solved["problem"], solved["prior"]))
+    assert "subclass of IndirectPolicy" in says(upper(solved["space"], prior=solved["prior"]))
     assert "sign is reversed" in check((upper, -difference, error))
     assert "Subtract cmes_regret" in check((upper, difference + regret.mean(), error))
     assert "another number" in check((upper, 0.0, error))
@@ -412,8 +403,8 @@ def test_any_policy_that_keeps_the_contract_is_accepted(name: str, solved: dict[
     assert solved["check_8"](answer) == "Exercise 8: correct."
 
 
-def test_the_kept_covariance_is_the_posterior_s(solved: dict[str, Any]) -> None:
-    """The solution's rank-one steps keep the variances that the library tracks."""
-    policy = solved["Upper"](solved["problem"], solved["prior"], **solved["options"])
+def test_the_covariance_of_all_places_is_the_posterior_s(solved: dict[str, Any]) -> None:
+    """Its diagonal are the variances that the library tracks."""
+    policy = solved["Upper"](solved["space"], **solved["options"])
     solved["simulate"](solved["problem"], policy, 10, range(3))
-    torch.testing.assert_close(policy.joint.diagonal(dim1=-2, dim2=-1), policy.std**2, atol=1e-9, rtol=1e-6)
+    torch.testing.assert_close(policy.covariance.diagonal(dim1=-2, dim2=-1), policy.std**2, atol=1e-9, rtol=1e-6)
