@@ -1,0 +1,374 @@
+"""How what the learner does not set varies: draws, densities and rules for expectations, in the user's units.
+
+A marginal is anything with ``density``, ``cdf`` and ``inverse_cdf``. ``Normal`` and ``Uniform`` are those of
+``torch.distributions`` in the dtype and on the device of what they are asked; a subclass of ``Law`` makes another of
+them a marginal in one line.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from scipy.special import gammainc, ndtr
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.distributions import Normal as TorchNormal
+from torch.distributions import Uniform as TorchUniform
+
+from cbo_lib.data import as_tensor
+from cbo_lib.random import uniform
+
+
+class Marginal(Protocol):
+    """A distribution on the real line. Arguments and results have any shape."""
+
+    def density(self, c: Tensor) -> Tensor:
+        """The density."""
+        ...
+
+    def cdf(self, c: Tensor) -> Tensor:
+        """The probability of at most ``c``."""
+        ...
+
+    def inverse_cdf(self, u: Tensor) -> Tensor:
+        """A draw from a uniform number in (0, 1); for most the quantile."""
+        ...
+
+
+class Law(ABC):
+    """A marginal by a distribution of torch."""
+
+    @abstractmethod
+    def law(self, like: Tensor) -> Distribution:
+        """The distribution, with parameters of the dtype and device of ``like``."""
+
+    def density(self, c: Tensor) -> Tensor:
+        """The density."""
+        return self.law(c).log_prob(c).exp()
+
+    def cdf(self, c: Tensor) -> Tensor:
+        """The probability of at most ``c``."""
+        return self.law(c).cdf(c)
+
+    def inverse_cdf(self, u: Tensor) -> Tensor:
+        """The quantile of ``u``."""
+        return self.law(u).icdf(u)
+
+
+@dataclass(frozen=True)
+class Normal(Law):
+    """``N(mean, std^2)``."""
+
+    mean: float
+    std: float
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        _check(self, positive=("std",))
+
+    def law(self, like: Tensor) -> Distribution:
+        """See ``Law``."""
+        return TorchNormal(like.new_tensor(self.mean), like.new_tensor(self.std), validate_args=False)
+
+    def inverse_cdf(self, u: Tensor) -> Tensor:
+        """The quantile of ``u``; that of torch loses the lower tail."""
+        return self.mean + self.std * torch.special.ndtri(u)
+
+
+@dataclass(frozen=True)
+class Uniform(Law):
+    """Uniform on ``[low, high]``, by default the unit interval."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        _check(self)
+
+    def law(self, like: Tensor) -> Distribution:
+        """See ``Law``."""
+        return TorchUniform(like.new_tensor(self.low), like.new_tensor(self.high), validate_args=False)
+
+    def density(self, c: Tensor) -> Tensor:
+        """The density, also at both ends; that of torch is zero at the upper one."""
+        return ((c >= self.low) & (c <= self.high)).to(c.dtype) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class TruncatedNormal:
+    """A normal distribution, truncated to an interval; torch has none.
+
+    Args:
+        location: the mean before the truncation; it may lie outside of the interval.
+        scale: the standard deviation before the truncation, positive.
+        low: where it begins. Default 0.
+        high: where it ends. Default 1.
+
+    Raises:
+        ValueError: if a parameter is not finite or out of range, or next to nothing of the normal distribution lies in
+            the interval.
+    """
+
+    location: float
+    scale: float
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        _check(self, positive=("scale",))
+        if self._inside < 1e-200:
+            raise ValueError(f"low and high must hold a part of the normal distribution, got {self}")
+
+    @staticmethod
+    def of_variance(variance: float, low: float = 0.0, high: float = 1.0) -> TruncatedNormal:
+        """The one about the middle of an interval whose variance, after the truncation, is given.
+
+        The experiments of [Hoang2024] have "mean 0.5 and the same variance which is one of 0.02, 0.04 (the uniform
+        distribution on [0, 1] has variance 1/12)". The comparison only makes sense for the variance of the variable
+        itself. With ``h = 1 / (8 scale^2)`` and the regularized incomplete gamma function P, on [0, 1]
+
+            variance = P(3/2, h) / (8 h P(1/2, h)),
+
+        which falls in ``h`` from 1/12, the uniform limit, to 0.
+
+        Args:
+            variance: of the truncated variable, positive and below that of the uniform distribution,
+                ``(high - low)^2 / 12``.
+            low: where it begins. Default 0.
+            high: where it ends. Default 1.
+
+        Raises:
+            ValueError: if the variance is not positive, or so near to that of the uniform distribution, within 1e-12
+                of it on [0, 1], that the scale is lost to rounding; or low is not below high.
+        """
+        width = high - low
+        unit = variance / width**2 if width > 0 else math.nan
+        if not 0 < unit <= 1 / 12 - 1e-12:
+            raise ValueError(
+                f"variance of a truncated normal distribution on [{low:g}, {high:g}] must lie in "
+                f"(0, {width:g}^2/12); at the end it is Uniform({low:g}, {high:g}), got {variance}"
+            )
+
+        def gap(log_h: float) -> float:
+            h = math.exp(log_h)
+            return float(gammainc(1.5, h) / (8 * h * gammainc(0.5, h))) - unit
+
+        # The truncated variance is at most scale^2 = 1 / (8 h), and it is 1/12 - h/45 for small h.
+        log_h = brentq(gap, math.log(1e-13), math.log(1 / (8 * unit)) + 1e-9, xtol=1e-14, rtol=1e-14)
+        return TruncatedNormal((low + high) / 2, width * math.sqrt(1 / (8 * math.exp(log_h))), low, high)
+
+    @property
+    def _tails(self) -> tuple[float, float]:
+        """The probabilities below ``low`` and above ``high`` before the truncation."""
+        a, b = ((end - self.location) / self.scale for end in (self.low, self.high))
+        return float(ndtr(a)), float(ndtr(-b))
+
+    @property
+    def _inside(self) -> float:
+        """The probability of the interval before the truncation, from the tails that are small."""
+        a, b = ((end - self.location) / self.scale for end in (self.low, self.high))
+        below, above = self._tails
+        return float(ndtr(-a)) - above if a > 0 else float(ndtr(b)) - below if b < 0 else 1 - below - above
+
+    def density(self, c: Tensor) -> Tensor:
+        """The density; zero outside of the interval."""
+        z = (c - self.location) / self.scale
+        inside = (-0.5 * z.square()).exp() / (self.scale * math.sqrt(2 * math.pi) * self._inside)
+        return inside * ((c >= self.low) & (c <= self.high))
+
+    def cdf(self, c: Tensor) -> Tensor:
+        """The probability of at most ``c``."""
+        z, (below, above) = (c.clamp(self.low, self.high) - self.location) / self.scale, self._tails
+        tail = torch.special.log_ndtr(-z.abs()).exp()
+        return torch.where(z < 0, (tail - below) / self._inside, 1 - (tail - above) / self._inside).clamp(0, 1)
+
+    def inverse_cdf(self, u: Tensor) -> Tensor:
+        """The quantile of ``u`` in [0, 1]."""
+        below, above = self._tails
+        side = u - 0.5
+        # From the nearer tail, so that quantiles of u and 1 - u are mirror images where the tails are.
+        lower, upper = below + (0.5 + side) * self._inside, above + (0.5 - side) * self._inside
+        distance = -self.scale * torch.special.ndtri(torch.minimum(lower, upper))
+        return (self.location + (lower - upper).sign() * distance).clamp(self.low, self.high)
+
+
+class Empirical:
+    """Observed rows, each as probable as every other: how the world varied before, with all dependences.
+
+    It stands in the place of a ``ContextDistribution``, or with one column in that of a marginal.
+
+    Args:
+        rows: what was observed, ``n x d`` or ``n`` values; a tensor, an array, lists or a frame.
+        bounds: the box ``2 x d`` onto which draws are clipped. Default: the smallest that holds all rows.
+
+    Raises:
+        ValueError: if there are no rows, one is not finite, or the bounds are no box.
+    """
+
+    def __init__(self, rows: Any, bounds: Tensor | None = None) -> None:
+        made = as_tensor("rows", rows)
+        self.rows = made.unsqueeze(-1) if made.dim() == 1 else made
+        if self.rows.dim() != 2 or self.rows.numel() == 0 or not bool(torch.isfinite(self.rows).all()):
+            raise ValueError(f"rows must be finite, n x d or n, got shape {tuple(made.shape)}")
+        self.bounds = torch.stack([self.rows.amin(0), self.rows.amax(0)]) if bounds is None else bounds
+        if self.bounds.shape != (2, self.dim) or not bool((self.bounds[0] <= self.bounds[1]).all()):
+            raise ValueError(f"bounds must be a box (2, {self.dim}), lower corner first, got {self.bounds.tolist()}")
+
+    @property
+    def dim(self) -> int:
+        """``d``."""
+        return self.rows.shape[-1]
+
+    @property
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """The rows, clipped into the box, and their equal weights."""
+        weights = self.rows.new_full((len(self.rows),), 1 / len(self.rows))
+        return self.rows.clamp(self.bounds[0], self.bounds[1]), weights
+
+    def sample(self, generators: Sequence[torch.Generator], shape: Sequence[int] = (), clip: bool = True) -> Tensor:
+        """Rows drawn by each replicate with its own generator, ``len(generators) x *shape x d``."""
+        u = uniform(generators, shape, self.rows)
+        rows = self.nodes[0] if clip else self.rows
+        return rows[(u * len(rows)).long().clamp_max(len(rows) - 1)]
+
+    def cdf(self, c: Tensor) -> Tensor:
+        """The share of the values that are at most ``c``; of one column."""
+        return torch.searchsorted(self._values, c.contiguous(), right=True) / c.new_tensor(len(self.rows))
+
+    def inverse_cdf(self, u: Tensor) -> Tensor:
+        """The smallest value of which a share of at least ``u`` is no larger; of one column."""
+        values = self._values
+        return values[((u * len(values)).ceil().long() - 1).clamp(0, len(values) - 1)]
+
+    @property
+    def _values(self) -> Tensor:
+        if self.dim != 1:
+            raise ValueError(f"rows must have one column for a marginal, got {self.dim}")
+        return self.rows[:, 0].sort().values
+
+
+@dataclass(frozen=True)
+class ContextDistribution:
+    """Independent marginals, clipped onto a box ([Huang2024], Appendix B.2).
+
+    Clipping puts the probability of the tails on the faces of the box: atoms, which a rule that samples the density
+    alone would miss.
+
+    Args:
+        marginals: one a coordinate, before clipping.
+        bounds: the box ``2 x Dc``, lower corner first. Its dtype and device are those of all results.
+        breaks: where each coordinate's quadrature is cut into pieces, besides the ends of the box; values outside of
+            the box count for nothing. Default: nowhere.
+        order: Gauss-Legendre nodes of a piece. Default 16.
+        sobol: if positive, ``nodes`` are so many scrambled Sobol points ([Owen1998]) with equal weights, for more
+            dimensions than a product rule can serve; a power of two. Default 0: the product rule.
+
+    Raises:
+        ValueError: if the bounds are no box, there is not one marginal a coordinate or ``order`` is below 1.
+    """
+
+    marginals: tuple[Marginal, ...]
+    bounds: Tensor
+    breaks: tuple[tuple[float, ...], ...] = ()
+    order: int = 16
+    sobol: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.bounds.dim() != 2 or len(self.bounds) != 2 or not bool((self.bounds[0] < self.bounds[1]).all()):
+            raise ValueError(f"bounds must be a box (2, Dc), lower corner first, got {self.bounds.tolist()}")
+        if len(self.marginals) != self.dim:
+            raise ValueError(f"marginals must be one a coordinate, {self.dim}, got {len(self.marginals)}")
+        if self.breaks and len(self.breaks) != self.dim:
+            raise ValueError(f"breaks must be one tuple a coordinate, {self.dim}, got {len(self.breaks)}")
+        if self.order < 1:
+            raise ValueError(f"order must be at least 1, got {self.order}")
+        if self.sobol < 0:
+            raise ValueError(f"sobol must be nonnegative, got {self.sobol}")
+
+    @property
+    def dim(self) -> int:
+        """``Dc``."""
+        return self.bounds.shape[-1]
+
+    def sample(self, generators: Sequence[torch.Generator], shape: Sequence[int] = (), clip: bool = True) -> Tensor:
+        """Independent draws of each replicate, from its own generator.
+
+        Args:
+            generators: one a replicate.
+            shape: how many draws each makes. Default: one.
+            clip: whether draws are clipped onto the box. Default true.
+
+        Returns:
+            ``len(generators) x *shape x Dc``.
+        """
+        return self.from_uniform(uniform(generators, (*shape, self.dim), self.bounds), clip)
+
+    def from_uniform(self, u: Tensor, clip: bool = True) -> Tensor:
+        """Draws from uniform numbers ``... x Dc`` in the unit box, one a coordinate."""
+        tiny = torch.finfo(u.dtype).eps
+        u = u.clamp(tiny, 1 - tiny)
+        draws = torch.stack([part.inverse_cdf(u[..., k]) for k, part in enumerate(self.marginals)], -1)
+        return self.clip(draws) if clip else draws
+
+    def clip(self, c: Tensor) -> Tensor:
+        """The nearest contexts in the box."""
+        return c.clamp(self.bounds[0], self.bounds[1])
+
+    def density(self, c: Tensor) -> Tensor:
+        """The density before clipping, at contexts ``... x Dc``, ``...``."""
+        return torch.stack([part.density(c[..., k]) for k, part in enumerate(self.marginals)]).prod(0)
+
+    @property
+    def atoms(self) -> Tensor:
+        """The probability of each coordinate to be clipped to its lower and to its upper end, ``2 x Dc``."""
+        low = torch.stack([part.cdf(self.bounds[0, k]) for k, part in enumerate(self.marginals)])
+        high = torch.stack([1 - part.cdf(self.bounds[1, k]) for k, part in enumerate(self.marginals)])
+        return torch.stack([low, high])
+
+    def marginal_nodes(self, k: int) -> tuple[Tensor, Tensor]:
+        """A composite Gauss-Legendre rule of coordinate ``k`` with its atoms, nodes ``n`` and weights ``n``.
+
+        The weights sum to one; before, their sum differs from it by the error of the rule for the density.
+        """
+        low, high = self.bounds[:, k].tolist()
+        inner = {b for b in (self.breaks[k] if self.breaks else ()) if low < b < high}
+        cuts = torch.tensor([low, *sorted(inner), high]).to(self.bounds)
+        nodes, weights = (torch.as_tensor(part).to(self.bounds) for part in np.polynomial.legendre.leggauss(self.order))
+        half = cuts.diff().unsqueeze(-1) / 2
+        c = (cuts[:-1].unsqueeze(-1) + half * (1 + nodes)).flatten()
+        w = (half * weights).flatten() * self.marginals[k].density(c)
+        atoms = self.atoms[:, k]
+        c, w = torch.cat([cuts[[0, -1]], c]), torch.cat([atoms, w])
+        return c[w > 0], w[w > 0] / w.sum()
+
+    @cached_property
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """A rule for expectations under the clipped distribution: contexts ``N x Dc`` and weights ``N``."""
+        if self.sobol:
+            engine = torch.quasirandom.SobolEngine(self.dim, scramble=True, seed=0)
+            u = engine.draw(self.sobol, dtype=torch.float64).to(self.bounds)
+            return self.from_uniform(u), torch.full((self.sobol,), 1 / self.sobol).to(self.bounds)
+        rules = [self.marginal_nodes(k) for k in range(self.dim)]
+        contexts = torch.cartesian_prod(*[c for c, _ in rules]).reshape(-1, self.dim)
+        weights = torch.cartesian_prod(*[w for _, w in rules]).reshape(-1, self.dim).prod(-1)
+        return contexts, weights
+
+
+def _check(parameters: Any, positive: tuple[str, ...] = ()) -> None:
+    """Raise ``ValueError`` unless numbers are finite, those named positive, and ``low`` lies below ``high``."""
+    for name, value in vars(parameters).items():
+        if not math.isfinite(value) or (name in positive and value <= 0):
+            raise ValueError(f"{name} must be finite{' and positive' if name in positive else ''}, got {value}")
+    if hasattr(parameters, "low") and not parameters.low < parameters.high:
+        raise ValueError(f"low must lie below high, got {parameters.low} and {parameters.high}")
