@@ -83,12 +83,9 @@ def simulate(
     if steps < 0:
         raise ValueError(f"steps must be nonnegative, got {steps}")
     noise = ReplicateGenerators(seeds, stream=0)
-    described: Any = policy
-    if not isinstance(policy, Policy):  # TRANSITIONAL
-        policy = _Old(policy)
     policy.start(noise.seeds)
-    settings = describe(policy.settings) if isinstance(policy, Policy) else describe(described)
-    config = {"problem": describe(problem), "policy": {"class": type(described).__name__, **settings}}
+    settings = {"class": type(policy).__name__, **describe(policy.settings)}
+    config = {"problem": describe(problem), "policy": settings}
     log = None
     if checkpoint is not None:
         log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
@@ -159,14 +156,6 @@ def rounds(
         The number of the step, from 1, its query ``1 x ...`` and what is to be told: ``y`` ``1`` and what else is seen.
     """
     noise = ReplicateGenerators([seed], stream=0)
-    if not isinstance(policy, Policy):  # TRANSITIONAL
-        old = _Old(policy)
-        old.start([seed])
-        for step in range(1, steps + 1):
-            query = old.ask()
-            yield step, query, problem.observe(query, noise.at(step))
-            old.step += 1
-        return
     policy.start([seed])
     for step in range(1, steps + 1):
         query = policy.ask()
@@ -177,31 +166,6 @@ def rounds(
             policy.tell(**told)
 
 
-class _Old:  # TRANSITIONAL
-    sees: dict[str, int] = {}
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-
-    def start(self, seeds: Any) -> None:
-        self.choices, self.step = ReplicateGenerators(seeds, stream=1), 0
-        self.policy.start(self.choices.at(0))
-
-    def ask(self) -> Any:
-        self.choices.at(self.step + 1)
-        return self.policy.ask()
-
-    def tell(self, query: Any, y: Any) -> None:
-        self.policy.tell(query, y)
-        self.step += 1
-
-    def recommend(self) -> Any:
-        return self.policy.recommend()
-
-    def trace(self) -> Any:
-        return self.policy.trace()
-
-
 def _observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
     """What a problem showed, by name.
 
@@ -209,7 +173,7 @@ def _observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tens
         ValueError: if there is no ``y``, or not one row a replicate.
     """
     parts = dict(seen) if isinstance(seen, Mapping) else {"y": seen}
-    if "y" not in parts or parts["y"].shape[:1] != (count,):
+    if "y" not in parts or parts["y"].shape != (count,):
         found = tuple(parts["y"].shape) if "y" in parts else f"the names {sorted(parts)}"
         raise ValueError(f"observations must be one value a replicate, y of shape ({count},), got {found}")
     for name, part in parts.items():
