@@ -1,20 +1,18 @@
-"""Widths of confidence intervals.
-
-.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
-   Regret and Experimental Design. ICML 2010.
-.. [AbbasiYadkori2012] Y. Abbasi-Yadkori. Online Learning for Linearly Parametrized Control Problems. PhD thesis,
-   University of Alberta, 2012.
-.. [Chowdhury2017] S. R. Chowdhury, A. Gopalan. On Kernelized Multi-armed Bandits. ICML 2017.
-.. [Whitehouse2023] J. Whitehouse, A. Ramdas, Z. S. Wu. On the Sublinear Regret of GP-UCB. NeurIPS 2023.
-"""
+"""Widths of confidence intervals."""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
+
+from cbo_lib.information import greedy_information_gain
+from cbo_lib.measure import Measure
 
 Gain = TypeVar("Gain", float, Tensor)
 
@@ -24,7 +22,7 @@ def union_bound_sqrt_beta(count: int, t: int, failure: float) -> float:
 
     ``sqrt_beta_t = sqrt(2 log(count * pi_t / failure))`` with ``pi_t = pi^2 t^2 / 6``. Since the Gaussian tail beyond
     ``c`` standard deviations is at most ``exp(-c^2 / 2)`` and ``sum_t 1 / pi_t = 1``, all intervals at all rounds fail
-    with probability at most ``failure`` ([Srinivas2010]_, Theorem 1; Zhang et al. 2022, Lemma 1).
+    with probability at most ``failure`` ([Srinivas2010], Theorem 1; Zhang et al. 2022, Lemma 1).
 
     Args:
         count: how many intervals a round, at least 1.
@@ -52,7 +50,7 @@ def rkhs_sqrt_beta(
     Write ``f = <phi, theta>`` and ``V = Phi^T Phi + lambda I``, so that ``std(x) = sqrt(lambda) |phi(x)|_{V^-1}``. The
     prior pulls the mean away by ``lambda |<phi(x), V^-1 theta>| <= norm std(x)``, and the noise moves it by
     ``|phi(x)|_{V^-1} |Phi^T eps|_{V^-1} <= std(x) / sqrt(lambda) * noise_std sqrt(2 (gain + log(1 / failure)))``, the
-    self-normalized bound ([AbbasiYadkori2012]_, Theorem 3.11; in this form [Whitehouse2023]_). [Chowdhury2017]_,
+    self-normalized bound ([Abbasi2012], Theorem 3.11; in this form [Whitehouse2023]). [Chowdhury2017],
     Theorem 2, is the case ``lambda = 1 + 2 / T`` with one more nat inside the root. The multiplier of one
     regularization does not hold for the posterior of another: with ``lambda = noise_std^2`` there is no factor
     ``noise_std``.
@@ -91,7 +89,7 @@ def lipschitz_sqrt_beta(t: int, dim: int, a: float, b: float, side: float, failu
     ``sqrt_beta_t = sqrt(2 log(2 pi^2 t^2 / (3 failure)) + 2 dim log(tau_t))`` with the discretization of
     ``tau_t = t^2 dim b side sqrt(log(4 dim a / failure))`` places a side. With probability ``1 - failure``, at all
     rounds, the interval holds at the point that was queried, and at the maximizer of f up to ``1 / t^2`` of the value
-    at its nearest place ([Srinivas2010]_, Theorem 2). It does not promise to hold at every point of the box.
+    at its nearest place ([Srinivas2010], Theorem 2). It does not promise to hold at every point of the box.
 
     Args:
         t: the round, from 1.
@@ -123,3 +121,73 @@ def lipschitz_sqrt_beta(t: int, dim: int, a: float, b: float, side: float, failu
             f"a = {a}, b = {b}, side = {side}, failure = {failure}"
         )
     return math.sqrt(2 * math.log(2 * math.pi**2 * t**2 / (3 * failure)) + 2 * dim * math.log(places))
+
+
+def frequentist_sqrt_beta(
+    kernel: Kernel,
+    points: Tensor,
+    noise_std: float,
+    norm: float,
+    steps: int,
+    initial: int = 0,
+    failure: float = 0.1,
+) -> Callable[[int], Tensor]:
+    """The multipliers of a run for functions of bounded RKHS norm, one a kernel (after [Ziomek2024], Theorem 4.1).
+
+    ``B + sqrt(2 (gamma + log(2 / failure)))``: ``rkhs_sqrt_beta`` for the posterior of Gaussian noise ``R``, whose
+    regularization is ``R^2``. ``gamma`` is the greedy information gain of each kernel after as many observations as
+    there are, times ``e / (e - 1)``, which makes it an upper bound of the maximum. (The paper prints
+    ``B + R sqrt(2 (gamma + 1 + log(2 / failure)))``, which [Chowdhury2017] prove for another regularization.)
+
+    Args:
+        kernel: of batch shape ``(|U|,)`` or ``()``.
+        points: where the information gain may be sought, ``m x d``: the finite domain, or a grid of a box.
+        noise_std: ``R``.
+        norm: the bound ``B`` on the RKHS norm, nonnegative.
+        steps: how many rounds will be asked for, at least 1.
+        initial: how many observations precede round 1. Default 0.
+        failure: ``delta``; half of it pays for the widths, half for the noise. Default 0.1.
+
+    Returns:
+        A function from the round ``t`` to the multipliers, of the kernel's batch shape.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    gamma = information_by_round(kernel, points, noise_std, steps, initial)
+    table = rkhs_sqrt_beta(norm, gamma * math.e / (math.e - 1), failure / 2, noise_std, noise_std**2)
+    return functools.partial(of_round, table)
+
+
+def information_by_round(kernel: Kernel, points: Tensor, noise_std: float, steps: int, initial: int = 0) -> Tensor:
+    """The greedy information gain of what precedes each round, ``... x steps``; see ``frequentist_sqrt_beta``."""
+    if steps < 1 or initial < 0:
+        raise ValueError(f"steps must be at least 1 and initial nonnegative, got {steps} and {initial}")
+    return greedy_information_gain(kernel, Measure.dirac(points), noise_std, steps + initial - 1)[..., initial:]
+
+
+def of_round(table: Tensor, t: int) -> Tensor:
+    """The multipliers of round ``t`` from a table ``... x steps``."""
+    if not 1 <= t <= table.shape[-1]:
+        raise ValueError(f"t must lie between 1 and {table.shape[-1]}, the steps of the schedule, got {t}")
+    return table[..., t - 1]
+
+
+def noise_threshold(t: int | Tensor, noise_std: float | Tensor, candidates: int, failure: float = 0.1) -> Tensor:
+    """``xi_t = 2 R^2 log(|U| pi^2 t^2 / (3 delta))``, the threshold of sums of noise ([Ziomek2024], Theorem 4.2).
+
+    Args:
+        t: rounds, from 1; any shape.
+        noise_std: ``R``; any shape that broadcasts with ``t``.
+        candidates: ``|U|``.
+        failure: ``delta``; half of it pays for the noise. Default 0.1.
+
+    Returns:
+        A float64 tensor of the broadcast shape.
+    """
+    if not 0 < failure < 1:
+        raise ValueError(f"failure must lie in (0, 1), got {failure}")
+    rounds = torch.as_tensor(t, dtype=torch.float64)
+    if not bool((rounds >= 1).all()):
+        raise ValueError(f"t must be at least 1, got {rounds.min().item():g}")
+    return 2 * noise_std**2 * (candidates * math.pi**2 * rounds**2 / (3 * failure)).log()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from book import figures
-from cbo_lib.hyperparameters.policies import HEGPUCB
-from cbo_lib.hyperparameters.problem import UnknownPriorProblem
+from cbo_lib.hyperparameters import HEGPUCB, UnknownPriorProblem
 from cbo_lib.simulate import rounds
 
 
@@ -28,49 +30,52 @@ def elimination_steps(
         Figures, labels and alternative texts, one a round.
     """
     frames, labels, alts = [], [], []
-    names = policy.problem.candidates.names
+    names = policy.space.candidates.names
     history: list[tuple[float, float]] = []
     with torch.no_grad():
-        for step, query, observation in rounds(problem, policy, steps + policy.initial, seed):
-            before = policy.alive[0].clone()
-            chosen = int(policy._candidate[0])
-            if chosen >= 0:
+        for _, query, told in rounds(problem, policy, steps + policy.initial, seed):
+            before, (mean, std), t = policy.alive[0].clone(), policy.moments(), policy.round
+            multiplier = policy.multiplier().expand(len(names)) if t >= 1 else None
+            policy.tell(**told)
+            x, y = float(query[0, 0]), float(told["y"][0])
+            if multiplier is not None:
+                chosen = int(policy.candidate[0])
                 figure, axes = figures.subplots(figsize=(7.2, 4))
-                _plot_bands(axes[0, 0], problem, policy, chosen)
+                _plot_bands(axes[0, 0], problem, names, before, chosen, mean[0], multiplier[:, None] * std[0])
                 seen = torch.tensor(history).reshape(-1, 2)
                 axes[0, 0].plot(seen[:, 0], seen[:, 1], "k.", label="seen before")
-                axes[0, 0].plot(query[0, 0], observation[0], "k*", markersize=13, label="seen in this round")
+                axes[0, 0].plot(x, y, "k*", markersize=13, label="seen in this round")
                 axes[0, 0].set(xlabel="x", ylabel="f", ylim=limits)
                 axes[0, 0].legend(fontsize="x-small", ncols=2, loc="lower right")
                 frames.append(figure)
-            policy.tell(query, observation)
-            history.append((float(query[0, 0]), float(observation[0])))
-            if chosen >= 0:
                 dropped = (before & ~policy.alive[0]).nonzero().flatten().tolist()
                 what = " and ".join(names[u] for u in dropped) or "none"
                 what += " are dropped" if len(dropped) > 1 else " is dropped"
                 left = [name for name, alive in zip(names, policy.alive[0].tolist(), strict=True) if alive]
-                labels.append(f"round {step - policy.initial}: {names[chosen]} chooses; {what}")
+                labels.append(f"round {t}: {names[chosen]} chooses; {what}")
                 alts.append(
-                    f"Round {step - policy.initial}. {names[chosen]} has the highest upper bound, at x = "
-                    f"{float(query[0, 0]):.2f}, and {float(observation[0]):.2f} is seen there; {what}. "
-                    f"Left: {', '.join(left)}."
+                    f"Round {t}. {names[chosen]} has the highest upper bound, at x = "
+                    f"{x:.2f}, and {y:.2f} is seen there; {what}. Left: {', '.join(left)}."
                 )
+            history.append((x, y))
     return frames, labels, alts
 
 
-def _plot_bands(axes: Axes, problem: UnknownPriorProblem, policy: HEGPUCB, chosen: int) -> None:
+def _plot_bands(
+    axes: Axes,
+    problem: UnknownPriorProblem,
+    names: Sequence[str],
+    alive: Tensor,
+    chosen: int,
+    mean: Tensor,
+    width: Tensor,
+) -> None:
     """Mean and confidence band of every candidate left, before the observation."""
-    assert policy.surrogate is not None
-    x = problem._finite()[:, 0]
-    mean, std = policy.surrogate.tracked.mean[0], policy.surrogate.std[0]  # type: ignore[attr-defined]
-    multiplier = policy._multiplier.expand(len(mean))
+    x = problem.space.finite()[:, 0]
     axes.plot(x, problem.values if problem.replicates is None else problem.values[0], "k--", linewidth=1, label="f")
-    for u, name in enumerate(policy.problem.candidates.names):
-        if policy.alive[0, u]:
+    for u, name in enumerate(names):
+        if alive[u]:
             color, heavy = figures.COLORS[u % len(figures.COLORS)], u == chosen
             axes.plot(x, mean[u], color=color, linewidth=2 if heavy else 1, label=f"{name}{', chooses' * heavy}")
-            width = multiplier[u] * std[u]
-            axes.fill_between(
-                x, mean[u] - width, mean[u] + width, color=color, alpha=0.3 if heavy else 0.1, linewidth=0
-            )
+            low, high = mean[u] - width[u], mean[u] + width[u]
+            axes.fill_between(x, low, high, color=color, alpha=0.3 if heavy else 0.1, linewidth=0)

@@ -1,24 +1,23 @@
 """The experiments of the paper, one function a panel of Figure 2, and how they are drawn.
 
-``scale="paper"`` runs the paper's numbers of replicates (50, 50, 100 and 50), ``scale="reader"`` 10 of them (the first
-ten of the same seeds).
-
-.. [Ziomek2024] J. Ziomek, M. Adachi, M. A. Osborne. Beyond Lengthscales: No-regret Bayesian Optimisation With Unknown
-   Hyperparameters Of Any Type. 2024.
+At the paper's scale they run its numbers of replicates (50, 50, 100 and 50), at the reader's 10 of them, the first ten
+of the same seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures
+from book import figures, harness
+from book.harness import Comparison, Scale
 from book.hyperparameters.problems import (
     DECOMPOSITIONS,
     LENGTHSCALES,
@@ -32,226 +31,232 @@ from book.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
-from cbo_lib.history import History
-from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
-from cbo_lib.hyperparameters.policies import HEGPUCB, CandidatePolicy
-from cbo_lib.hyperparameters.problem import UnknownPriorProblem
+from book.hyperparameters.slips import printed_sqrt_beta
+from cbo_lib.confidence import frequentist_sqrt_beta
+from cbo_lib.hyperparameters import (
+    AGPUCB,
+    HEGPUCB,
+    AveragedUCB,
+    CandidatePolicy,
+    HEStableOpt,
+    MaximumLikelihood,
+    OracleGPUCB,
+    OracleStableOpt,
+    Space,
+    UnknownPriorProblem,
+)
 from cbo_lib.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
-from cbo_lib.hyperparameters.robust import HEStableOpt, StableOpt
-from cbo_lib.hyperparameters.widths import Schedule, frequentist_sqrt_beta
-from cbo_lib.simulate import simulate
-
-Scale = Literal["reader", "paper"]
 
 
-def replicates(scale: Scale, paper: int) -> int:
-    """How many replicates a scale has, given the paper's number.
-
-    Raises:
-        ValueError: for another scale.
-    """
-    if scale not in ("reader", "paper"):
-        raise ValueError(f"scale must be 'reader' or 'paper', got {scale!r}")
-    return paper if scale == "paper" else 10
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """The runs of one experiment.
-
-    Args:
-        problem: what was maximized.
-        histories: by policy.
-    """
-
-    problem: UnknownPriorProblem
-    histories: Mapping[str, History]
-
-    @property
-    def cumulative(self) -> dict[str, Tensor]:
-        """Cumulative regret of each policy after the initial design, ``replicates x T``."""
-        return {name: cumulative_regret(history, self.problem) for name, history in self.histories.items()}
-
-    @property
-    def simple(self) -> dict[str, Tensor]:
-        """Best regret so far of each policy, ``replicates x T``."""
-        return {name: simple_regret(history, self.problem) for name, history in self.histories.items()}
-
-
-def compare(
-    problem: UnknownPriorProblem, policies: Mapping[str, CandidatePolicy], steps: int, seeds: Sequence[int]
-) -> Comparison:
-    """Run policies with the same initial design, noise and functions.
-
-    Args:
-        problem: for ``len(seeds)`` replicates.
-        policies: by name.
-        steps: how many rounds after the initial design.
-        seeds: one a replicate.
-    """
-    runs = {name: simulate(problem, policy, steps + policy.initial, seeds) for name, policy in policies.items()}
-    return Comparison(problem, runs)
-
-
-def baselines(problem: UnknownPriorProblem, sqrt_beta: Schedule | None, initial: int) -> dict[str, CandidatePolicy]:
+def baselines(space: Space, truth: int | Tensor, **options: Any) -> dict[str, CandidatePolicy]:
     """HE-GP-UCB, its ablation and the baselines for any kind of hyperparameter."""
     return {
-        "HE-GP-UCB": HEGPUCB(problem, sqrt_beta, initial),
-        "no elimination": HEGPUCB(problem, sqrt_beta, initial, elimination="never"),
-        "MLE": MaximumLikelihood(problem, sqrt_beta, initial),
-        "ExpectedUCB": ExpectedUCB(problem, sqrt_beta, initial),
-        "GP-UCB, truth": GPUCB(problem, None, sqrt_beta, initial),
+        "HE-GP-UCB": HEGPUCB(space, **options),
+        "no elimination": HEGPUCB(space, elimination="never", **options),
+        "MLE": MaximumLikelihood(space, **options),
+        "ExpectedUCB": AveragedUCB(space, **options),
+        "GP-UCB, truth": OracleGPUCB(space, truth, **options),
     }
 
 
 def unknown_lengthscale(
-    scale: Scale = "paper",
     norm: float = 2.0,
     noise_std: float = 0.1,
     reading: Literal["peak", "density"] = "peak",
     printed: bool = True,
     steps: int = 50,
-) -> Comparison:
-    """Figure 2a: lengthscales for ``slope_and_peak``, 500 points, three initial points ([Ziomek2024]_, J.1).
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[UnknownPriorProblem]:
+    """Figure 2a: lengthscales for ``slope_and_peak``, 500 points, three initial points ([Ziomek2024], J.1).
 
     No candidate holds the function in its RKHS; the shortest lengthscale takes the place of the truth.
 
     Args:
-        scale: 50 or 10 replicates.
         norm: the ``B`` of the widths.
         noise_std: ``R``.
         reading: see ``slope_and_peak``.
-        printed: see ``frequentist_sqrt_beta``.
+        printed: whether the widths are those that the paper prints, ``printed_sqrt_beta``.
         steps: rounds after the initial design.
+        scale: 50 or 10 replicates.
+        seeds: others than those of the scale.
+        folder: see ``harness.run``.
     """
     points = torch.linspace(0, 1, 500, dtype=torch.float64)[:, None]
-    problem = UnknownPriorProblem(
-        lambda x: slope_and_peak(x, reading), lengthscale_candidates(LENGTHSCALES), points, None, noise_std, truth=0
-    )
-    sqrt_beta = frequentist_sqrt_beta(problem, norm, steps, 3, printed=printed)
-    policies = baselines(problem, sqrt_beta, 3)
+    space = Space(lengthscale_candidates(LENGTHSCALES), points=points, noise_std=noise_std)
+    problem = UnknownPriorProblem(space, lambda x: slope_and_peak(x, reading), truth=0)
+    sqrt_beta = printed_sqrt_beta(space, norm, steps, 3)
+    if not printed:
+        kernel = space.candidates.prior(noise_std).kernel
+        sqrt_beta = frequentist_sqrt_beta(kernel, points, noise_std, norm, steps, 3)
+    policies = baselines(space, 0, sqrt_beta=sqrt_beta, initial=3)
     policies["GP-UCB, shortest"] = policies.pop("GP-UCB, truth")
-    policies["GP-UCB, longest"] = GPUCB(problem, len(LENGTHSCALES) - 1, sqrt_beta, 3)
-    policies["A-GP-UCB"] = AGPUCB(problem, LENGTHSCALES, sqrt_beta=sqrt_beta, initial=3)
-    return compare(problem, policies, steps, range(replicates(scale, 50)))
+    policies["GP-UCB, longest"] = OracleGPUCB(space, len(LENGTHSCALES) - 1, sqrt_beta=sqrt_beta, initial=3)
+    policies["A-GP-UCB"] = AGPUCB(space, lengthscales=LENGTHSCALES, sqrt_beta=sqrt_beta, initial=3)
+    return harness.run(problem, policies, steps + 3, _seeds(scale, 50, seeds), folder=folder, name="lengthscale")
 
 
 def unknown_period(
-    scale: Scale = "paper",
     norm: float = 2.0,
     noise_std: float = 0.1,
     shared: float | None = None,
     phase: float | None = 0.0,
     steps: int = 50,
-) -> Comparison:
-    """Figure 2b: periods for ``four_sines`` on [0, 2], 500 points, five initial points ([Ziomek2024]_, J.2).
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[UnknownPriorProblem]:
+    """Figure 2b: periods for ``four_sines`` on [0, 2], 500 points, five initial points ([Ziomek2024], J.2).
 
     Args:
-        scale: 50 or 10 replicates.
         norm: the ``B`` of the widths.
         noise_std: ``R``.
         shared: see ``period_candidates``.
         phase: see ``four_sines``.
         steps: rounds after the initial design.
+        scale: 50 or 10 replicates.
+        seeds: others than those of the scale.
+        folder: see ``harness.run``.
     """
 
     def f(x: Tensor) -> Tensor:
         return four_sines(x, phase)
 
+    seeds = _seeds(scale, 50, seeds)
     points = torch.linspace(0, 2, 500, dtype=torch.float64)[:, None]
-    problem = UnknownPriorProblem(f, period_candidates(f, shared, noise_std), points, None, noise_std, truth=0)
-    sqrt_beta = frequentist_sqrt_beta(problem, norm, steps, 5)
-    return compare(problem, baselines(problem, sqrt_beta, 5), steps, range(replicates(scale, 50)))
+    space = Space(period_candidates(f, shared, noise_std), points=points, noise_std=noise_std)
+    policies = baselines(space, 0, sqrt_beta=printed_sqrt_beta(space, norm, steps, 5), initial=5)
+    return harness.run(UnknownPriorProblem(space, f, truth=0), policies, steps + 5, seeds, folder=folder, name="period")
 
 
 def unknown_decomposition(
-    scale: Scale = "paper", norm: float = 2.0, noise_std: float = 0.1, lengthscale: float = 0.3, steps: int = 50
-) -> Comparison:
-    """Figure 2c: decompositions for ``hidden_corner`` on a 15 x 15 x 5 grid ([Ziomek2024]_, J.3).
+    norm: float = 2.0,
+    noise_std: float = 0.1,
+    lengthscale: float = 0.3,
+    steps: int = 50,
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[UnknownPriorProblem]:
+    """Figure 2c: decompositions for ``hidden_corner`` on a 15 x 15 x 5 grid ([Ziomek2024], J.3).
 
     Args:
-        scale: 100 or 10 replicates.
         norm: the ``B`` of the widths.
         noise_std: ``R``.
         lengthscale: of all kernels.
         steps: rounds after three initial points.
+        scale: 100 or 10 replicates.
+        seeds: others than those of the scale.
+        folder: see ``harness.run``.
     """
-    axes = [torch.linspace(0, 1, n, dtype=torch.float64) for n in (15, 15, 5)]
-    candidates = decomposition_candidates(DECOMPOSITIONS, lengthscale)
-    problem = UnknownPriorProblem(hidden_corner, candidates, torch.cartesian_prod(*axes), None, noise_std, truth=1)
-    sqrt_beta = frequentist_sqrt_beta(problem, norm, steps, 3)
-    policies = baselines(problem, sqrt_beta, 3)
-    policies["GP-UCB, additive"] = GPUCB(problem, 0, sqrt_beta, 3)
-    return compare(problem, policies, steps, range(replicates(scale, 100)))
+    seeds = _seeds(scale, 100, seeds)
+    points = torch.cartesian_prod(*[torch.linspace(0, 1, n, dtype=torch.float64) for n in (15, 15, 5)])
+    space = Space(decomposition_candidates(DECOMPOSITIONS, lengthscale), points=points, noise_std=noise_std)
+    sqrt_beta = printed_sqrt_beta(space, norm, steps, 3)
+    policies = baselines(space, 1, sqrt_beta=sqrt_beta, initial=3)
+    policies["GP-UCB, additive"] = OracleGPUCB(space, 0, sqrt_beta=sqrt_beta, initial=3)
+    problem = UnknownPriorProblem(space, hidden_corner, truth=1)
+    return harness.run(problem, policies, steps + 3, seeds, folder=folder, name="decomposition")
 
 
 def unknown_mean(
-    scale: Scale = "paper",
     height: float = 5.0,
     extra: float = 2.0,
     lengthscale: float = 0.2,
     noise_std: float = 0.1,
     steps: int = 100,
-) -> Comparison:
-    """Figure 2d: which hill is the tallest, f drawn anew in each replicate, 200 points ([Ziomek2024]_, J.4).
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[UnknownPriorProblem]:
+    """Figure 2d: which hill is the tallest, f drawn anew in each replicate, 200 points ([Ziomek2024], J.4).
 
     The true candidate of each replicate is drawn uniformly, with a seed of its own.
 
     Args:
-        scale: 50 or 10 replicates.
         height: see ``Hills``.
         extra: see ``Hills``.
         lengthscale: of the RBF kernel of variance 1.
         noise_std: ``R``.
         steps: rounds, without an initial design.
+        scale: 50 or 10 replicates.
+        seeds: others than those of the scale.
+        folder: see ``harness.run``.
     """
-    seeds = range(replicates(scale, 50))
+    seeds = _seeds(scale, 50, seeds)
     candidates = hill_candidates(height, extra, lengthscale)
     truth = random_truth(len(candidates), seeds)
     f = draws_of_candidates(candidates, truth, seeds)
-    points = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
-    problem = UnknownPriorProblem(f, candidates, points, None, noise_std, truth, replicates=len(seeds))
-    return compare(problem, baselines(problem, None, 0), steps, seeds)
+    space = Space(candidates, points=torch.linspace(0, 1, 200, dtype=torch.float64)[:, None], noise_std=noise_std)
+    problem = UnknownPriorProblem(space, f, truth=truth, replicates=len(seeds))
+    return harness.run(problem, baselines(space, truth), steps, seeds, folder=folder, name="mean")
 
 
 def robust(
-    scale: Scale = "paper",
     lengthscales: Sequence[float] = (0.05, 0.1, 0.2, 0.5),
     truth: int = 1,
     epsilon: float = 0.05,
     noise_std: float = 0.1,
     steps: int = 50,
-) -> Comparison:
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[UnknownPriorProblem]:
     """Epsilon-regret of HE-StableOpt: an experiment of our own on draws of a prior, 200 points.
 
     Args:
-        scale: 50 or 10 replicates.
         lengthscales: of the candidates.
         truth: index of the one that f is drawn with.
         epsilon: how far a point may be moved.
         noise_std: ``R``.
         steps: rounds, without an initial design.
+        scale: 50 or 10 replicates.
+        seeds: others than those of the scale.
+        folder: see ``harness.run``.
     """
-    seeds = range(replicates(scale, 50))
+    seeds = _seeds(scale, 50, seeds)
     candidates = lengthscale_candidates(lengthscales)
     f = draws_of_candidates(candidates, torch.full((len(seeds),), truth), seeds)
     points = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
-    problem = UnknownPriorProblem(f, candidates, points, None, noise_std, truth, epsilon=epsilon, replicates=len(seeds))
+    space = Space(candidates, points=points, epsilon=epsilon, noise_std=noise_std)
     policies: dict[str, CandidatePolicy] = {
-        "HE-StableOpt": HEStableOpt(problem),
-        "StableOpt, truth": StableOpt(problem),
-        "StableOpt, shortest": StableOpt(problem, 0),
-        "StableOpt, longest": StableOpt(problem, len(lengthscales) - 1),
-        "HE-GP-UCB": HEGPUCB(problem),
+        "HE-StableOpt": HEStableOpt(space),
+        "StableOpt, truth": OracleStableOpt(space, truth),
+        "StableOpt, shortest": OracleStableOpt(space, 0),
+        "StableOpt, longest": OracleStableOpt(space, len(lengthscales) - 1),
+        "HE-GP-UCB": HEGPUCB(space),
     }
-    return compare(problem, policies, steps, seeds)
+    problem = UnknownPriorProblem(space, f, truth=truth, replicates=len(seeds))
+    return harness.run(problem, policies, steps, seeds, folder=folder, name="robust")
 
 
-def plot_comparison(comparison: Comparison, best: str = "best regret so far") -> Figure:
+EXPERIMENTS = {
+    "lengthscale": unknown_lengthscale,
+    "period": unknown_period,
+    "decomposition": unknown_decomposition,
+    "mean": unknown_mean,
+    "robust": robust,
+}
+
+
+def table(comparison: Comparison[UnknownPriorProblem]) -> pd.DataFrame:
+    """Cumulative and best regret in the end, mean and standard error over replicates."""
+    notions = {"cumulative": cumulative_regret, "best": simple_regret}
+    return pd.concat({name: comparison.final(notion) for name, notion in notions.items()}, axis=1)
+
+
+def plot_comparison(comparison: Comparison[UnknownPriorProblem], best: str = "best regret so far") -> Figure:
     """Cumulative and best regret of each policy, mean and standard error over replicates."""
     figure, axes = figures.subplots(1, 2, figsize=(10, 3.8))
-    for name, dash in zip(comparison.histories, ["-", "--", "-", "-", ":", "-.", "-"], strict=False):
-        for axis, curves in zip(axes.flat, (comparison.cumulative, comparison.simple), strict=True):
+    for axis, notion in zip(axes.flat, (cumulative_regret, simple_regret), strict=True):
+        curves = comparison.regrets(notion)
+        for name, dash in zip(curves, ["-", "--", "-", "-", ":", "-.", "-"], strict=False):
             figures.plot_replicates(axis, curves[name], name, spread="standard error", linestyle=dash)
     axes[0, 0].set(xlabel="round", ylabel="cumulative regret (units of f)")
     axes[0, 1].set(xlabel="round", ylabel=f"{best} (units of f)")
@@ -259,11 +264,19 @@ def plot_comparison(comparison: Comparison, best: str = "best regret so far") ->
     return figure
 
 
-def plot_survivors(axes: Axes, comparison: Comparison, policy: str = "HE-GP-UCB") -> None:
+def plot_survivors(axes: Axes, comparison: Comparison[UnknownPriorProblem], policy: str = "HE-GP-UCB") -> None:
     """How many replicates still hold each candidate, round by round."""
     history = comparison.histories[policy]
     share = history["alive"][:, initial_rounds(history) :].double().mean(0)
-    for u, name in enumerate(comparison.problem.candidates.names):
+    for u, name in enumerate(comparison.problem.space.candidates.names):
         axes.plot(range(1, len(share) + 1), share[:, u], label=name)
     axes.set(xlabel="round", ylabel="share of replicates that keep it", ylim=(-0.03, 1.03))
     axes.legend(fontsize="small")
+
+
+def _seeds(scale: Scale, paper: int, seeds: Sequence[int] | None) -> Sequence[int]:
+    return harness.choose(scale, range(10), range(paper)) if seeds is None else seeds
+
+
+if __name__ == "__main__":
+    harness.command(EXPERIMENTS, Path(__file__).parent / "results", show=table)

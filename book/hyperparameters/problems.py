@@ -1,10 +1,4 @@
-"""Functions and candidates of the experiments.
-
-.. [Ziomek2024] J. Ziomek, M. Adachi, M. A. Osborne. Beyond Lengthscales: No-regret Bayesian Optimisation With Unknown
-   Hyperparameters Of Any Type. 2024.
-.. [Berkenkamp2019] F. Berkenkamp, A. P. Schoellig, A. Krause. No-Regret Bayesian Optimization with Unknown
-   Hyperparameters. JMLR 20(50), 2019.
-"""
+"""Functions and candidates of the experiments."""
 
 from __future__ import annotations
 
@@ -20,14 +14,14 @@ from torch import Tensor
 
 from book.functions import prior_samples
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.hyperparameters.problem import Candidates, Mean
+from cbo_lib.hyperparameters.space import Candidates, Mean
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators
 
-#: Candidates of the first experiment ([Ziomek2024]_, section 7).
+#: Candidates of the first experiment ([Ziomek2024], section 7).
 LENGTHSCALES = (0.3, 0.4, 0.5, 0.7, 1.0)
-#: Candidates of the third, coordinates from zero; the second is the right one ([Ziomek2024]_, Appendix J.3).
+#: Candidates of the third, coordinates from zero; the second is the right one ([Ziomek2024], Appendix J.3).
 DECOMPOSITIONS = (((0,), (1,), (2,)), ((0, 1), (2,)), ((0,), (1, 2)), ((1,), (0, 2)))
 
 
@@ -54,7 +48,7 @@ def periodic_kernel(period: float, lengthscale: float, dtype: torch.dtype = torc
 def additive_kernel(
     groups: Sequence[Sequence[int]], lengthscale: float, dtype: torch.dtype = torch.float64
 ) -> AdditiveKernel:
-    """The mean of RBF kernels on groups of coordinates ([Ziomek2024]_, section 1), of variance 1.
+    """The mean of RBF kernels on groups of coordinates ([Ziomek2024], section 1), of variance 1.
 
     The paper writes the sum; divided by the number of groups, all decompositions have the same prior variance.
 
@@ -79,7 +73,7 @@ def additive_kernel(
 def decomposition_candidates(
     decompositions: Sequence[Sequence[Sequence[int]]], lengthscale: float, dtype: torch.dtype = torch.float64
 ) -> Candidates:
-    """Additive kernels that differ in which coordinates interact ([Ziomek2024]_, Appendix J.3)."""
+    """Additive kernels that differ in which coordinates interact ([Ziomek2024], Appendix J.3)."""
     names = tuple(
         " + ".join("(" + ", ".join(f"x{i + 1}" for i in group) + ")" for group in groups) for groups in decompositions
     )
@@ -87,7 +81,7 @@ def decomposition_candidates(
 
 
 def slope_and_peak(x: Tensor, reading: Literal["peak", "density"] = "peak") -> Tensor:
-    """``0.6 x + 0.8 N(x; 0.2, 0.08)`` on [0, 1] ([Berkenkamp2019]_; [Ziomek2024]_, Eq. 13).
+    """``0.6 x + 0.8 N(x; 0.2, 0.08)`` on [0, 1] ([Berkenkamp2019]; [Ziomek2024], Eq. 13).
 
     Args:
         x: points ``... x 1``.
@@ -98,7 +92,7 @@ def slope_and_peak(x: Tensor, reading: Literal["peak", "density"] = "peak") -> T
 
 
 def four_sines(x: Tensor, phase: float | None = 0.0) -> Tensor:
-    """Four sine waves in a period of one ([Ziomek2024]_, Eq. 14).
+    """Four sine waves in a period of one ([Ziomek2024], Eq. 14).
 
     Args:
         x: points ``... x 1``.
@@ -118,7 +112,7 @@ def four_sines(x: Tensor, phase: float | None = 0.0) -> Tensor:
 
 
 def hidden_corner(x: Tensor) -> Tensor:
-    """Additive but for a peak in one corner; the third coordinate does nothing (after [Ziomek2024]_, Appendix J.3).
+    """Additive but for a peak in one corner; the third coordinate does nothing (after [Ziomek2024], Appendix J.3).
 
     Half a bump in each of the first two coordinates around 0.25, of width 0.25, and a peak of height 1.5 and width
     0.15 around (0.85, 0.85), which no sum of functions of single coordinates has.
@@ -129,7 +123,7 @@ def hidden_corner(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Hills:
-    """A prior mean on [0, 1]: ten hills, one of which may be higher ([Ziomek2024]_, Figure 6).
+    """A prior mean on [0, 1]: ten hills, one of which may be higher ([Ziomek2024], Figure 6).
 
     Args:
         tallest: index of the highest hill from zero, or -1 for none.
@@ -224,7 +218,7 @@ def fit_period(
 
 
 def period_candidates(f: Function = four_sines, shared: float | None = None, noise_std: float = 0.1) -> Candidates:
-    """Periods fitted to the whole function and to each of its four waves ([Ziomek2024]_, Appendix J.2).
+    """Periods fitted to the whole function and to each of its four waves ([Ziomek2024], Appendix J.2).
 
     Args:
         f: of period one on [0, 2].
@@ -249,7 +243,7 @@ def period_candidates(f: Function = four_sines, shared: float | None = None, noi
 
 
 def hill_candidates(height: float = 5.0, extra: float = 2.0, lengthscale: float = 0.2) -> Candidates:
-    """Eleven prior means with one RBF kernel: each hill the tallest, or none ([Ziomek2024]_, Appendix J.4)."""
+    """Eleven prior means with one RBF kernel: each hill the tallest, or none ([Ziomek2024], Appendix J.4)."""
     tallest = (*range(10), -1)
     means: tuple[Mean, ...] = tuple(Hills(i, height, extra) for i in tallest)
     names = tuple("none" if i < 0 else f"hill {i + 1}" for i in tallest)

@@ -1,22 +1,22 @@
 """Unknown hyperparameters: a point query under a doubted prior (Ziomek, Adachi and Osborne 2024)."""
 
-from cbo_lib.hyperparameters.acquisition import OptimisticUpperConfidenceBound
-from cbo_lib.hyperparameters.baselines import AGPUCB, GPUCB, ExpectedUCB, MaximumLikelihood
-from cbo_lib.hyperparameters.policies import HEGPUCB
-from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem
-from cbo_lib.hyperparameters.robust import HEStableOpt, StableOpt
-from cbo_lib.hyperparameters.widths import eliminates
+from cbo_lib.hyperparameters.base import CandidatePolicy
+from cbo_lib.hyperparameters.baselines import AGPUCB, AveragedUCB, MaximumLikelihood, OracleGPUCB, OracleStableOpt
+from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt, eliminates
+from cbo_lib.hyperparameters.problem import UnknownPriorProblem
+from cbo_lib.hyperparameters.space import Candidates, Space
 
 __all__ = [
     "AGPUCB",
-    "GPUCB",
     "HEGPUCB",
+    "AveragedUCB",
+    "CandidatePolicy",
     "Candidates",
-    "ExpectedUCB",
     "HEStableOpt",
     "MaximumLikelihood",
-    "OptimisticUpperConfidenceBound",
-    "StableOpt",
+    "OracleGPUCB",
+    "OracleStableOpt",
+    "Space",
     "UnknownPriorProblem",
     "eliminates",
 ]

@@ -1,10 +1,4 @@
-"""Regret under unknown hyperparameters: the paper's notions, its proof's terms and its bounds.
-
-.. [Ziomek2024] J. Ziomek, M. Adachi, M. A. Osborne. Beyond Lengthscales: No-regret Bayesian Optimisation With Unknown
-   Hyperparameters Of Any Type. 2024.
-.. [Srinivas2010] N. Srinivas, A. Krause, S. Kakade, M. Seeger. Gaussian Process Optimization in the Bandit Setting: No
-   Regret and Experimental Design. ICML 2010.
-"""
+"""Regret under unknown hyperparameters: the paper's notions, its proof's terms and its bounds."""
 
 from __future__ import annotations
 
@@ -14,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cbo_lib.confidence import noise_threshold
 from cbo_lib.history import History
+from cbo_lib.hyperparameters.policies import eliminates
 from cbo_lib.hyperparameters.problem import UnknownPriorProblem
-from cbo_lib.hyperparameters.widths import eliminates, noise_threshold
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.measure import Measure, covariance
@@ -28,10 +23,10 @@ def initial_rounds(history: History) -> int:
 
 
 def instantaneous_regret(history: History, problem: UnknownPriorProblem) -> Tensor:
-    """``f* - f(x_t)`` after the initial design, ``replicates x T`` ([Ziomek2024]_, section 2).
+    """``f* - f(x_t)`` after the initial design, ``replicates x T`` ([Ziomek2024], section 2).
 
     In robust optimization ``x_t`` is the chosen point before the perturbation, and both values are the worst within
-    ``epsilon``: the epsilon-regret ([Ziomek2024]_, section 6).
+    ``epsilon``: the epsilon-regret ([Ziomek2024], section 6).
     """
     value = problem.value(history["chosen"]) if "chosen" in history.tensors else history["value"]
     return (problem.optimum.unsqueeze(-1) - value)[:, initial_rounds(history) :]
@@ -73,9 +68,9 @@ def rounds(history: History, problem: UnknownPriorProblem, candidate: str = "can
         ValueError: if a round has no chosen candidate, as with a policy that averages.
     """
     start = initial_rounds(history)
-    if history["mean"].shape[-1] != len(problem.candidates):
+    if history["mean"].shape[-1] != len(problem.space.candidates):
         raise ValueError(
-            f"history must be of a policy with the {len(problem.candidates)} candidates of the problem, "
+            f"history must be of a policy with the {len(problem.space.candidates)} candidates of the problem, "
             f"got one with {history['mean'].shape[-1]}"
         )
     chosen = history[candidate][:, start:]
@@ -113,9 +108,9 @@ def confidence_ratio(history: History, problem: UnknownPriorProblem) -> Tensor:
     """
     if problem.truth is None:
         raise ValueError("truth must be known to the problem, it is None")
-    points, start = problem._finite(), initial_rounds(history)
+    points, start = problem.space.finite(), initial_rounds(history)
     truth = torch.as_tensor(problem.truth, device=points.device)
-    candidates = problem.candidates if truth.dim() else problem.candidates.select([int(truth)])
+    candidates = problem.space.candidates if truth.dim() else problem.space.candidates.select([int(truth)])
     own = truth if truth.dim() else torch.zeros_like(truth)
     replicates = len(history["observation"])
     own = own.expand(replicates)
@@ -142,7 +137,7 @@ def information_gains(seen: Rounds, problem: UnknownPriorProblem) -> Tensor:
     """
     points = Measure.dirac(seen.point)
     gains = []
-    for u, kernel in enumerate(problem.candidates.kernels):
+    for u, kernel in enumerate(problem.space.candidates.kernels):
         mask = (seen.candidate == u).to(seen.error)
         scaled = covariance(kernel, points, points) / problem.noise_std**2 * mask.unsqueeze(-1) * mask.unsqueeze(-2)
         factor = torch.linalg.cholesky(scaled + torch.eye(scaled.shape[-1]).to(scaled))
@@ -153,7 +148,7 @@ def information_gains(seen: Rounds, problem: UnknownPriorProblem) -> Tensor:
 def ledger(
     history: History, problem: UnknownPriorProblem, bound: float | None = None, failure: float = 0.1
 ) -> RegretLedger:
-    """The accounts of a run of HE-GP-UCB ([Ziomek2024]_, Appendices C and D).
+    """The accounts of a run of HE-GP-UCB ([Ziomek2024], Appendices C and D).
 
     The terms add up to the cumulative regret exactly: the regret of critical rounds, and of all others
     ``f* - f(x_t) = (f* - UCB_t(x_t)) + sqrt_beta_t std_{t-1}(x_t) + (mean_{t-1}(x_t) - f(x_t))``, where the first
@@ -175,7 +170,7 @@ def ledger(
     seen = rounds(history, problem)
     if "alive" not in history.tensors:
         raise ValueError("history must be of a policy that keeps a set of candidates, such as HEGPUCB")
-    T, U = seen.candidate.shape[-1], len(problem.candidates)
+    T, U = seen.candidate.shape[-1], len(problem.space.candidates)
     if T == 0:
         raise ValueError("history must hold at least one round after its initial design, got none")
     regret = instantaneous_regret(history, problem)
@@ -192,8 +187,8 @@ def ledger(
     top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values  # largest of any candidate
     constant = 2 / math.log1p(problem.noise_std**-2)
     gains = information_gains(seen, problem)
-    kernel = problem.candidates.prior(problem.noise_std).kernel
-    gamma = greedy_information_gain(kernel, Measure.dirac(problem._finite()), problem.noise_std, T)[:, 1:].amax(0)
+    kernel = problem.space.candidates.prior(problem.noise_std).kernel
+    gamma = greedy_information_gain(kernel, Measure.dirac(problem.space.finite()), problem.noise_std, T)[:, 1:].amax(0)
     gamma = gamma * math.e / (math.e - 1)  # an upper bound of the maximum
     ratio = confidence_ratio(history, problem)
     noise_right = (xi.unsqueeze(-1) * count).sqrt()
@@ -237,7 +232,7 @@ def ledger(
 def robust_claim(history: History, problem: UnknownPriorProblem) -> Claim:
     """``r_t <= (width - eta) of u_t + (width + eta) of v_t`` for HE-StableOpt, with the signs that the proof needs.
 
-    [Ziomek2024]_, Appendix I, prints ``eta`` of ``u_t`` with a plus.
+    [Ziomek2024], Appendix I, prints ``eta`` of ``u_t`` with a plus.
     """
     optimist, pessimist = rounds(history, problem), rounds(history, problem, "pessimist")
     right = optimist.width - optimist.error + pessimist.width + pessimist.error
@@ -247,4 +242,4 @@ def robust_claim(history: History, problem: UnknownPriorProblem) -> Claim:
 def _thresholds(T: int, problem: UnknownPriorProblem, failure: float, like: Tensor) -> Tensor:
     """``xi_1, ..., xi_T``."""
     steps = torch.arange(1, T + 1)
-    return noise_threshold(steps, problem.noise_std, len(problem.candidates), failure).to(like)
+    return noise_threshold(steps, problem.noise_std, len(problem.space.candidates), failure).to(like)

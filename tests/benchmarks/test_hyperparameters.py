@@ -8,12 +8,12 @@ from botorch.settings import validate_input_scaling
 
 from book.hyperparameters.experiments import LENGTHSCALES, slope_and_peak
 from book.hyperparameters.problems import lengthscale_candidates
-from cbo_lib.hyperparameters import HEGPUCB, UnknownPriorProblem
-from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
+from book.hyperparameters.slips import printed_sqrt_beta
+from cbo_lib.hyperparameters import HEGPUCB
 from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, line, noise_draws
+from tests.hyperparameters.helpers import F64, line, noise_draws, problem_of
 
 REPLICATES, ROUNDS, INITIAL, POINTS = 50, 50, 3, 500
 STEPS = ROUNDS + INITIAL
@@ -24,13 +24,15 @@ TITLE = f"HE-GP-UCB, {REPLICATES} replicates, {len(LENGTHSCALES)} candidates, {S
 def panel():
     """The problem of Figure 2a, and its multipliers."""
     candidates = lengthscale_candidates(LENGTHSCALES)
-    problem = UnknownPriorProblem(slope_and_peak, candidates, line(POINTS), truth=0)
-    return problem, frequentist_sqrt_beta(problem, 2.0, ROUNDS, INITIAL)
+    problem = problem_of(slope_and_peak, candidates, line(POINTS), truth=0)
+    return problem, printed_sqrt_beta(problem.space, 2.0, ROUNDS, INITIAL)
 
 
 def library(panel):
     problem, schedule = panel
-    return simulate(problem, HEGPUCB(problem, schedule, INITIAL), STEPS, range(REPLICATES), progress=False)
+    return simulate(
+        problem, HEGPUCB(problem.space, sqrt_beta=schedule, initial=INITIAL), STEPS, range(REPLICATES), progress=False
+    )
 
 
 def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loops(benchmark, capsys, panel):
@@ -39,7 +41,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loo
     designs = (first * (POINTS - 1)).round().long().tolist()
     noise = [noise_draws(seed, STEPS) for seed in range(REPLICATES)]
     priors = [plain.Prior(plain.rbf(lengthscale)) for lengthscale in LENGTHSCALES]
-    world = plain.World(problem.points.numpy(), problem.values.numpy(), priors, problem.noise_std)
+    world = plain.World(problem.space.points.numpy(), problem.values.numpy(), priors, problem.noise_std)
     beta = {t: schedule(t).numpy() for t in range(1, ROUNDS + 1)}
 
     def loops():
@@ -50,7 +52,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loo
 
     fast, slow, history, runs = in_turn(lambda: library(panel), loops, 5)
     for r, played in enumerate(runs):
-        assert torch.equal(history["query"][r], problem.points[torch.tensor([x.index for x in played])])
+        assert torch.equal(history["query"][r], problem.space.points[torch.tensor([x.index for x in played])])
         assert history["candidate"][r].tolist() == [x.candidate for x in played]
         assert history["alive"][r].tolist() == [x.alive for x in played]
         observed = torch.tensor(np.array([x.observation for x in played]), dtype=F64)
@@ -72,10 +74,10 @@ def test_fifty_replicates_of_he_gp_ucb_are_twenty_times_as_fast_as_a_loop_of_bot
             for t in range(1, ROUNDS + 1):
                 x, y = (recorded[name][r, : INITIAL + t - 1] for name in ("query", "observation"))
                 upper = []
-                for kernel, multiplier in zip(problem.candidates.kernels, schedule(t), strict=True):
+                for kernel, multiplier in zip(problem.space.candidates.kernels, schedule(t), strict=True):
                     noise = torch.full_like(y, problem.noise_std**2).unsqueeze(-1)
                     model = SingleTaskGP(x, y.unsqueeze(-1), noise, covar_module=kernel, outcome_transform=None).eval()
-                    posterior = model.posterior(problem.points)
+                    posterior = model.posterior(problem.space.points)
                     upper.append(posterior.mean + multiplier * posterior.variance.sqrt())
                 alive = recorded["alive"][r, INITIAL + t - 2]
                 asked[r, t - 1] = torch.cat(upper, -1)[:, alive].amax(-1).argmax()
@@ -83,7 +85,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_twenty_times_as_fast_as_a_loop_of_bot
 
     with torch.no_grad(), validate_input_scaling(False):
         fast, slow, history, asked = in_turn(lambda: library(panel), models, 3)
-    assert torch.equal(history["query"][:few, INITIAL:], problem.points[asked])
+    assert torch.equal(history["query"][:few, INITIAL:], problem.space.points[asked])
     slow *= REPLICATES / few
     benchmark.pedantic(lambda: library(panel), rounds=3)
     report(capsys, benchmark, (TITLE, f"a loop of BoTorch models, {few} replicates measured and scaled"), fast, slow)

@@ -8,7 +8,7 @@ import torch
 
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
 from cbo_lib.history import History
-from cbo_lib.hyperparameters.problem import Candidates, UnknownPriorProblem
+from cbo_lib.hyperparameters import Candidates, Space, UnknownPriorProblem
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
@@ -16,6 +16,29 @@ from tests.hyperparameters import plain
 
 F64 = torch.float64
 SEEDS = (3, 0, 8)
+
+
+def problem_of(
+    f,
+    candidates,
+    points=None,
+    bounds=None,
+    noise_std=0.1,
+    truth=None,
+    epsilon=0.0,
+    replicates=None,
+):
+    """A problem and its space in one."""
+    space = Space(candidates, bounds=bounds, points=points, epsilon=epsilon, noise_std=noise_std)
+    return UnknownPriorProblem(space, f, truth=truth, replicates=replicates)
+
+
+def changed(problem, **changes):
+    """The same problem but for some arguments of it or of its space."""
+    known = {"candidates", "points", "bounds", "epsilon", "noise_std"}
+    space = replace(problem.space, **{name: value for name, value in changes.items() if name in known})
+    rest = {name: value for name, value in changes.items() if name not in known}
+    return replace(problem, space=space, noise_std=None, **rest)
 
 
 def line(count, low=0.0, high=1.0):
@@ -54,24 +77,27 @@ class Setting:
     def sqrt_beta(self, t):
         return torch.from_numpy(self.beta(t))
 
+    def make(self, policy, *arguments, **options):
+        """A policy with these multipliers and this design."""
+        return policy(self.problem.space, *arguments, sqrt_beta=self.sqrt_beta, initial=self.initial, **options)
+
     def world(self, replicate, indices=None):
         problem, values = self.problem, self.problem.values.numpy()
         priors = self.priors if indices is None else [self.priors[i] for i in indices]
         values = values if problem.replicates is None else values[replicate]
-        return plain.World(problem.points.numpy(), values, list(priors), problem.noise_std)
+        return plain.World(problem.space.points.numpy(), values, list(priors), problem.noise_std)
 
     def design(self, history, replicate):
         """The initial design of a replicate, as indices."""
         first = history["query"][replicate, : self.initial]
-        return [int((self.problem.points == x).all(-1).nonzero()) for x in first]
+        return [int((self.problem.space.points == x).all(-1).nonzero()) for x in first]
 
     def replaced(self, **changes):
-        return replace(self, problem=replace(self.problem, **changes))
+        return replace(self, problem=changed(self.problem, **changes))
 
     def reordered(self, order):
         """The candidates in another order; none is said to be true."""
-        candidates = self.problem.candidates.select(order)
-        problem = replace(self.problem, candidates=candidates, truth=None)
+        problem = changed(self.problem, candidates=self.problem.space.candidates.select(order), truth=None)
         return replace(self, problem=problem, priors=tuple(self.priors[u] for u in order))
 
 
@@ -125,29 +151,29 @@ def mounds_and_slope(x):
 @functools.cache
 def setting(name):
     if name == "lengthscale":
-        problem = UnknownPriorProblem(bump, lengthscale_candidates(LENGTHSCALES), line(40), truth=0)
+        problem = problem_of(bump, lengthscale_candidates(LENGTHSCALES), line(40), truth=0)
         return Setting(problem, tuple(plain.Prior(plain.rbf(lengthscale)) for lengthscale in LENGTHSCALES), 2)
     if name == "period":
         kernels = tuple(periodic_kernel(*values) for values in PERIODS)
         candidates = Candidates(tuple(f"period {period}" for period, _ in PERIODS), kernels)
-        problem = UnknownPriorProblem(wave, candidates, line(50, 0.0, 2.0), noise_std=0.15, truth=0)
+        problem = problem_of(wave, candidates, line(50, 0.0, 2.0), noise_std=0.15, truth=0)
         return Setting(problem, tuple(plain.Prior(plain.periodic(*values)) for values in PERIODS), 3)
     if name == "decomposition":
         axes = [torch.linspace(0, 1, n, dtype=F64) for n in (6, 5, 3)]
         candidates = decomposition_candidates(GROUPS, 0.4)
-        problem = UnknownPriorProblem(mixed, candidates, torch.cartesian_prod(*axes), noise_std=0.05, truth=1)
+        problem = problem_of(mixed, candidates, torch.cartesian_prod(*axes), noise_std=0.05, truth=1)
         return Setting(problem, tuple(plain.Prior(plain.additive(groups, 0.4)) for groups in GROUPS), 2)
     if name == "mean":
         means = tuple(Mounds(i) for i in TALLEST)
         candidates = Candidates(("left", "right", "none"), (rbf_kernel(0.3), rbf_kernel(0.2), rbf_kernel(0.1)), means)
         truth = torch.tensor([1, 2, 0])
-        problem = UnknownPriorProblem(own_mounds, candidates, line(45), noise_std=0.1, truth=truth, replicates=3)
+        problem = problem_of(own_mounds, candidates, line(45), noise_std=0.1, truth=truth, replicates=3)
         kernels = [plain.rbf(lengthscale) for lengthscale in (0.3, 0.2, 0.1)]
         return Setting(problem, tuple(plain.Prior(k, m) for k, m in zip(kernels, means, strict=True)), 0)
     if name == "shared kernel":  # means alone differ, so all candidates have one factor and one variance
         means = (Mounds(4), Mounds(1), 0.7)
         candidates = Candidates(("right", "left", "flat"), (rbf_kernel(0.15),) * 3, means)
-        problem = UnknownPriorProblem(mounds_and_slope, candidates, line(42), truth=1)
+        problem = problem_of(mounds_and_slope, candidates, line(42), truth=1)
         own = (means[0], means[1], lambda x: np.full(len(x), 0.7))
         return Setting(problem, tuple(plain.Prior(plain.rbf(0.15), m) for m in own), 2)
     raise ValueError(name)

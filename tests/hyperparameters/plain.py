@@ -45,7 +45,7 @@ class Prior:
 
 
 def posterior(prior, noise_std, x, y, z):
-    """Mean and standard deviation at ``z`` given ``y`` at ``x`` ([RasmussenWilliams2006], Eqs. 2.25 and 2.26)."""
+    """Mean and standard deviation at ``z`` given ``y`` at ``x`` ([Rasmussen2006], Eqs. 2.25 and 2.26)."""
     variance = np.ones(len(z)) * prior.k(z[:1], z[:1])[0, 0]  # all kernels here are stationary
     if len(x) == 0:
         return prior.m(z), np.sqrt(variance)
@@ -260,15 +260,14 @@ class MaximumLikelihood(Policy):
 
 
 class AGPUCB(MaximumLikelihood):
-    """Shrinks an estimate of the lengthscale by ``max(1, g(t))`` and takes the nearest candidate."""
+    """Shrinks the most likely lengthscale by ``max(1, g(t))`` and takes the nearest candidate."""
 
-    def __init__(self, world, beta, lengthscales, g, longest=False):
+    def __init__(self, world, beta, lengthscales, g):
         super().__init__(world, beta)
-        self.lengthscales, self.g, self.longest = np.array(lengthscales), g, longest
+        self.lengthscales, self.g = np.array(lengthscales), g
 
     def select(self, t):
-        estimate = self.lengthscales.max() if self.longest else self.lengthscales[super().select(t)]
-        target = estimate / max(1.0, self.g(max(1, t)))
+        target = self.lengthscales[super().select(t)] / max(1.0, self.g(max(1, t)))
         return int(np.argmin(np.abs(self.lengthscales - target)))
 
 

@@ -3,7 +3,8 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.optim import optimize_acqf
 
-from cbo_lib.hyperparameters import HEGPUCB, OptimisticUpperConfidenceBound
+from cbo_lib.acquisition import OptimisticUpperConfidenceBound
+from cbo_lib.hyperparameters import HEGPUCB
 from cbo_lib.measure import Measure
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, SETTINGS, setting
@@ -12,9 +13,9 @@ from tests.hyperparameters.helpers import F64, SETTINGS, setting
 def fitted(name, count=7, seed=3):
     """The posteriors of all candidates given the same data, and the data."""
     case, rng = setting(name), torch.Generator().manual_seed(seed)
-    x = case.problem.points[torch.randint(len(case.problem.points), (count,), generator=rng)]
+    x = case.problem.space.points[torch.randint(len(case.problem.space.points), (count,), generator=rng)]
     y = torch.randn(count, generator=rng, dtype=F64)
-    posterior = case.problem.candidates.prior(case.problem.noise_std).condition(Measure.dirac(x), y)
+    posterior = case.problem.space.candidates.prior(case.problem.noise_std).condition(Measure.dirac(x), y)
     return case, posterior.as_botorch(), x.numpy(), y.numpy()
 
 
@@ -29,7 +30,7 @@ def by_loop(case, x, y, at, multipliers, alive):
 
 
 def queries(case, count, seed=8):
-    points = case.problem.points
+    points = case.problem.space.points
     unit = torch.rand(count, points.shape[-1], generator=torch.Generator().manual_seed(seed), dtype=F64)
     return points.amin(0) + (points.amax(0) - points.amin(0)) * unit
 
@@ -119,7 +120,7 @@ def test_gradients_are_finite_at_observed_points():
 def test_optimize_acqf_finds_the_maximum_of_a_dense_grid(name):
     case, model, _, _ = fitted(name)
     acquisition = OptimisticUpperConfidenceBound(model, 1.5, torch.arange(len(case.priors)) != 1)
-    points = case.problem.points
+    points = case.problem.space.points
     bounds = torch.stack([points.amin(0), points.amax(0)])
     torch.manual_seed(0)
     best, value = optimize_acqf(acquisition, bounds, q=1, num_restarts=8, raw_samples=128)
@@ -134,17 +135,17 @@ def test_optimize_acqf_finds_the_maximum_of_a_dense_grid(name):
 
 def test_the_acquisition_is_what_the_policy_maximizes():
     case = setting("lengthscale")
-    policy = HEGPUCB(case.problem, case.sqrt_beta, 3)
-    policy.start([torch.Generator().manual_seed(5)])
+    policy = HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=3)
+    policy.start([5])
     asked, seen = [], []
     with torch.no_grad():
         for t in range(12):
             query = policy.ask()
             if t >= 3:
                 data = Measure.dirac(torch.cat(asked)), torch.cat(seen)
-                model = case.problem.candidates.prior(0.1).condition(*data).as_botorch()
+                model = case.problem.space.candidates.prior(0.1).condition(*data).as_botorch()
                 bound = OptimisticUpperConfidenceBound(model, case.sqrt_beta(t - 2), policy.alive[0])
-                values = bound(case.problem.points.unsqueeze(1))
+                values = bound(case.problem.space.points.unsqueeze(1))
                 assert float(bound(query)) >= float(values.max()) - 1e-8
             asked.append(query)
             seen.append(case.problem.f(query) + 0.1 * (-1) ** t)
@@ -154,7 +155,7 @@ def test_the_acquisition_is_what_the_policy_maximizes():
 
 def test_a_model_of_another_batch_is_refused():
     case, model, _, _ = fitted("lengthscale")
-    many = case.problem.candidates.prior(0.1).posterior(3).as_botorch()
+    many = case.problem.space.candidates.prior(0.1).posterior(3).as_botorch()
     with pytest.raises(ValueError, match=r"model must have the batch shape \(\|U\|,\), got \(3, 4\)"):
         OptimisticUpperConfidenceBound(many, 1.0)
     for alive in (torch.zeros(4, dtype=torch.bool), torch.ones(3, dtype=torch.bool)):

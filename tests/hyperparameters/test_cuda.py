@@ -6,23 +6,34 @@ import pytest
 import torch
 
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
+from book.hyperparameters.slips import WidthAfter, printed_sqrt_beta
+from cbo_lib.acquisition import OptimisticUpperConfidenceBound
 from cbo_lib.hyperparameters import (
     AGPUCB,
-    GPUCB,
     HEGPUCB,
+    AveragedUCB,
     Candidates,
-    ExpectedUCB,
     HEStableOpt,
     MaximumLikelihood,
-    OptimisticUpperConfidenceBound,
-    StableOpt,
-    UnknownPriorProblem,
+    OracleGPUCB,
+    OracleStableOpt,
     eliminates,
 )
 from cbo_lib.hyperparameters.regret import confidence_ratio, ledger, robust_claim
-from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.measure import Measure
-from tests.hyperparameters.helpers import F64, GROUPS, LENGTHSCALES, PERIODS, SETTINGS, TALLEST, Mounds, run, setting
+from tests.hyperparameters.helpers import (
+    F64,
+    GROUPS,
+    LENGTHSCALES,
+    PERIODS,
+    SETTINGS,
+    TALLEST,
+    Mounds,
+    changed,
+    problem_of,
+    run,
+    setting,
+)
 
 pytestmark = [
     pytest.mark.cuda,
@@ -45,14 +56,14 @@ def on_gpu(name, **changes):
         "mean": lambda: tuple(lengthscale_candidates((0.3, 0.2, 0.1)).kernels),
         "shared kernel": lambda: lengthscale_candidates((0.15,)).kernels * 3,
     }[name]()
-    old = case.problem.candidates
+    old = case.problem.space.candidates
     candidates = Candidates(old.names, tuple(kernel.cuda() for kernel in kernels), old.means)
     truth = case.problem.truth.cuda() if isinstance(case.problem.truth, torch.Tensor) else case.problem.truth
-    return case.replaced(candidates=candidates, points=case.problem.points.cuda(), truth=truth, **changes)
+    return case.replaced(candidates=candidates, points=case.problem.space.points.cuda(), truth=truth, **changes)
 
 
 def schedule(case):
-    return lambda t: case.sqrt_beta(t).to(case.problem._like)
+    return lambda t: case.sqrt_beta(t).to(case.problem.space.like)
 
 
 def assert_same_history(gpu, cpu):
@@ -64,12 +75,12 @@ def assert_same_history(gpu, cpu):
             assert torch.equal(gpu[name].cpu(), cpu[name]), name
 
 
-@pytest.mark.parametrize("width", ["before", "after"])
+@pytest.mark.parametrize("kind", [HEGPUCB, WidthAfter])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_he_gp_ucb(name, width):
+def test_he_gp_ucb(name, kind):
     case, device = setting(name), on_gpu(name)
-    cpu = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, case.initial, width=width), 20)
-    gpu = run(device.problem, HEGPUCB(device.problem, schedule(device), case.initial, width=width), 20)
+    cpu = run(case.problem, case.make(kind), 20)
+    gpu = run(device.problem, kind(device.problem.space, sqrt_beta=schedule(device), initial=case.initial), 20)
     assert_same_history(gpu, cpu)
     assert not cpu["alive"].all()
 
@@ -77,14 +88,13 @@ def test_he_gp_ucb(name, width):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda c: GPUCB(c.problem, 1, schedule(c), 2),
-        lambda c: GPUCB(c.problem, torch.tensor([1, 0, 2]), schedule(c), 2),
-        lambda c: MaximumLikelihood(c.problem, schedule(c), 2),
-        lambda c: ExpectedUCB(c.problem, schedule(c), 2),
-        lambda c: AGPUCB(c.problem, LENGTHSCALES, sqrt_beta=schedule(c), initial=2),
-        lambda c: AGPUCB(c.problem, LENGTHSCALES, estimate="longest", sqrt_beta=schedule(c), initial=2),
-        lambda c: HEGPUCB(c.problem, None, 2),
-        lambda c: HEGPUCB(c.problem, frequentist_sqrt_beta(c.problem, 1.0, 10, 2), 2),
+        lambda c: OracleGPUCB(c.problem.space, 1, sqrt_beta=schedule(c), initial=2),
+        lambda c: OracleGPUCB(c.problem.space, torch.tensor([1, 0, 2]), sqrt_beta=schedule(c), initial=2),
+        lambda c: MaximumLikelihood(c.problem.space, sqrt_beta=schedule(c), initial=2),
+        lambda c: AveragedUCB(c.problem.space, sqrt_beta=schedule(c), initial=2),
+        lambda c: AGPUCB(c.problem.space, lengthscales=LENGTHSCALES, sqrt_beta=schedule(c), initial=2),
+        lambda c: HEGPUCB(c.problem.space, initial=2),
+        lambda c: HEGPUCB(c.problem.space, sqrt_beta=printed_sqrt_beta(c.problem.space, 1.0, 10, 2), initial=2),
     ],
 )
 def test_the_other_policies(make):
@@ -94,34 +104,48 @@ def test_the_other_policies(make):
 
 def test_resuming_on_the_device(tmp_path):
     device = on_gpu("period")
-    whole = run(device.problem, HEGPUCB(device.problem, schedule(device), 2), 12)
-    run(device.problem, HEGPUCB(device.problem, schedule(device), 2), 5, checkpoint=tmp_path / "log")
-    resumed = run(device.problem, HEGPUCB(device.problem, schedule(device), 2), 12, checkpoint=tmp_path / "log")
+    whole = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2), 12)
+    run(
+        device.problem,
+        HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2),
+        5,
+        checkpoint=tmp_path / "log",
+    )
+    resumed = run(
+        device.problem,
+        HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2),
+        12,
+        checkpoint=tmp_path / "log",
+    )
     for name in whole.tensors:
         assert torch.equal(resumed[name], whole[name])
 
 
-@pytest.mark.parametrize("make", [lambda c: HEStableOpt(c.problem, schedule(c), 2), lambda c: StableOpt(c.problem, 0)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda c: HEStableOpt(c.problem.space, sqrt_beta=schedule(c), initial=2),
+        lambda c: OracleStableOpt(c.problem.space, 0),
+    ],
+)
 def test_robust_optimization(make):
     case = setting("lengthscale").replaced(epsilon=0.06)
     device = on_gpu("lengthscale", epsilon=0.06)
-    close(device.problem.neighbors, case.problem.neighbors, 0)
+    close(device.problem.space.neighbors, case.problem.space.neighbors, 0)
     close(device.problem.optimum, case.problem.optimum)
     cpu, gpu = run(case.problem, make(case), 15), run(device.problem, make(device), 15)
     assert_same_history(gpu, cpu)
-    claim = robust_claim(gpu, device.problem)
-    close(claim.right, robust_claim(cpu, case.problem).right)
+    if gpu["mean"].shape[-1] == 4:  # a policy that trusts one candidate recorded that one alone
+        close(robust_claim(gpu, device.problem).right, robust_claim(cpu, case.problem).right)
 
 
 def test_a_box():
     bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
     case = setting("lengthscale").replaced(points=None, bounds=bounds)
     device = on_gpu("lengthscale")
-    device = dataclasses.replace(
-        device, problem=dataclasses.replace(device.problem, points=None, bounds=bounds.cuda(), truth=None)
-    )
-    cpu = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, 2), 6)
-    gpu = run(device.problem, HEGPUCB(device.problem, schedule(device), 2), 6)
+    device = dataclasses.replace(device, problem=changed(device.problem, points=None, bounds=bounds.cuda(), truth=None))
+    cpu = run(case.problem, HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=2), 6)
+    gpu = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2), 6)
     close(gpu["query"], cpu["query"], 1e-5)
     assert torch.equal(gpu["alive"].cpu(), cpu["alive"])
 
@@ -129,8 +153,8 @@ def test_a_box():
 @pytest.mark.parametrize("name", ["lengthscale", "mean", "shared kernel"])
 def test_the_ledger(name):
     case, device = setting(name), on_gpu(name)
-    cpu = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, case.initial), 12)
-    gpu = run(device.problem, HEGPUCB(device.problem, schedule(device), case.initial), 12)
+    cpu = run(case.problem, case.make(HEGPUCB), 12)
+    gpu = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=case.initial), 12)
     close(confidence_ratio(gpu, device.problem), confidence_ratio(cpu, case.problem), 1e-7)
     found, expected = ledger(gpu, device.problem), ledger(cpu, case.problem)
     found.check_identity(1e-8)
@@ -171,6 +195,6 @@ def test_the_acquisition_with_its_defaults():
 
 def test_a_kernel_on_another_device_is_refused_by_name():
     case = setting("lengthscale")
-    problem = UnknownPriorProblem(case.problem.f, case.problem.candidates, case.problem.points.cuda())
+    problem = problem_of(case.problem.f, case.problem.space.candidates, case.problem.space.points.cuda())
     with pytest.raises(ValueError, match="kernel must have the dtype and device of the points"):
-        run(problem, HEGPUCB(problem), 2)
+        run(problem, HEGPUCB(problem.space), 2)

@@ -13,12 +13,24 @@ from book.hyperparameters.problems import (
     lengthscale_candidates,
     periodic_kernel,
 )
-from cbo_lib.hyperparameters import Candidates, UnknownPriorProblem
+from cbo_lib.hyperparameters import Candidates
 from cbo_lib.kernels import StackedKernel, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, GROUPS, SETTINGS, Mounds, line, mixed, noise_draws, own_mounds, setting
+from tests.hyperparameters.helpers import (
+    F64,
+    GROUPS,
+    SETTINGS,
+    Mounds,
+    changed,
+    line,
+    mixed,
+    noise_draws,
+    own_mounds,
+    problem_of,
+    setting,
+)
 
 TWO = lengthscale_candidates((0.1, 0.3))
 BOX = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
@@ -81,9 +93,9 @@ def test_kernels_have_the_dtype_that_is_asked_for():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_priors_of_all_candidates_are_one_batch(rng, name):
     case = setting(name)
-    prior = case.problem.candidates.prior(0.2)
+    prior = case.problem.space.candidates.prior(0.2)
     assert isinstance(prior.kernel, StackedKernel) and prior.noise_std == 0.2
-    points = case.problem.points[torch.randint(len(case.problem.points), (9,), generator=rng)]
+    points = case.problem.space.points[torch.randint(len(case.problem.space.points), (9,), generator=rng)]
     measure = Measure.dirac(points)
     posterior = prior.posterior()
     for u, own in enumerate(case.priors):
@@ -93,7 +105,7 @@ def test_the_priors_of_all_candidates_are_one_batch(rng, name):
 
 
 def test_candidates_with_one_kernel_may_share_it():
-    one = setting("shared kernel").problem.candidates
+    one = setting("shared kernel").problem.space.candidates
     assert one.prior(0.1).kernel.batch_shape == (3,)
     assert one.prior(0.1, share=True).kernel.batch_shape == (1,)
     equal = dataclasses.replace(one, kernels=tuple(rbf_kernel(0.15) for _ in range(3)))  # but not the same
@@ -172,11 +184,11 @@ def test_an_additive_kernel_of_no_groups_is_refused():
         ({"points": line(5)[:, 0]}, r"points must have shape \(n, d\) with n >= 1, got \(5,\)"),
         ({"points": line(5)[:0]}, r"points must have shape \(n, d\) with n >= 1, got \(0, 1\)"),
         ({"points": line(5)[None]}, r"points must have shape \(n, d\) with n >= 1, got \(1, 5, 1\)"),
-        ({"points": None, "bounds": BOX[0]}, r"bounds must be a box \(2, d\), lower corner first, got \[0.0, -1.0\]"),
-        ({"points": None, "bounds": BOX.flip(0)}, r"bounds must be a box \(2, d\), lower corner first"),
-        ({"points": None, "bounds": BOX[[0, 0]]}, r"bounds must be a box \(2, d\), lower corner first"),
-        ({"points": None, "bounds": BOX[[0, 1, 1]]}, r"bounds must be a box \(2, d\), lower corner first"),
-        ({"points": None, "bounds": BOX * math.nan}, r"bounds must be a box \(2, d\), lower corner first"),
+        ({"points": None, "bounds": BOX[0]}, r"bounds must have shape \(2, d\), lower corner first, got \(2,\)"),
+        ({"points": None, "bounds": BOX.flip(0)}, "bounds must be finite with each lower bound below the upper"),
+        ({"points": None, "bounds": BOX[[0, 0]]}, "bounds must be finite with each lower bound below the upper"),
+        ({"points": None, "bounds": BOX[[0, 1, 1]]}, r"bounds must have shape \(2, d\), lower corner first"),
+        ({"points": None, "bounds": BOX * math.nan}, "bounds must be finite with each lower bound below the upper"),
         ({"noise_std": 0.0}, "noise_std must be positive and finite, got 0.0"),
         ({"noise_std": -0.1}, "noise_std must be positive and finite, got -0.1"),
         ({"noise_std": math.inf}, "noise_std must be positive and finite, got inf"),
@@ -199,24 +211,24 @@ def test_an_additive_kernel_of_no_groups_is_refused():
 )
 def test_a_problem_that_makes_no_sense_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        UnknownPriorProblem(**{"f": sine, "candidates": TWO, "points": line(5), **changes})
+        problem_of(**{"f": sine, "candidates": TWO, "points": line(5), **changes})
 
 
 def test_a_box_has_no_points_to_list():
-    problem = UnknownPriorProblem(sine, TWO, bounds=BOX)
-    for read in (lambda: problem.values, lambda: problem.neighbors):
-        with pytest.raises(ValueError, match="points must be given, this problem has a box"):
+    problem = problem_of(sine, TWO, bounds=BOX)
+    for read in (lambda: problem.values, lambda: problem.space.neighbors):
+        with pytest.raises(ValueError, match="points must be given, the domain of this space is a box"):
             read()
 
 
 def test_the_dimension_is_that_of_the_domain():
-    assert UnknownPriorProblem(sine, TWO, line(5)).dim == 1
-    assert UnknownPriorProblem(sine, TWO, bounds=BOX).dim == 2
+    assert problem_of(sine, TWO, line(5)).space.dim == 1
+    assert problem_of(sine, TWO, bounds=BOX).space.dim == 2
 
 
 def test_an_observation_is_the_value_and_the_noise_of_each_replicate():
-    problem = UnknownPriorProblem(sine, TWO, line(9), noise_std=0.3)
-    query = problem.points[[2, 5]]
+    problem = problem_of(sine, TWO, line(9), noise_std=0.3)
+    query = problem.space.points[[2, 5]]
     generators = ReplicateGenerators([4, 7])
     seen = torch.stack([problem.observe(query, generators.at(t)) for t in (1, 2, 3)], 1)
     expected = np.array([noise_draws(seed, 3) for seed in (4, 7)]) * 0.3
@@ -226,8 +238,8 @@ def test_an_observation_is_the_value_and_the_noise_of_each_replicate():
 
 def test_the_noise_does_not_depend_on_epsilon_and_f_is_seen_where_it_is_asked():
     query = line(9)[[2, 5]]
-    plainly = UnknownPriorProblem(sine, TWO, line(9)).observe(query, ReplicateGenerators([4, 7]).at(1))
-    robust = UnknownPriorProblem(sine, TWO, line(9), epsilon=0.2)
+    plainly = problem_of(sine, TWO, line(9)).observe(query, ReplicateGenerators([4, 7]).at(1))
+    robust = problem_of(sine, TWO, line(9), epsilon=0.2)
     assert torch.equal(plainly, robust.observe(query, ReplicateGenerators([4, 7]).at(1)))
     assert bool((robust.value(query) < sine(query)).any())
 
@@ -236,22 +248,22 @@ def test_one_function_a_replicate_has_values_and_optima_of_its_own():
     problem = setting("mean").problem
     assert problem.values.shape == (3, 45) and problem.optimum.shape == (3,)
     for r in range(3):
-        values = own_mounds(problem.points.expand(3, -1, -1))[r]
+        values = own_mounds(problem.space.points.expand(3, -1, -1))[r]
         assert torch.equal(problem.values[r], values)
         assert float(problem.optimum[r]) == max(values.tolist())
     assert len(set(problem.optimum.tolist())) == 3
     with pytest.raises(ValueError, match="query must hold one point for each of 3 replicates, got 2"):
-        problem.observe(problem.points[:2], ReplicateGenerators([0, 1]).at(1))
+        problem.observe(problem.space.points[:2], ReplicateGenerators([0, 1]).at(1))
 
 
 def test_the_optimum_of_points_is_their_largest_value():
     problem = setting("decomposition").problem
     assert problem.values.shape == (90,) and problem.optimum.shape == ()
-    assert float(problem.optimum) == max(float(mixed(x)) for x in problem.points)
+    assert float(problem.optimum) == max(float(mixed(x)) for x in problem.space.points)
 
 
 def test_the_optimum_of_a_box_is_that_of_a_fine_grid():
-    problem = UnknownPriorProblem(lambda x: torch.sin(5 * x[..., 0]) - (x[..., 1] - 0.3) ** 2, TWO, bounds=BOX)
+    problem = problem_of(lambda x: torch.sin(5 * x[..., 0]) - (x[..., 1] - 0.3) ** 2, TWO, bounds=BOX)
     axes = [torch.linspace(low, high, 1501, dtype=F64) for low, high in BOX.T.tolist()]
     best = float(problem.f(torch.cartesian_prod(*axes)).max())
     assert best - 1e-9 <= float(problem.optimum) <= best + 1e-4
@@ -260,7 +272,7 @@ def test_the_optimum_of_a_box_is_that_of_a_fine_grid():
 
 def test_the_optimum_of_a_box_with_a_function_a_replicate():
     bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
-    problem = dataclasses.replace(setting("mean").problem, points=None, bounds=bounds)
+    problem = changed(setting("mean").problem, points=None, bounds=bounds)
     fine = own_mounds(line(20_001).expand(3, -1, -1)).amax(-1)
     torch.testing.assert_close(problem.optimum, fine, rtol=0, atol=1e-5)
 
@@ -273,7 +285,7 @@ def near_by_hand(points, epsilon):
 
 
 def robust_problem(points, epsilon, **options):
-    return UnknownPriorProblem(sine, TWO, points, epsilon=epsilon, **options)
+    return problem_of(sine, TWO, points, epsilon=epsilon, **options)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 45), st.integers(1, 3), st.floats(0.0, 0.6))
@@ -281,13 +293,13 @@ def test_neighbors_are_the_points_within_epsilon(seed, n, dim, epsilon):
     points = torch.rand(n, dim, generator=torch.Generator().manual_seed(seed), dtype=F64)
     problem = robust_problem(points, epsilon)
     by_hand = near_by_hand(points.tolist(), epsilon)
-    assert problem.neighbors.shape == (n, max(map(len, by_hand)))
-    for i, (row, expected) in enumerate(zip(problem.neighbors.tolist(), by_hand, strict=True)):
+    assert problem.space.neighbors.shape == (n, max(map(len, by_hand)))
+    for i, (row, expected) in enumerate(zip(problem.space.neighbors.tolist(), by_hand, strict=True)):
         assert set(row) == set(expected)
         assert row[: len(expected)] == expected  # in order,
         assert set(row[len(expected) :]) <= {i}  # then the point itself
     values = torch.randn(3, 2, n, generator=torch.Generator().manual_seed(seed), dtype=F64)
-    worst = problem.worst(values)
+    worst = problem.space.worst(values)
     assert worst.shape == values.shape
     for i, near in enumerate(by_hand):
         assert torch.equal(worst[..., i], values[..., near].amin(-1))
@@ -297,27 +309,27 @@ def test_neighbors_are_the_points_within_epsilon(seed, n, dim, epsilon):
 
 def test_grid_points_exactly_at_epsilon_count_as_near():
     problem = robust_problem(line(101), 0.05)
-    counts = (problem.neighbors != torch.arange(101)[:, None]).sum(-1) + 1
+    counts = (problem.space.neighbors != torch.arange(101)[:, None]).sum(-1) + 1
     assert counts[5:96].unique().tolist() == [11]
     assert counts[[0, 1, 100]].tolist() == [6, 7, 6]
 
 
 def test_neighbors_do_not_depend_on_where_the_origin_is():
     here, there = robust_problem(line(101), 0.05), robust_problem(line(101) + 1000, 0.05)
-    assert torch.equal(here.neighbors, there.neighbors)
+    assert torch.equal(here.space.neighbors, there.space.neighbors)
 
 
 @pytest.mark.parametrize(("count", "epsilon"), [(11, 0.2), (41, 0.1), (101, 0.05)])
 def test_neighbors_on_a_grid_do_not_depend_on_the_precision(count, epsilon):
     double, single = robust_problem(line(count), epsilon), robust_problem(line(count).float(), epsilon)
-    assert torch.equal(double.neighbors, single.neighbors)
+    assert torch.equal(double.space.neighbors, single.space.neighbors)
 
 
 def test_without_perturbation_the_worst_value_is_the_value():
     problem = robust_problem(line(40), 0.0)
     values = torch.randn(2, 40, dtype=F64)
-    assert torch.equal(problem.worst(values), values)
-    assert torch.equal(problem.neighbors, torch.arange(40)[:, None])
+    assert torch.equal(problem.space.worst(values), values)
+    assert torch.equal(problem.space.neighbors, torch.arange(40)[:, None])
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 6), (4, 2, 3)])
@@ -334,10 +346,10 @@ def test_the_value_of_a_point_is_its_worst_neighbor(rng, shape):
 
 
 def test_the_value_with_a_function_a_replicate(rng):
-    problem = dataclasses.replace(setting("mean").problem, epsilon=0.07)
+    problem = changed(setting("mean").problem, epsilon=0.07)
     index = torch.randint(45, (3, 5), generator=rng)
-    found = problem.value(problem.points[index])
-    by_hand = near_by_hand(problem.points.tolist(), 0.07)
+    found = problem.value(problem.space.points[index])
+    by_hand = near_by_hand(problem.space.points.tolist(), 0.07)
     for r in range(3):
         values = problem.values[r].tolist()
         expected = [min(values[j] for j in by_hand[i]) for i in index[r].tolist()]

@@ -9,14 +9,15 @@ import torch
 
 from book.functions import rkhs_samples
 from book.hyperparameters.problems import draws_of_candidates, lengthscale_candidates
+from book.hyperparameters.slips import printed_sqrt_beta
+from cbo_lib.confidence import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
-    GPUCB,
     HEGPUCB,
+    AveragedUCB,
     Candidates,
-    ExpectedUCB,
     HEStableOpt,
     MaximumLikelihood,
-    UnknownPriorProblem,
+    OracleGPUCB,
 )
 from cbo_lib.hyperparameters.regret import (
     confidence_ratio,
@@ -30,10 +31,21 @@ from cbo_lib.hyperparameters.regret import (
     rounds,
     simple_regret,
 )
-from cbo_lib.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, SEEDS, SETTINGS, bump, doctored, line, noise_draws, run, setting
+from tests.hyperparameters.helpers import (
+    F64,
+    SEEDS,
+    SETTINGS,
+    bump,
+    changed,
+    doctored,
+    line,
+    noise_draws,
+    problem_of,
+    run,
+    setting,
+)
 
 STEPS, FAILURE, BOUND = 18, 0.3, 2.5
 CLAIMS = [
@@ -53,7 +65,7 @@ CLAIMS = [
 def irregular(name):
     """A setting on random points: none are tied, so that the greedy gain is the same whatever the rounding."""
     case = setting(name)
-    domain, rng = case.problem.points, torch.Generator().manual_seed(11)
+    domain, rng = case.problem.space.points, torch.Generator().manual_seed(11)
     points = domain.amax(0) * torch.rand(30, domain.shape[-1], generator=rng, dtype=F64)
     return case.replaced(points=points)
 
@@ -120,7 +132,7 @@ class Recomputed:
 @pytest.fixture(scope="module", params=SETTINGS)
 def accounts(request):
     case = irregular(request.param)
-    policy = HEGPUCB(case.problem, case.sqrt_beta, case.initial, FAILURE)
+    policy = case.make(HEGPUCB, failure=FAILURE)
     history = run(case.problem, policy, STEPS)
     recomputed = [Recomputed(case, history, r, seed) for r, seed in enumerate(SEEDS)]
     return case, history, ledger(history, case.problem, BOUND, FAILURE), recomputed
@@ -139,7 +151,7 @@ def test_the_quantities_of_each_round(accounts):
     for name in ("error", "width", "noise"):
         same(getattr(seen, name), [getattr(r, name) for r in recomputed])
     for r, own in enumerate(recomputed):
-        assert torch.equal(seen.point[r], case.problem.points[torch.tensor(own.index)])
+        assert torch.equal(seen.point[r], case.problem.space.points[torch.tensor(own.index)])
 
 
 def test_critical_rounds_are_those_of_line_12(accounts):
@@ -237,14 +249,22 @@ def test_what_follows_from_the_good_event_is_claimed_there_alone(accounts):
 @pytest.mark.parametrize("elimination", ["errors", "never"])
 def test_terms_add_up_on_every_problem(name, elimination):
     case = setting(name)
-    history = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, case.initial, elimination=elimination), 25)
+    history = run(
+        case.problem,
+        case.make(HEGPUCB, elimination=elimination),
+        25,
+    )
     ledger(history, case.problem).check_identity(1e-8)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_terms_add_up_under_perturbation_too(name):
     case = setting(name).replaced(epsilon=0.1)
-    history = run(case.problem, HEStableOpt(case.problem, case.sqrt_beta, case.initial, elimination="never"), 25)
+    history = run(
+        case.problem,
+        case.make(HEStableOpt, elimination="never"),
+        25,
+    )
     accounts = ledger(history, case.problem)
     accounts.check_identity(1e-8)
     torch.testing.assert_close(accounts.regret, cumulative_regret(history, case.problem))
@@ -252,7 +272,7 @@ def test_terms_add_up_under_perturbation_too(name):
 
 def test_an_identity_that_is_off_is_found():
     case = setting("period")
-    book = ledger(run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, 3), 9), case.problem)
+    book = ledger(run(case.problem, HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=3), 9), case.problem)
     wrong = dataclasses.replace(book, terms={**book.terms, "widths": book.terms["widths"] + 1e-6})
     with pytest.raises(ValueError, match="the terms miss the regret by up to 1e-06"):
         wrong.check_identity(1e-8)
@@ -260,7 +280,7 @@ def test_an_identity_that_is_off_is_found():
 
 def test_the_default_bound_is_the_largest_value_in_any_replicate():
     case = setting("mean")
-    history = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta), 6)
+    history = run(case.problem, HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta), 6)
     largest = max(abs(v) for row in case.problem.values.tolist() for v in row)
     given, default = ledger(history, case.problem, largest), ledger(history, case.problem)
     torch.testing.assert_close(given.bounds["Inequality 9"], default.bounds["Inequality 9"])
@@ -269,7 +289,7 @@ def test_the_default_bound_is_the_largest_value_in_any_replicate():
 def test_the_largest_multiplier_so_far_stands_in_the_bounds_where_multipliers_fall():
     problem = setting("lengthscale").problem
     falling = [3.0, 2.0, 2.5, 1.0, 3.5, 0.5]
-    policy = HEGPUCB(problem, lambda t: torch.tensor([1.0, 0.5, 0.9, 0.2], dtype=F64) * falling[t - 1])
+    policy = HEGPUCB(problem.space, sqrt_beta=lambda t: torch.tensor([1.0, 0.5, 0.9, 0.2], dtype=F64) * falling[t - 1])
     history = run(problem, policy, 6)
     claim, steps = ledger(history, problem).claims["realized gain"], torch.arange(1, 7)
     gains = information_gains(rounds(history, problem), problem).sum(-1)
@@ -283,7 +303,7 @@ def test_the_largest_multiplier_so_far_stands_in_the_bounds_where_multipliers_fa
 @pytest.mark.parametrize("name", SETTINGS)
 def test_regret_counts_from_the_first_round_after_the_initial_design(name):
     case = setting(name)
-    history = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, case.initial), 12)
+    history = run(case.problem, case.make(HEGPUCB), 12)
     found = instantaneous_regret(history, case.problem)
     assert found.shape == (3, 12 - case.initial)
     values = case.problem.values.expand(3, -1)
@@ -291,7 +311,7 @@ def test_regret_counts_from_the_first_round_after_the_initial_design(name):
         best, total, least = max(values[r].tolist()), 0.0, math.inf
         for t in range(12 - case.initial):
             query = history["query"][r, case.initial + t]
-            at = int((case.problem.points == query).all(-1).nonzero())
+            at = int((case.problem.space.points == query).all(-1).nonzero())
             gap = best - float(values[r, at])
             total, least = total + gap, min(least, gap)
             assert float(found[r, t]) == pytest.approx(gap, abs=1e-12)
@@ -300,9 +320,9 @@ def test_regret_counts_from_the_first_round_after_the_initial_design(name):
 
 
 def test_regret_under_perturbation_is_of_the_chosen_point_and_of_the_worst_value():
-    problem = dataclasses.replace(setting("lengthscale").problem, epsilon=0.06)
-    history = run(problem, HEStableOpt(problem, lambda t: 3.0, 2), 12)
-    values, points = problem.values.tolist(), problem.points.flatten().tolist()
+    problem = changed(setting("lengthscale").problem, epsilon=0.06)
+    history = run(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 3.0, initial=2), 12)
+    values, points = problem.values.tolist(), problem.space.points.flatten().tolist()
 
     def worst(x):
         return min(v for v, z in zip(values, points, strict=True) if abs(x - z) <= 0.06 * (1 + 1e-9))
@@ -313,16 +333,16 @@ def test_regret_under_perturbation_is_of_the_chosen_point_and_of_the_worst_value
     assert bool((instantaneous_regret(history, problem) >= 0).all())
 
 
-@pytest.mark.parametrize("make", [ExpectedUCB, MaximumLikelihood, HEGPUCB])
+@pytest.mark.parametrize("make", [AveragedUCB, MaximumLikelihood, HEGPUCB])
 @pytest.mark.parametrize("initial", [0, 3])
 def test_the_initial_rounds_can_be_told_from_the_history_of_any_policy(make, initial):
     problem = setting("lengthscale").problem
-    assert initial_rounds(run(problem, make(problem, lambda t: 0.01, initial), 5)) == initial
+    assert initial_rounds(run(problem, make(problem.space, sqrt_beta=0.01, initial=initial), 5)) == initial
 
 
 def test_a_policy_that_does_not_explore_has_a_regret_too():
     problem = setting("lengthscale").problem
-    history = run(problem, GPUCB(problem, sqrt_beta=lambda t: 0.0, initial=3), 8)
+    history = run(problem, OracleGPUCB(problem.space, problem.truth, sqrt_beta=lambda t: 0.0, initial=3), 8)
     assert cumulative_regret(history, problem).shape == (3, 5)
 
 
@@ -338,8 +358,8 @@ def drawn(request):
     truth = torch.arange(COUNT) % len(SCALES)
     candidates = lengthscale_candidates(SCALES)
     f = draws_of_candidates(candidates, truth, range(COUNT))
-    problem = UnknownPriorProblem(f, candidates, line(60), noise_std=0.2, truth=truth, replicates=COUNT)
-    history = run(problem, HEGPUCB(problem, None, 0, failure), ROUNDS, range(COUNT))
+    problem = problem_of(f, candidates, line(60), noise_std=0.2, truth=truth, replicates=COUNT)
+    history = run(problem, HEGPUCB(problem.space, initial=0, failure=failure), ROUNDS, range(COUNT))
     return problem, history, ledger(history, problem, failure=failure), failure
 
 
@@ -368,7 +388,9 @@ def test_on_draws_from_the_prior_the_truth_survives(drawn):
 
 def test_narrow_intervals_fail(drawn):
     problem, _, _, failure = drawn
-    narrow = run(problem, HEGPUCB(problem, lambda t: 0.2, 0, failure), ROUNDS, range(COUNT))
+    narrow = run(
+        problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 0.2, initial=0, failure=failure), ROUNDS, range(COUNT)
+    )
     claims = ledger(narrow, problem, failure=failure).claims
     assert claims["confidence"].frequency < 0.1
     lost = ~narrow["alive"].gather(-1, problem.truth[:, None, None].expand(-1, ROUNDS, 1)).squeeze(-1)
@@ -380,10 +402,11 @@ def test_on_functions_of_bounded_norm_the_derived_widths_hold_and_the_printed_on
     candidates, norm = lengthscale_candidates((0.05, 0.15, 0.5)), 0.5
     unit = torch.tensor([[0.0], [1.0]], dtype=F64)
     f = rkhs_samples(candidates.kernels[0], unit, norm, range(40))
-    problem = UnknownPriorProblem(f, candidates, line(60), noise_std=0.1, truth=0, replicates=40)
+    problem = problem_of(f, candidates, line(60), noise_std=0.1, truth=0, replicates=40)
     claims = {}
-    for printed in (True, False):
-        policy = HEGPUCB(problem, frequentist_sqrt_beta(problem, norm, 25, printed=printed))
+    derived = frequentist_sqrt_beta(candidates.prior(0.1).kernel, line(60), 0.1, norm, 25)
+    for printed, schedule in ((True, printed_sqrt_beta(problem.space, norm, 25)), (False, derived)):
+        policy = HEGPUCB(problem.space, sqrt_beta=schedule)
         claims[printed] = ledger(run(problem, policy, 25, range(40)), problem, norm).claims
     promised = claims[True]["confidence"].probability
     # The printed factor R belongs to a posterior that is regularized by one, not by R^2.
@@ -403,8 +426,8 @@ def honest():
     truth = torch.tensor([0, 1, 2])
     candidates = lengthscale_candidates((0.1, 0.25, 0.6))
     f = draws_of_candidates(candidates, truth, range(3))
-    problem = UnknownPriorProblem(f, candidates, line(50), noise_std=0.1, truth=truth, replicates=3)
-    history = run(problem, HEGPUCB(problem, None, 2), 16, range(3))
+    problem = problem_of(f, candidates, line(50), noise_std=0.1, truth=truth, replicates=3)
+    history = run(problem, HEGPUCB(problem.space, initial=2), 16, range(3))
     return problem, history
 
 
@@ -456,8 +479,8 @@ def test_inequality_9_fails_with_a_bound_that_is_none():
     # f is a spike that the prior does not expect, next to no noise, and a bound of zero for critical rounds.
     candidates = lengthscale_candidates((0.1, 0.25))
     f = draws_of_candidates(candidates, torch.tensor([0, 0, 1]), range(3))
-    problem = UnknownPriorProblem(f, candidates, line(50), noise_std=1e-3, truth=torch.tensor([0, 0, 1]), replicates=3)
-    history = run(problem, HEGPUCB(problem, None), 16, range(3))
+    problem = problem_of(f, candidates, line(50), noise_std=1e-3, truth=torch.tensor([0, 0, 1]), replicates=3)
+    history = run(problem, HEGPUCB(problem.space), 16, range(3))
     wrong = doctored(history, std=torch.zeros_like(history["std"]))
     claim = ledger(wrong, problem, bound=0.0).claims["sum"]
     assert claim.applies.all() and claim.violations > 0
@@ -477,8 +500,8 @@ def test_lemma_5_2_is_an_equality_where_all_candidates_are_chosen_equally_often(
 def test_where_no_candidate_is_true_a_refuted_last_one_makes_more_critical_rounds_than_candidates():
     # The paper drops it and has no candidate left; the library keeps it, and |C| <= |U| need not hold then.
     candidates = Candidates(("one", "two"), (rbf_kernel(0.3),) * 2, (5.0, 4.0))
-    problem = UnknownPriorProblem(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, truth=0)
-    history = run(problem, HEGPUCB(problem, lambda t: 0.5), 12)
+    problem = problem_of(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, truth=0)
+    history = run(problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 0.5), 12)
     assert history["refuted"][:, -1].all()
     claims = ledger(history, problem).claims
     assert claims["critical rounds"].frequency == 0.0
@@ -494,8 +517,8 @@ def perturbed():
     truth = torch.arange(30) % 3
     candidates = lengthscale_candidates((0.07, 0.15, 0.4))
     f = draws_of_candidates(candidates, truth, range(30))
-    problem = UnknownPriorProblem(f, candidates, line(50), truth=truth, epsilon=0.05, replicates=30)
-    return problem, run(problem, HEStableOpt(problem, None, 2), 22, range(30))
+    problem = problem_of(f, candidates, line(50), truth=truth, epsilon=0.05, replicates=30)
+    return problem, run(problem, HEStableOpt(problem.space, initial=2), 22, range(30))
 
 
 def test_the_robust_claim_is_the_upper_bound_minus_the_lower_bound_where_it_was_asked(perturbed):
@@ -540,7 +563,7 @@ def test_a_robust_history_that_was_tampered_with_violates_the_claim(perturbed):
 
 def test_a_policy_that_averages_has_no_rounds_of_a_candidate():
     problem = setting("lengthscale").problem
-    history = run(problem, ExpectedUCB(problem), 4)
+    history = run(problem, AveragedUCB(problem.space), 4)
     for account in (rounds, ledger):
         with pytest.raises(ValueError, match="history must be of a policy that chooses a candidate in every round"):
             account(history, problem)
@@ -549,12 +572,12 @@ def test_a_policy_that_averages_has_no_rounds_of_a_candidate():
 def test_a_history_of_the_initial_design_alone_has_no_accounts():
     problem = setting("lengthscale").problem
     with pytest.raises(ValueError, match="history must hold at least one round after its initial design, got none"):
-        ledger(run(problem, HEGPUCB(problem, None, 4), 4), problem)
+        ledger(run(problem, HEGPUCB(problem.space, initial=4), 4), problem)
 
 
 def test_the_truth_must_be_known():
-    problem = dataclasses.replace(setting("lengthscale").problem, truth=None)
-    history = run(problem, HEGPUCB(problem), 3)
+    problem = changed(setting("lengthscale").problem, truth=None)
+    history = run(problem, HEGPUCB(problem.space), 3)
     for account in (confidence_ratio, ledger):
         with pytest.raises(ValueError, match="truth must be known to the problem, it is None"):
             account(history, problem)
@@ -562,22 +585,22 @@ def test_the_truth_must_be_known():
 
 def test_a_box_has_no_worst_point_to_look_for():
     bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
-    problem = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), bounds=bounds, truth=0)
-    history = run(problem, HEGPUCB(problem, lambda t: 1.0), 2)
+    problem = problem_of(bump, lengthscale_candidates((0.1, 0.3)), bounds=bounds, truth=0)
+    history = run(problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 1.0), 2)
     for account in (confidence_ratio, ledger):
-        with pytest.raises(ValueError, match="points must be given, this problem has a box"):
+        with pytest.raises(ValueError, match="points must be given, the domain of this space is a box"):
             account(history, problem)
 
 
 def test_a_history_of_the_reduced_problem_does_not_fit_the_whole_one():
     problem = setting("lengthscale").problem
-    history = run(problem, GPUCB(problem, 3), 4)
+    history = run(problem, OracleGPUCB(problem.space, 3), 4)
     with pytest.raises(ValueError, match="history"):
         ledger(history, problem)
 
 
 def test_a_history_without_a_set_of_candidates_is_refused():
     problem = setting("lengthscale").problem
-    history = run(problem, MaximumLikelihood(problem), 4)
+    history = run(problem, MaximumLikelihood(problem.space), 4)
     with pytest.raises(ValueError, match="history"):
         ledger(history, problem)

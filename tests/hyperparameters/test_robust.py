@@ -9,15 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from book.hyperparameters.problems import lengthscale_candidates
-from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, StableOpt, UnknownPriorProblem
+from book.hyperparameters.slips import WidthAfter
+from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleStableOpt
 from cbo_lib.hyperparameters.regret import critical_rounds, rounds
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, SEEDS, SETTINGS, bump, line, noise_draws, run, setting
+from tests.hyperparameters.helpers import (
+    F64,
+    SEEDS,
+    SETTINGS,
+    bump,
+    changed,
+    line,
+    noise_draws,
+    problem_of,
+    run,
+    setting,
+)
 
 STEPS = 22
+
+
+class StableAfter(WidthAfter, HEStableOpt):
+    """HE-StableOpt with the rule as printed."""
 
 
 def robust(name, epsilon, order=None, scale=1.0):
@@ -56,7 +72,7 @@ LOSING = [  # candidate 0 is dropped in some replicate
 
 
 def assert_same_run(case, history, replicate, played):
-    points = case.problem.points
+    points = case.problem.space.points
     for name, indices in (
         ("query", [r.index for r in played]),
         ("chosen", [r.center for r in played]),
@@ -75,7 +91,7 @@ def assert_is_plain(case, policy, options=None):
     history = run(case.problem, policy, STEPS)
     for replicate, seed in enumerate(SEEDS):
         own = {} if options is None else options(replicate)
-        loop = plain.HEStableOpt(case.world(replicate), case.beta, case.problem.epsilon, **own)
+        loop = plain.HEStableOpt(case.world(replicate), case.beta, case.problem.space.epsilon, **own)
         played = loop.run(noise_draws(seed, STEPS), case.design(history, replicate))
         assert_same_run(case, history, replicate, played)
     return history
@@ -84,20 +100,20 @@ def assert_is_plain(case, policy, options=None):
 @pytest.mark.parametrize(("name", "width"), [*KEEPING, *LOSING])
 def test_he_stable_opt_is_the_exhaustive_search(name, width):
     case = CASES[name]()
-    policy = HEStableOpt(case.problem, case.sqrt_beta, case.initial, width=width)
+    policy = case.make(StableAfter if width == "after" else HEStableOpt)
     history = assert_is_plain(case, policy, lambda r: {"after": width == "after"})
     assert name == "wide" or not history["alive"].all()
     start = case.initial
     assert bool((history["query"] != history["chosen"])[:, start:].any())
     assert not torch.equal(history["candidate"][:, start:], history["pessimist"][:, start:])
     distance = (history["query"] - history["chosen"]).norm(dim=-1)
-    assert float(distance.max()) <= case.problem.epsilon * (1 + 1e-9)
+    assert float(distance.max()) <= case.problem.space.epsilon * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_without_elimination_all_candidates_are_kept(name):
     case = CASES[name]()
-    policy = HEStableOpt(case.problem, case.sqrt_beta, case.initial, elimination="never")
+    policy = case.make(HEStableOpt, elimination="never")
     history = assert_is_plain(case, policy, lambda r: {"eliminate": False})
     assert history["alive"].all() and not history["refuted"].any()
 
@@ -105,7 +121,7 @@ def test_without_elimination_all_candidates_are_kept(name):
 @pytest.mark.parametrize("name", ["lengthscale", "mean, other order", "four times as wide"])
 def test_candidates_are_dropped_by_either_test(name):
     case = CASES[name]()
-    history = run(case.problem, HEStableOpt(case.problem, case.sqrt_beta, case.initial), STEPS)
+    history = run(case.problem, case.make(HEStableOpt), STEPS)
     alive = torch.cat([torch.ones_like(history["alive"][:, :1]), history["alive"]], 1)[:, case.initial :]
     dropped = alive[:, :-1] & ~alive[:, 1:]
     critical = []
@@ -123,12 +139,12 @@ def test_candidates_are_dropped_by_either_test(name):
 def flat(*means):
     """f is zero, and every candidate expects another constant."""
     candidates = Candidates(tuple(map(str, range(len(means)))), (rbf_kernel(0.3),) * len(means), means)
-    return UnknownPriorProblem(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
+    return problem_of(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
 
 
 def one_round(problem):
-    policy = HEStableOpt(problem, lambda t: 0.5)
-    policy.start([torch.Generator()])
+    policy = HEStableOpt(problem.space, sqrt_beta=lambda t: 0.5)
+    policy.start([1])
     query = policy.ask()
     policy.tell(query, problem.observe(query, ReplicateGenerators([1]).at(1)))
     return policy, policy.trace()
@@ -139,7 +155,7 @@ def test_both_candidates_of_a_round_may_be_dropped_and_neither_undoes_the_other(
     assert (int(trace["candidate"][0]), int(trace["pessimist"][0])) == (1, 2)
     assert trace["alive"].tolist() == [[True, False, False]]
     assert not trace["refuted"].any()
-    history = run(flat(0.0, 4.0, -4.0), HEStableOpt(flat(0.0, 4.0, -4.0), lambda t: 0.5), 6)
+    history = run(flat(0.0, 4.0, -4.0), HEStableOpt(flat(0.0, 4.0, -4.0).space, sqrt_beta=lambda t: 0.5), 6)
     assert history["alive"].tolist() == [[[True, False, False]] * 6] * 3
     assert bool((history["candidate"][:, 1:] == 0).all() and (history["pessimist"][:, 1:] == 0).all())
 
@@ -166,11 +182,11 @@ def test_one_candidate_in_both_roles_is_refuted_and_kept():
 def test_stable_opt_trusts_one_candidate(name):
     case = CASES[name]()
     for u in range(len(case.priors)):
-        history = run(case.problem, StableOpt(case.problem, u, case.sqrt_beta, case.initial), STEPS)
+        history = run(case.problem, case.make(OracleStableOpt, u), STEPS)
         assert history["mean"].shape[-1] == 1
         for replicate, seed in enumerate(SEEDS):
             loop = plain.HEStableOpt(
-                case.world(replicate, [u]), lambda t, u=u: case.beta(t)[u], case.problem.epsilon, eliminate=False
+                case.world(replicate, [u]), lambda t, u=u: case.beta(t)[u], case.problem.space.epsilon, eliminate=False
             )
             played = loop.run(noise_draws(seed, STEPS), case.design(history, replicate))
             assert_same_run(case, history, replicate, played)
@@ -179,14 +195,8 @@ def test_stable_opt_trusts_one_candidate(name):
 @pytest.mark.parametrize("trusted", [(0, 0, 0), (2, 0, 1)])
 def test_stable_opt_may_trust_one_candidate_a_replicate(trusted):
     case = CASES["lengthscale"]()
-    policy = StableOpt(case.problem, torch.tensor(trusted), case.sqrt_beta, case.initial)
+    policy = OracleStableOpt(case.problem.space, torch.tensor(trusted), sqrt_beta=case.sqrt_beta, initial=case.initial)
     assert_is_plain(case, policy, lambda r: {"eliminate": False, "alive": [u == trusted[r] for u in range(4)]})
-
-
-def test_stable_opt_trusts_the_truth_by_default():
-    case = CASES["lengthscale"]()
-    default = run(case.problem, StableOpt(case.problem, None, case.sqrt_beta, 2), 8)
-    assert torch.equal(default["query"], run(case.problem, StableOpt(case.problem, 0, case.sqrt_beta, 2), 8)["query"])
 
 
 # ---- without perturbation
@@ -195,8 +205,7 @@ def test_stable_opt_trusts_the_truth_by_default():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_without_perturbation_or_elimination_it_asks_what_he_gp_ucb_asks(name):
     case = setting(name)
-    make = (case.problem, case.sqrt_beta, case.initial, 0.1, "never")
-    one, other = run(case.problem, HEStableOpt(*make), STEPS), run(case.problem, HEGPUCB(*make), STEPS)
+    one, other = (run(case.problem, case.make(kind, elimination="never"), STEPS) for kind in (HEStableOpt, HEGPUCB))
     assert torch.equal(one["chosen"], one["query"])
     for key, tensor in other.tensors.items():
         assert torch.equal(tensor, one[key]), key
@@ -205,8 +214,7 @@ def test_without_perturbation_or_elimination_it_asks_what_he_gp_ucb_asks(name):
 @pytest.mark.parametrize("name", ["lengthscale", "period"])
 def test_without_perturbation_it_asks_the_same_until_a_pessimist_is_dropped(name):
     case = setting(name)
-    make = (case.problem, case.sqrt_beta, case.initial)
-    one, other = run(case.problem, HEStableOpt(*make), 30), run(case.problem, HEGPUCB(*make), 30)
+    one, other = (run(case.problem, case.make(kind), 30) for kind in (HEStableOpt, HEGPUCB))
     parted = 0
     for r in range(3):
         differ = (one["alive"][r] != other["alive"][r]).any(-1)
@@ -221,9 +229,9 @@ def test_without_perturbation_it_asks_the_same_until_a_pessimist_is_dropped(name
 
 def test_without_perturbation_equal_candidates_make_both_tests_one():
     twins = Candidates(("one", "two"), (rbf_kernel(0.1), rbf_kernel(0.1)))
-    problem = UnknownPriorProblem(bump, twins, line(40))
-    one = run(problem, HEStableOpt(problem, lambda t: 2.0), STEPS)
-    other = run(problem, HEGPUCB(problem, lambda t: 2.0), STEPS)
+    problem = problem_of(bump, twins, line(40))
+    one = run(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 2.0), STEPS)
+    other = run(problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 2.0), STEPS)
     assert bool((one["candidate"] == 0).all() and (one["pessimist"] == 0).all())
     for key, tensor in other.tensors.items():
         assert torch.equal(tensor, one[key]), key
@@ -231,9 +239,9 @@ def test_without_perturbation_equal_candidates_make_both_tests_one():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_without_perturbation_equal_wrong_candidates_are_dropped_as_by_he_gp_ucb(count):
-    problem = dataclasses.replace(flat(*[4.0] * count), epsilon=0.0)
-    one = run(problem, HEStableOpt(problem, lambda t: 0.5), STEPS)
-    other = run(problem, HEGPUCB(problem, lambda t: 0.5), STEPS)
+    problem = changed(flat(*[4.0] * count), epsilon=0.0)
+    one = run(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 0.5), STEPS)
+    other = run(problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 0.5), STEPS)
     assert other["refuted"][:, count - 1].all() and not other["refuted"][:, : count - 1].any()
     for key, tensor in other.tensors.items():
         assert torch.equal(tensor, one[key]), key
@@ -247,14 +255,14 @@ def test_without_perturbation_equal_wrong_candidates_are_dropped_as_by_he_gp_ucb
 def test_choices_are_optimal_on_irregular_points(seed, n, epsilon, multiplier):
     rng = torch.Generator().manual_seed(seed)
     points = torch.rand(n, 2, generator=rng, dtype=F64)
-    problem = UnknownPriorProblem(
+    problem = problem_of(
         lambda x: torch.sin(5 * x[..., 0]) * torch.cos(4 * x[..., 1]),
         lengthscale_candidates((0.1, 0.3, 0.8)),
         points,
         epsilon=epsilon,
     )
     priors = [plain.Prior(plain.rbf(scale)) for scale in (0.1, 0.3, 0.8)]
-    policy = HEStableOpt(problem, lambda t: multiplier, elimination="never")
+    policy = HEStableOpt(problem.space, sqrt_beta=lambda t: multiplier, elimination="never")
     history = simulate(problem, policy, 6, [seed], progress=False)
     world = plain.World(points.numpy(), problem.values.numpy(), priors, 0.1)
     loop = plain.HEStableOpt(world, lambda t: multiplier, epsilon, eliminate=False)
@@ -265,29 +273,35 @@ def test_choices_are_optimal_on_irregular_points(seed, n, epsilon, multiplier):
 
 def test_the_initial_design_is_asked_as_it_is_and_recorded_as_chosen():
     case = CASES["lengthscale"]()
-    history = run(case.problem, HEStableOpt(case.problem, case.sqrt_beta, 5), 7)
+    history = run(case.problem, HEStableOpt(case.problem.space, sqrt_beta=case.sqrt_beta, initial=5), 7)
     assert torch.equal(history["chosen"][:, :5], history["query"][:, :5])
     assert bool((history["pessimist"][:, :5] == -1).all() and (history["candidate"][:, :5] == -1).all())
     assert bool((history["pessimist"][:, 5:] >= 0).all())
-    plainly = dataclasses.replace(case.problem, epsilon=0.0)
-    assert torch.equal(history["query"][:, :5], run(plainly, HEGPUCB(plainly, case.sqrt_beta, 5), 5)["query"])
+    plainly = changed(case.problem, epsilon=0.0)
+    assert torch.equal(
+        history["query"][:, :5], run(plainly, HEGPUCB(plainly.space, sqrt_beta=case.sqrt_beta, initial=5), 5)["query"]
+    )
 
 
-BOX = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), bounds=torch.tensor([[0.0], [1.0]], dtype=F64))
-POINTS = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), line(12), epsilon=0.1)
+BOX = problem_of(bump, lengthscale_candidates((0.1, 0.3)), bounds=torch.tensor([[0.0], [1.0]], dtype=F64))
+POINTS = problem_of(bump, lengthscale_candidates((0.1, 0.3)), line(12), epsilon=0.1)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HEStableOpt(BOX, lambda t: 1.0), "problem must have a finite domain for robust optimization"),
-        (lambda: StableOpt(BOX, 0, lambda t: 1.0), "problem must have a finite domain for robust optimization"),
-        (lambda: HEStableOpt(POINTS, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
-        (lambda: HEStableOpt(POINTS, initial=-1), "initial must be nonnegative, got -1"),
-        (lambda: HEStableOpt(POINTS, elimination="no"), "elimination must be 'errors' or 'never', got 'no'"),
-        (lambda: HEStableOpt(POINTS, width="both"), "width must be 'before' or 'after', got 'both'"),
-        (lambda: StableOpt(POINTS), "candidate must be given, the problem does not know the truth"),
-        (lambda: StableOpt(POINTS, 2), r"candidate must lie in \[0, 2\), got 2"),
+        (
+            lambda: HEStableOpt(BOX.space, sqrt_beta=lambda t: 1.0),
+            "space must have a finite domain for robust optimization",
+        ),
+        (
+            lambda: OracleStableOpt(BOX.space, 0, sqrt_beta=lambda t: 1.0),
+            "space must have a finite domain for robust optimization",
+        ),
+        (lambda: HEStableOpt(POINTS.space, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
+        (lambda: HEStableOpt(POINTS.space, initial=-1), "initial must be nonnegative, got -1"),
+        (lambda: HEStableOpt(POINTS.space, elimination="no"), "elimination must be 'errors' or 'never', got 'no'"),
+        (lambda: OracleStableOpt(POINTS.space, 2), r"candidate must lie in \[0, 2\), got 2"),
     ],
 )
 def test_an_argument_out_of_range_is_named(make, message):

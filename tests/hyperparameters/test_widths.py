@@ -9,21 +9,22 @@ from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
 from book.hyperparameters.problems import lengthscale_candidates
-from cbo_lib.hyperparameters import UnknownPriorProblem, eliminates
-from cbo_lib.hyperparameters.widths import (
-    bayesian_sqrt_beta,
-    continuous_sqrt_beta,
-    frequentist_sqrt_beta,
-    noise_threshold,
-)
+from book.hyperparameters.slips import printed_sqrt_beta
+from cbo_lib.confidence import frequentist_sqrt_beta, noise_threshold
+from cbo_lib.hyperparameters import Space, eliminates
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Measure
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, SETTINGS, bump, line, setting
+from tests.hyperparameters.helpers import F64, SETTINGS, line, setting
 
-BOX = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
-FINITE = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), line(12), noise_std=0.2)
-FREE = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), bounds=BOX)
+TWO = lengthscale_candidates((0.1, 0.3))
+FINITE = Space(TWO, points=line(12), noise_std=0.2)
+
+
+def derived(space, norm, steps, initial=0, failure=0.1):
+    """Those of the space's own points."""
+    kernel = space.candidates.prior(space.noise_std).kernel
+    return frequentist_sqrt_beta(kernel, space.points, space.noise_std, norm, steps, initial, failure)
 
 
 # ---- Theorem 4.1
@@ -33,13 +34,13 @@ FREE = UnknownPriorProblem(bump, lengthscale_candidates((0.1, 0.3)), bounds=BOX)
 @pytest.mark.parametrize("initial", [0, 3])
 @pytest.mark.parametrize("printed", [True, False])
 def test_frequentist_widths_are_the_formula_with_the_greedy_gain(rng, name, initial, printed):
-    priors, domain = setting(name).priors, setting(name).problem.points
+    priors, domain = setting(name).priors, setting(name).problem.space.points
     points = domain.amax(0) * torch.rand(17, domain.shape[-1], generator=rng, dtype=F64)  # no ties, as on a grid
-    problem = setting(name).replaced(points=points).problem
-    steps, bound, failure, noise = 4, 1.7, 0.2, problem.noise_std
-    schedule = frequentist_sqrt_beta(problem, bound, steps, initial, failure, printed)
+    space = setting(name).replaced(points=points).problem.space
+    steps, bound, failure, noise = 4, 1.7, 0.2, space.noise_std
+    schedule = (printed_sqrt_beta if printed else derived)(space, bound, steps, initial, failure)
     for u, prior in enumerate(priors):
-        gains = plain.greedy_gain(prior, noise, problem.points.numpy(), steps + initial - 1)
+        gains = plain.greedy_gain(prior, noise, space.points.numpy(), steps + initial - 1)
         for t in range(1, steps + 1):
             gamma = gains[initial + t - 1]  # as many observations precede round t
             expected = plain.printed_beta(bound, noise, gamma, failure)
@@ -51,8 +52,8 @@ def test_frequentist_widths_are_the_formula_with_the_greedy_gain(rng, name, init
 
 
 def test_the_printed_width_is_below_the_derived_one_where_the_noise_is_small():
-    printed, derived = (frequentist_sqrt_beta(FINITE, 2.0, 6, printed=p) for p in (True, False))
-    assert all(bool((printed(t) < derived(t)).all()) for t in range(1, 7))
+    printed, proved = printed_sqrt_beta(FINITE, 2.0, 6), derived(FINITE, 2.0, 6)
+    assert all(bool((printed(t) < proved(t)).all()) for t in range(1, 7))
     assert all(bool((printed(t) < printed(t + 1)).all()) for t in range(1, 6))
     first = 2 + 0.2 * math.sqrt(2 * (1 + math.log(20)))  # nothing is gained before round 1
     assert printed(1).tolist() == pytest.approx([first] * 2, rel=1e-14)
@@ -74,23 +75,9 @@ def test_the_greedy_gain_is_near_the_largest_of_all_sets(rng, scale):
             assert float(greedy[n]) == pytest.approx(largest, rel=1e-12)
 
 
-def test_the_gain_may_be_sought_at_other_points_and_must_be_in_a_box():
-    corners = torch.cartesian_prod(*BOX.T)
-    schedule = frequentist_sqrt_beta(FREE, 1.0, 3, 1, points=corners)
-    for u, scale in enumerate((0.1, 0.3)):
-        gains = plain.greedy_gain(plain.Prior(plain.rbf(scale)), 0.1, corners.numpy(), 3)
-        for t in (1, 2, 3):
-            expected = plain.printed_beta(1.0, 0.1, gains[t], 0.1)
-            assert float(schedule(t)[u]) == pytest.approx(expected, rel=1e-10)
-    few = frequentist_sqrt_beta(FINITE, 1.0, 4, points=line(2))
-    assert bool((few(4) < frequentist_sqrt_beta(FINITE, 1.0, 4)(4)).all())
-    with pytest.raises(ValueError, match="points must be given where the domain is a box"):
-        frequentist_sqrt_beta(FREE, 1.0, 3)
-
-
 @pytest.mark.parametrize("t", [0, -1, 5, 100])
 def test_a_schedule_ends_with_its_steps(t):
-    schedule = frequentist_sqrt_beta(FINITE, 1.0, 4)
+    schedule = derived(FINITE, 1.0, 4)
     schedule(4)
     with pytest.raises(ValueError, match=f"t must lie between 1 and 4, the steps of the schedule, got {t}"):
         schedule(t)
@@ -99,24 +86,11 @@ def test_a_schedule_ends_with_its_steps(t):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: frequentist_sqrt_beta(FINITE, -1.0, 4), "norm must be nonnegative.*, got -1.0"),
-        (lambda: frequentist_sqrt_beta(FINITE, math.nan, 4), "norm must be nonnegative.*, got nan"),
-        (lambda: frequentist_sqrt_beta(FINITE, math.inf, 4, printed=False), "norm must be nonnegative and finite"),
-        (
-            lambda: frequentist_sqrt_beta(FINITE, 1.0, 0),
-            "steps must be at least 1 and initial nonnegative, got 0 and 0",
-        ),
-        (lambda: frequentist_sqrt_beta(FINITE, 1.0, 4, -1), "initial nonnegative, got 4 and -1"),
-        (lambda: frequentist_sqrt_beta(FINITE, 1.0, 4, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
-        (lambda: frequentist_sqrt_beta(FINITE, 1.0, 4, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
-        (lambda: bayesian_sqrt_beta(FINITE, 1.5), r"failure must lie in \(0, 1\), got 1.5"),
-        (lambda: bayesian_sqrt_beta(FREE), "points must be given, this problem has a box"),
-        (lambda: bayesian_sqrt_beta(FINITE)(0), "t must be at least 1, got 0"),
-        (lambda: continuous_sqrt_beta(FINITE, 1.0, 1.0), "problem must have a box for its domain"),
-        (lambda: continuous_sqrt_beta(FREE, 0.0, 1.0), "a must be positive and finite, got 0.0"),
-        (lambda: continuous_sqrt_beta(FREE, 1.0, -1.0), "b must be positive and finite, got -1.0"),
-        (lambda: continuous_sqrt_beta(FREE, 1.0, 1.0, 0.0), r"failure must lie in \(0, 1\), got 0.0"),
-        (lambda: continuous_sqrt_beta(FREE, 1.0, 1.0)(0), "t must be at least 1, got 0"),
+        (lambda: derived(FINITE, -1.0, 4), "norm must be nonnegative and finite, got -1.0"),
+        (lambda: derived(FINITE, math.inf, 4), "norm must be nonnegative and finite, got inf"),
+        (lambda: derived(FINITE, 1.0, 0), "steps must be at least 1 and initial nonnegative, got 0 and 0"),
+        (lambda: derived(FINITE, 1.0, 4, -1), "initial nonnegative, got 4 and -1"),
+        (lambda: derived(FINITE, 1.0, 4, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
         (lambda: noise_threshold(0, 0.1, 2), "t must be at least 1, got 0"),
         (lambda: noise_threshold(torch.tensor([3, -2]), 0.1, 2), "t must be at least 1, got -2"),
         (lambda: noise_threshold(1, 0.1, 2, 0.0), r"failure must lie in \(0, 1\), got 0.0"),
@@ -127,45 +101,11 @@ def test_a_width_out_of_range_is_refused(make, message):
         make()
 
 
-def test_an_infinite_norm_is_refused_by_the_printed_formula_too():
-    with pytest.raises(ValueError, match="norm must be nonnegative and finite, got inf"):
-        frequentist_sqrt_beta(FINITE, math.inf, 4)
-
-
 # ---- Theorem 4.2
 
 
-@pytest.mark.parametrize("t", [1, 2, 50])
-@pytest.mark.parametrize("failure", [0.01, 0.1, 0.9])
-def test_bayesian_widths_are_case_a(t, failure):
-    assert bayesian_sqrt_beta(FINITE, failure)(t) == pytest.approx(plain.case_a_beta(12, t, failure), rel=1e-14)
-
-
 def test_the_default_failure_is_a_tenth():
-    assert bayesian_sqrt_beta(FINITE)(3) == bayesian_sqrt_beta(FINITE, 0.1)(3)
     assert float(noise_threshold(3, 0.1, 2)) == float(noise_threshold(3, 0.1, 2, 0.1))
-
-
-@pytest.mark.parametrize("failure", [0.05, 0.5])
-def test_all_intervals_of_all_rounds_together_fail_with_half_of_the_probability(failure):
-    schedule = bayesian_sqrt_beta(FINITE, failure)
-    spent = sum(12 * 2 * normal.sf(schedule(t)) for t in range(1, 4000))
-    assert spent < failure / 2
-    # The bound exp(-c^2 / 2) of the tail spends it all.
-    total = sum(12 * math.exp(-(schedule(t) ** 2) / 2) for t in range(1, 20_000))
-    assert total == pytest.approx(failure / 2, rel=1e-4)
-
-
-@pytest.mark.parametrize("t", [1, 2, 50])
-@pytest.mark.parametrize(("a", "b", "failure"), [(1.0, 1.0, 0.1), (3.0, 0.5, 0.01)])
-def test_continuous_widths_are_those_of_srinivas_on_the_longest_side(t, a, b, failure):
-    d, r = 2, 3.0
-    slope = math.sqrt(math.log(4 * d * a / failure))
-    squared = 2 * math.log(2 * math.pi**2 * t**2 / (3 * failure)) + 2 * d * math.log(t**2 * d * b * r * slope)
-    assert continuous_sqrt_beta(FREE, a, b, failure)(t) == pytest.approx(math.sqrt(squared), rel=1e-12)
-    # The paper prints 4 d log(d t b r slope): its discretization has d b r slope times as many places a side.
-    printed = 2 * math.log(2 * math.pi**2 * t**2 / (3 * failure)) + 4 * d * math.log(d * t * b * r * slope)
-    assert printed - squared == pytest.approx(2 * d * math.log(d * b * r * slope), rel=1e-9)
 
 
 @pytest.mark.parametrize("t", [1, 7, 100])

@@ -7,20 +7,22 @@ import torch
 from book import figures
 from book.hyperparameters import drawing
 from book.hyperparameters.problems import draws_of_candidates, hill_candidates
-from cbo_lib.hyperparameters import GPUCB, HEGPUCB, Candidates, HEStableOpt, UnknownPriorProblem
+from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleGPUCB
 from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import line, run, setting
+from tests.hyperparameters.helpers import line, problem_of, run, setting
 
 
 @pytest.mark.parametrize("initial", [0, 2])
 def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initial):
     case = setting("period")
-    policy = HEGPUCB(case.problem, case.sqrt_beta, initial)
+    policy = HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=initial)
     frames, labels, alts = drawing.elimination_steps(case.problem, policy, 12, seed=5, limits=(-2.0, 3.0))
     assert len(frames) == len(labels) == len(alts) == 12 and all(alts)
-    history = run(case.problem, HEGPUCB(case.problem, case.sqrt_beta, initial), 12 + initial, [5])
-    names = case.problem.candidates.names
+    history = run(
+        case.problem, HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=initial), 12 + initial, [5]
+    )
+    names = case.problem.space.candidates.names
     left = torch.ones(3, dtype=torch.bool)
     dropped = 0
     for t, (figure, label, alt) in enumerate(zip(frames, labels, alts, strict=True)):
@@ -47,7 +49,7 @@ def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initia
         np.testing.assert_allclose(drawn["seen before"].get_ydata(), history["observation"][0, :at])
         assert (drawn["seen in this round"].get_xdata()[0], drawn["seen in this round"].get_ydata()[0]) == (x, y)
         seen = history["query"][0, :at].numpy(), history["observation"][0, :at].numpy()
-        mean, _ = plain.posterior(case.priors[names.index(chosen)], 0.15, *seen, case.problem.points.numpy())
+        mean, _ = plain.posterior(case.priors[names.index(chosen)], 0.15, *seen, case.problem.space.points.numpy())
         np.testing.assert_allclose(drawn[f"{chosen}, chooses"].get_ydata(), mean, rtol=0, atol=1e-9)
         left = after
     assert dropped > 0
@@ -57,8 +59,8 @@ def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initia
 
 def test_frames_of_a_function_a_replicate_show_the_one_that_is_run():
     f = draws_of_candidates(hill_candidates(), torch.tensor([4]), [9])
-    problem = UnknownPriorProblem(f, hill_candidates(), line(50), truth=torch.tensor([4]), replicates=1)
-    frames, _, _ = drawing.elimination_steps(problem, HEGPUCB(problem), 2, seed=9)
+    problem = problem_of(f, hill_candidates(), line(50), truth=torch.tensor([4]), replicates=1)
+    frames, _, _ = drawing.elimination_steps(problem, HEGPUCB(problem.space), 2, seed=9)
     for figure in frames:
         drawn = {curve.get_label(): curve for curve in figure.axes[0].lines}
         np.testing.assert_allclose(drawn["f"].get_ydata(), problem.values[0])
@@ -66,12 +68,12 @@ def test_frames_of_a_function_a_replicate_show_the_one_that_is_run():
 
 def test_a_frame_names_every_candidate_that_is_dropped():
     candidates = Candidates(("right", "high", "low"), (rbf_kernel(0.3),) * 3, (0.0, 4.0, -4.0))
-    problem = UnknownPriorProblem(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
-    _, labels, _ = drawing.elimination_steps(problem, HEStableOpt(problem, lambda t: 0.5), 1)
+    problem = problem_of(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
+    _, labels, _ = drawing.elimination_steps(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 0.5), 1)
     assert "high" in labels[0].split(";")[1] and "low" in labels[0].split(";")[1]
 
 
 def test_frames_of_a_policy_with_one_candidate():
     problem = setting("lengthscale").problem
-    _, labels, _ = drawing.elimination_steps(problem, GPUCB(problem, 2), 1)
+    _, labels, _ = drawing.elimination_steps(problem, OracleGPUCB(problem.space, 2), 1)
     assert labels[0].startswith("round 1: lengthscale 0.3 chooses")

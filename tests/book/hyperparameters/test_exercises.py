@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from cbo_lib.confidence import noise_threshold
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.hyperparameters.policies import CandidatePolicy
-from cbo_lib.hyperparameters.widths import noise_threshold
+from cbo_lib.hyperparameters import CandidatePolicy
 from cbo_lib.measure import Measure
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
 from tests.exercises import Exercises
@@ -276,47 +276,47 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     check, regret = solved["check_8"], solved["he_regret"]
 
     class Wide(by_rank):  # type: ignore[misc]
-        def _score(self, mean: Tensor, std: Tensor) -> Tensor:
-            return self._upper(mean, std)
+        def score(self, mean: Tensor, std: Tensor) -> Tensor:
+            return self.upper(mean, std)
 
     class Unnormalized(by_rank):  # type: ignore[misc]
-        def _weights(self) -> Tensor:
-            return torch.ones_like(self._mean)
+        def weights(self) -> Tensor:
+            return torch.ones_like(self.mean)
 
     class OneWeight(by_rank):  # type: ignore[misc]
-        def _weights(self) -> Tensor:
-            return super()._weights()[:, 0]
+        def weights(self) -> Tensor:
+            return super().weights()[:, 0]
 
     class OtherDesign(by_rank):  # type: ignore[misc]
-        def start(self, generators: Any) -> None:
-            super().start(generators)
-            self._design = self._design.flip(0)
+        def design(self, n: int) -> Tensor:
+            return super().design(n).flip(0)
 
     class Remembers(by_rank):  # type: ignore[misc]
-        def start(self, generators: Any) -> None:
-            old = getattr(self, "ranks", None)
-            super().start(generators)
-            if old is not None and old.shape == self.ranks.shape:
-                self.ranks = old
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.ranks = torch.zeros(20, 4)
+
+        def begin(self) -> None:
+            CandidatePolicy.begin(self)
 
     class Mixes(by_rank):  # type: ignore[misc]
-        def _learn(self, observation: Tensor) -> None:
-            super()._learn(observation)
+        def judge(self, row: Any, played: Tensor) -> None:
+            super().judge(row, played)
             self.ranks = self.ranks.sum(0, keepdim=True).expand_as(self.ranks)
 
     class Worst(by_rank):  # type: ignore[misc]
-        def _score(self, mean: Tensor, std: Tensor) -> Tensor:
-            return -super()._score(mean, std)
+        def score(self, mean: Tensor, std: Tensor) -> Tensor:
+            return -super().score(mean, std)
 
     class NoScore(by_rank):  # type: ignore[misc]
-        def _score(self, mean: Tensor, std: Tensor) -> Tensor:
+        def score(self, mean: Tensor, std: Tensor) -> Tensor:
             return None  # type: ignore[return-value]
 
     class Stub(CandidatePolicy):
-        def _score(self, mean: Tensor, std: Tensor) -> Tensor:
+        def score(self, mean: Tensor, std: Tensor) -> Tensor:
             return None  # type: ignore[return-value]
 
-        def _weights(self) -> Tensor:
+        def weights(self) -> Tensor:
             return None  # type: ignore[return-value]
 
     def says(policy: object) -> str:
@@ -324,17 +324,17 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
         assert verdict.startswith("Exercise 8: not yet.")
         return verdict
 
-    assert "_score must give (20, 100)" in says(Wide)
+    assert "score must give (20, 100)" in says(Wide)
     assert "sum to one" in says(Unnormalized)
-    assert "_weights must give (20, 4)" in says(OneWeight)
+    assert "weights must give (20, 4)" in says(OneWeight)
     assert "initial design changed" in says(OtherDesign)
-    assert "state in start" in says(Remembers)
+    assert "state in begin" in says(Remembers)
     assert "depends on its company" in says(Mixes)
     assert "Random points" in says(Worst)
     assert "subclass of CandidatePolicy" in says(GaussianProcess)
-    assert "subclass of CandidatePolicy" in says(by_rank(solved["problem"]))
-    assert "_score must give (20, 100), got None" in says(NoScore)
-    assert "_weights must give (20, 4), got None" in says(Stub)
+    assert "subclass of CandidatePolicy" in says(by_rank(solved["space"]))
+    assert "score must give (20, 100), got None" in says(NoScore)
+    assert "weights must give (20, 4), got None" in says(Stub)
     assert "sign is reversed" in check((by_rank, -difference, error))
     assert "difference a round" in check((by_rank, difference / 40, error))
     assert "Subtract he_regret" in check((by_rank, difference + regret.mean(), error))

@@ -1,0 +1,176 @@
+"""The size of f: what kernels in doubt leave open, fitted to the data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gpytorch.kernels import ScaleKernel
+from scipy.optimize import minimize
+from torch import Tensor
+
+from cbo_lib.fit import FitWarning
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.hyperparameters.space import Space
+from cbo_lib.kernels import StackedKernel
+from cbo_lib.measure import Measure, covariance
+
+# What is fitted is rounded to this share of an octave, and the mean to this share of a standard deviation, so that
+# rounding of the processor does not reach a run.
+_OCTAVE, _SHARE = 64, 1024
+# Where the search begins: scale and noise in standard deviations of the outputs.
+_BEGIN = ((1.0, 0.1), (0.7, 0.7))
+# The gradient of the mean log density at a maximum.
+_FLAT = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleFit:
+    """What was fitted, in the user's units.
+
+    Args:
+        process: the priors of all candidates, of batch shape ``replicates x |U|``.
+        scale: the standard deviation that kernels are multiplied with, ``replicates``.
+        mean: the constant mean, ``replicates``.
+        noise: standard deviations of the noise, ``replicates x |U|``; those that were given are as given.
+        converged: whether the fit reached a maximum, boolean ``replicates``.
+    """
+
+    process: GaussianProcess
+    scale: Tensor
+    mean: Tensor
+    noise: Tensor
+    converged: Tensor
+
+    def record(self) -> dict[str, Tensor]:
+        """What is worth recording; the noise is that of the first candidate."""
+        return {
+            "scale": self.scale,
+            "prior_mean": self.mean,
+            "noise_std": self.noise[:, 0],
+            "converged": self.converged,
+        }
+
+
+def fit_scale(space: Space, x: Tensor, y: Tensor) -> ScaleFit:
+    """Scale, mean and noise that the kernels of a space share, from noisy values of points.
+
+    Maximizes the likelihood averaged over the kernels, ``sum_u p(y | scale, mean, noise, u) / |U|``: it is that of a
+    model in which one of them is true, and what a bad kernel would need does not move it. (The sum of log likelihoods
+    would make the worst kernel decide the noise.) Weak priors keep the maximum in reach when data are few, in
+    standardized outputs: log scale and mean standard normal, and the noise variance log-normal with -4 and 1, as
+    BoTorch has it ([Balandat2020]).
+
+    With fewer than two observations nothing is fitted: scale 1, noise 0.1, and the mean of the data or zero.
+
+    Args:
+        space: whose ``fitted`` candidates are kernels.
+        x: points, ``replicates x n x d``.
+        y: values, ``replicates x n``.
+
+    Returns:
+        The fit. One that did not converge is reported by a ``FitWarning``.
+    """
+    replicates, n = y.shape
+    like, own = space.like, torch.tensor(space.fitted, device=space.like.device)
+    kernel = StackedKernel(space.candidates.kernels)
+    given = space.noise_std if isinstance(space.noise_std, Tensor) else like.new_full((len(own),), _nan(space))
+    known = float(given[own][0])
+    sizes = torch.tensor([[1.0, 0.0, 0.1]], dtype=torch.float64).repeat(replicates, 1)
+    sizes[:, 1] = y.mean(-1) if n else 0.0
+    converged = torch.ones(replicates, dtype=torch.bool)
+    if n >= 2:
+        points = Measure.dirac(x.unsqueeze(1))
+        parts = StackedKernel([k for k, free in zip(space.candidates.kernels, space.fitted, strict=True) if free])
+        grams = covariance(parts, points, points).double().cpu()
+        for r in range(replicates):
+            sizes[r], converged[r] = _fit_one(grams[r], y[r].double().cpu(), known)
+    if not bool(converged.all()):
+        which = (~converged).nonzero().flatten().tolist()
+        warnings.warn(f"the fit of scale, mean and noise did not reach a maximum in replicates {which}", FitWarning, 2)
+    scale, mean, noise_std = sizes.to(like).unbind(-1)
+    noise = torch.where(given.isnan(), noise_std.unsqueeze(-1), given)
+    one = torch.ones_like(scale).unsqueeze(-1)
+    outer = ScaleKernel(kernel, batch_shape=torch.Size([replicates, len(own)])).to(like)
+    outer.outputscale = torch.where(own, scale.unsqueeze(-1).square(), one)
+    outer.requires_grad_(False)
+    means = _Means(space, mean.unsqueeze(-1) * own)
+    return ScaleFit(GaussianProcess(outer, noise.unsqueeze(-1), means), scale, mean, noise, converged.to(like.device))
+
+
+class _Means:
+    """The candidates' own means, which are zero for kernels, plus what was fitted, ``replicates x |U|``."""
+
+    def __init__(self, space: Space, fitted: Tensor) -> None:
+        self.candidates, self.fitted = space.candidates, fitted
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Points ``... x (1 or |U|) x n x p x d`` to ``replicates x |U| x n x p``."""
+        return self.candidates.mean(points) + self.fitted[..., None, None]
+
+
+def _nan(space: Space) -> float:
+    return math.nan if space.noise_std is None else float(space.noise_std)
+
+
+def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
+    """Scale, mean and noise of one replicate, from matrices ``|U| x n x n``; the noise is fitted if ``known`` is NaN.
+
+    Returns:
+        The three numbers, and whether they are those of a maximum.
+    """
+    n = len(y)
+    center, spread = y.mean(), y.std()
+    spread = spread if float(spread) > 0 else torch.ones_like(spread)
+    z = (y - center) / spread
+    values, vectors = torch.linalg.eigh(gram)
+    values = values.clamp_min(0.0)
+    rotated = torch.stack([z.expand(len(gram), n), torch.ones(len(gram), n).to(z)], -1)
+    rotated = vectors.mT @ rotated  # |U| n 2
+    fixed = not math.isnan(known)
+
+    def loss(parameters: Tensor) -> Tensor:
+        log_scale, mean = parameters[0], parameters[1]
+        log_noise = math.log(known) - spread.log() if fixed else parameters[2]
+        spectrum = (2 * log_scale).exp() * values + (2 * log_noise).exp()
+        gap = rotated[..., 0] - mean * rotated[..., 1]
+        likelihood = (-0.5 * (gap.square() / spectrum + spectrum.log())).sum(-1).logsumexp(0)
+        prior = -0.5 * (log_scale.square() + mean.square())
+        if not fixed:
+            prior = prior - 0.5 * (2 * log_noise + 4).square() - 2 * log_noise
+        return -(likelihood + prior) / n
+
+    def with_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        with torch.enable_grad():
+            at = torch.from_numpy(parameters).requires_grad_()
+            value = loss(at)
+            (gradient,) = torch.autograd.grad(value, at)
+        return float(value), gradient.numpy()
+
+    box = [(math.log(1e-3), math.log(1e3)), (-10.0, 10.0), (math.log(1e-3), math.log(10.0))][: 2 if fixed else 3]
+    runs = [
+        minimize(
+            with_gradient,
+            np.array([math.log(scale), 0.0, math.log(noise)][: len(box)]),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=box,
+            options={"ftol": 1e-3 * np.finfo(float).eps, "gtol": 1e-9, "maxiter": 500},
+        )
+        for scale, noise in _BEGIN
+    ]
+    best = min(runs, key=lambda run: round(float(run.fun), 9))  # the first among equals
+    found = torch.from_numpy(best.x)
+    free = [low < v < high for v, (low, high) in zip(best.x, box, strict=True)]
+    converged = bool((np.abs(best.jac)[free] <= _FLAT).all())
+    mean = center + spread * (found[1] * _SHARE).round() / _SHARE
+    scale = _rounded(found[0].exp() * spread)
+    noise_std = z.new_tensor(known) if fixed else _rounded(found[2].exp() * spread)
+    return torch.stack([scale, mean, noise_std]), converged
+
+
+def _rounded(value: Tensor) -> Tensor:
+    return ((value.log2() * _OCTAVE).round() / _OCTAVE).exp2()

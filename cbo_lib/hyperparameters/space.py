@@ -1,0 +1,249 @@
+"""Unknown hyperparameters: what the learner knows, a domain and priors, one of which is true."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cbo_lib.data import as_box, as_tensor
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import StackedKernel
+
+#: A prior mean: a number, or a function from points ``... x d`` to values ``...``.
+Mean = float | Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The finite set ``U`` of Gaussian process priors, one of which is true ([Ziomek2024], section 2).
+
+    Args:
+        names: one label a candidate, all different.
+        kernels: one GPyTorch kernel a candidate, without batch dimensions; they may be of different structure. The
+            theory wants ``k(x, x) <= 1``.
+        means: one prior mean a candidate. Default all zero.
+
+    Raises:
+        ValueError: if there is no candidate, two have one name or the lengths differ.
+    """
+
+    names: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
+    means: tuple[Mean, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the lengths and fill in the means."""
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ValueError(f"names must be one or more different labels, got {list(self.names)}")
+        if not self.means:
+            object.__setattr__(self, "means", (0.0,) * len(self.names))
+        for name in ("kernels", "means"):
+            if len(getattr(self, name)) != len(self.names):
+                raise ValueError(f"{name} must have one entry a candidate, {len(self)}, got {len(getattr(self, name))}")
+
+    def __len__(self) -> int:
+        """How many candidates, ``|U|``."""
+        return len(self.names)
+
+    def select(self, indices: Sequence[int]) -> Candidates:
+        """Some of the candidates, in the given order."""
+        return Candidates(
+            tuple(self.names[i] for i in indices),
+            tuple(self.kernels[i] for i in indices),
+            tuple(self.means[i] for i in indices),
+        )
+
+    def prior(self, noise_std: float | Tensor, share: bool = False) -> GaussianProcess:
+        """The priors as one batch ``(|U|,)``.
+
+        Args:
+            noise_std: of the observations, positive; a tensor ``|U| x 1`` gives each candidate its own.
+            share: whether candidates that differ in their mean alone get one kernel of batch ``(1,)``; their
+                posteriors then share one factor and one variance. Default false.
+        """
+        one = share and all(kernel is self.kernels[0] for kernel in self.kernels)
+        mean: Mean = 0.0 if not one and all(m == 0.0 for m in self.means) else self.mean
+        return GaussianProcess(StackedKernel(self.kernels[:1] if one else self.kernels), noise_std, mean)
+
+    def mean(self, points: Tensor) -> Tensor:
+        """All prior means: points ``... x (1 or |U|) x n x p x d`` to ``... x |U| x n x p``."""
+        points = points if points.dim() > 3 else points.unsqueeze(0)
+        own = points.expand(*points.shape[:-4], len(self), *points.shape[-3:]).unbind(-4)
+        values = [m(x) if callable(m) else torch.full_like(x[..., 0], m) for m, x in zip(self.means, own, strict=True)]
+        return torch.stack(values, -3)
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """What the learner knows: where it may ask, and the priors that it doubts between.
+
+    A candidate is a GPyTorch kernel or a ``GaussianProcess``, both in the user's units. A kernel says what f looks
+    like and nothing of its size: a factor of its variance, a constant mean and the noise are fitted to the data, the
+    same for all kernels (``fit_scale``). A Gaussian process is taken as it is, its noise included; the guarantees of
+    [Ziomek2024] are for such candidates alone.
+
+    Args:
+        candidates: kernels and Gaussian processes without batch dimensions, or ``Candidates``, taken as they are.
+        bounds: the box ``2 x d``, lower corner first. Give either this or ``points``.
+        points: the finite domain ``n x d``.
+        epsilon: how far a chosen point may be moved, Euclidean, in the units of the inputs ([Bogunovic2018]); a finite
+            domain is needed if it is positive. Default 0.
+        noise_std: standard deviation of the observation noise, positive. Needed with ``Candidates``; with kernels, by
+            default it is fitted; Gaussian processes bring their own.
+        names: one label a candidate. Default ``candidate 1``, ...; ``Candidates`` bring their own.
+
+    Attributes:
+        candidates: always ``Candidates``.
+        noise_std: a number if all candidates have one, ``|U|`` if theirs differ (NaN where fitted), None if it is
+            fitted.
+        fitted: of which candidates the size is fitted, booleans.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    candidates: Any
+    bounds: Any = None
+    points: Any = None
+    epsilon: float = 0.0
+    noise_std: Any = None
+    names: Sequence[str] | None = None
+    fitted: tuple[bool, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Convert and check what was given."""
+        if (self.points is None) == (self.bounds is None):
+            raise ValueError("give either points (a finite domain) or bounds (a box), not both or neither")
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+        else:
+            points = as_tensor("points", self.points)
+            if points.dim() != 2 or not points.numel():
+                raise ValueError(f"points must have shape (n, d) with n >= 1, got {tuple(points.shape)}")
+            if not bool(points.isfinite().all()):
+                raise ValueError("points must be finite, got a NaN or an infinity")
+            object.__setattr__(self, "points", points)
+        if not 0 <= self.epsilon < math.inf or (self.epsilon > 0 and self.points is None):
+            raise ValueError(f"epsilon must be nonnegative, and zero in a box, got {self.epsilon}")
+        given = self.noise_std
+        if given is not None and not bool((torch.as_tensor(given) > 0).all() & torch.as_tensor(given).isfinite().all()):
+            raise ValueError(f"noise_std must be positive and finite, got {given}")
+        if isinstance(self.candidates, Candidates):
+            if given is None or self.names is not None:
+                what = "noise_std must be given" if given is None else "names must not be given"
+                raise ValueError(f"{what} with Candidates, got noise_std {given} and names {self.names}")
+            object.__setattr__(self, "fitted", (False,) * len(self.candidates))
+        else:
+            self._take(list(self.candidates))
+
+    def _take(self, given: list[Any]) -> None:
+        """Kernels and Gaussian processes as ``Candidates``, and the noise of all."""
+        kernels: list[Kernel] = []
+        means: list[Mean] = []
+        noise: list[float] = []
+        for u, candidate in enumerate(given):
+            if not isinstance(candidate, Kernel | GaussianProcess):
+                raise ValueError(
+                    f"candidates must be GPyTorch kernels or GaussianProcess objects, got {candidate!r} at index {u}"
+                )
+            kernel = candidate if isinstance(candidate, Kernel) else candidate.kernel
+            if kernel.batch_shape:
+                raise ValueError(
+                    f"candidates must have no batch dimensions, got {tuple(kernel.batch_shape)} at index {u}"
+                )
+            if isinstance(candidate, Kernel):
+                # A copy: moving or freezing the user's own would change what they hold.
+                kernels.append(copy.deepcopy(kernel).to(self.like).requires_grad_(False))
+                means.append(0.0)
+                noise.append(math.nan if self.noise_std is None else float(self.noise_std))
+                continue
+            if self.noise_std is not None:
+                raise ValueError(f"noise_std must be left to the GaussianProcess candidates, got {self.noise_std}")
+            mean, own = candidate.mean, torch.as_tensor(candidate.noise_std, dtype=torch.float64)
+            if own.numel() != 1 or (isinstance(mean, Tensor) and mean.numel() != 1):
+                raise ValueError(f"candidates must have one noise_std and one mean each, got several at index {u}")
+            kernels.append(kernel)
+            means.append(float(mean) if isinstance(mean, Tensor) else mean)
+            noise.append(float(own))
+        names = [f"candidate {u + 1}" for u in range(len(given))] if self.names is None else list(self.names)
+        same = len(set(noise)) == 1
+        noise_std = noise[0] if same and not math.isnan(noise[0]) else self.like.new_tensor(noise)
+        alone = self.noise_std is None and all(map(math.isnan, noise))
+        object.__setattr__(self, "candidates", Candidates(tuple(names), tuple(kernels), tuple(means)))
+        object.__setattr__(self, "noise_std", None if alone else noise_std)
+        object.__setattr__(self, "fitted", tuple(isinstance(candidate, Kernel) for candidate in given))
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of the run."""
+        return self.points if self.bounds is None else self.bounds
+
+    @property
+    def dim(self) -> int:
+        """The dimension ``d`` of the inputs."""
+        return self.like.shape[-1]
+
+    def select(self, indices: Sequence[int]) -> Space:
+        """The same domain with some of the candidates, whose sizes must be known.
+
+        Raises:
+            ValueError: if something is to be fitted.
+        """
+        if any(self.fitted):
+            raise ValueError("candidates must be Gaussian processes to be selected, here some sizes are fitted")
+        noise = self.noise_std[list(indices)] if isinstance(self.noise_std, Tensor) else self.noise_std
+        noise = float(noise) if isinstance(noise, Tensor) and len(indices) == 1 else noise
+        return replace(self, candidates=self.candidates.select(indices), noise_std=noise, names=None)
+
+    def finite(self) -> Tensor:
+        """The points of a finite domain, ``n x d``.
+
+        Raises:
+            ValueError: if the domain is a box.
+        """
+        if self.points is None:
+            raise ValueError("points must be given, the domain of this space is a box")
+        return self.points
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Whether points ``... x d`` belong to the domain, up to rounding, boolean ``...``."""
+        if self.points is None:
+            low, high = self.bounds
+            slack = 1e-9 * (high - low)
+            return ((x >= low - slack) & (x <= high + slack)).all(-1)
+        return (_distance(x, self.points) <= self._rounding).any(-1)
+
+    def within(self, x: Tensor) -> Tensor:
+        """Which points of a finite domain lie within ``epsilon`` of ``... m x d``, boolean ``... m x n``."""
+        # Points of a grid that far apart count, whatever their rounding.
+        return _distance(x, self.finite()) <= self.epsilon + self._rounding
+
+    @cached_property
+    def neighbors(self) -> Tensor:
+        """Indices ``n x m`` of the points within ``epsilon`` of each point; shorter rows repeat the point itself."""
+        near = self.within(self.finite())
+        width = int(near.sum(-1).max())
+        own = torch.arange(len(near), device=near.device)
+        order = near.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[:, :width]
+        return torch.where(near.gather(-1, order), order, own.unsqueeze(-1))
+
+    def worst(self, values: Tensor) -> Tensor:
+        """The smallest of values ``... x n`` within ``epsilon`` of each point, ``... x n``."""
+        return values if self.epsilon == 0.0 else values[..., self.neighbors].amin(-1)
+
+    @property
+    def _rounding(self) -> float:
+        return max(1e-9, 16 * torch.finfo(self.like.dtype).eps * float(self.like.abs().amax()))
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances, without the matrix product that cancels far from the origin."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
