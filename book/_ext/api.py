@@ -5,11 +5,13 @@ A source is named by the first author and the year of an entry, and an entry's k
 """
 
 import re
+import typing
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.util import logging
+from sphinx.util.typing import stringify_annotation
 
 logger = logging.getLogger(__name__)
 SOURCE = re.compile(r"\[([A-Z][A-Za-z]+\d{4})\](?!\w)")
@@ -58,9 +60,18 @@ def process(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: 
             logger.warning("%s", error, location=f"{name}:docstring")
 
 
+def resolve(app: Sphinx, what: str, name: str, thing: Any, options: Any, arguments: str, returned: str) -> None:
+    """Name the types of a class's arguments in full, which Sphinx does for functions: every setting has a ``Space``."""
+    known = app.env.temp_data.get("annotations", {}).get(name, {})
+    if what == "class" and known:
+        hints = typing.get_type_hints(thing.__init__)
+        known.update({key: stringify_annotation(hints[key], "smart") for key in known.keys() & hints.keys()})
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     for extension in ("sphinx.ext.autodoc", "sphinx.ext.napoleon"):
         app.setup_extension(extension)
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", resolve, priority=600)  # after Sphinx has recorded the types
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
