@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from book import harness
+from book.contexts.regret import Constants, density_nodes, ledger
 from book.contexts.tables import density_rate
 from book.functions import interval
 from book.harness import Scale
@@ -18,7 +19,6 @@ from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.problem import ContextProblem
-from cbo_lib.contexts.regret import Constants, density_nodes, ledger
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import tv_worst_case
 from cbo_lib.distributions import ContextDistribution, Marginal, Normal

@@ -31,6 +31,7 @@ from book.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
+from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from book.hyperparameters.slips import printed_sqrt_beta
 from cbo_lib.confidence import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
@@ -45,7 +46,6 @@ from cbo_lib.hyperparameters import (
     Space,
     UnknownPriorProblem,
 )
-from cbo_lib.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 
 
 def baselines(space: Space, truth: int | Tensor, **options: Any) -> dict[str, CandidatePolicy]:

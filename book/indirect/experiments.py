@@ -33,6 +33,7 @@ from book.indirect.problems import (
     transformation,
     unit_grid,
 )
+from book.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
 from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import (
@@ -49,7 +50,6 @@ from cbo_lib.indirect import (
     Space,
 )
 from cbo_lib.indirect.embedding import cross_validate
-from cbo_lib.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal

@@ -25,15 +25,7 @@ from book.harness import Comparison, Scale
 from book.subsets import problems
 from book.subsets.prior import fit_prior
 from book.subsets.problems import Costs
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import rbf_kernel
-from cbo_lib.history import History
-from cbo_lib.maximize import maximum
-from cbo_lib.subsets.marginals import TruncatedNormal
-from cbo_lib.simulate import simulate
-from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, Effort, GroupETC, Space, SubsetPolicy, SubsetProblem
-from cbo_lib.subsets.baselines import InverseRoot
-from cbo_lib.subsets.regret import (
+from book.subsets.regret import (
     against_cost,
     cost_regret,
     counted,
@@ -43,6 +35,24 @@ from cbo_lib.subsets.regret import (
     share_of_last_tenth,
     simple_regret,
 )
+from cbo_lib.distributions import TruncatedNormal
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.history import History
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.maximize import maximum
+from cbo_lib.simulate import simulate
+from cbo_lib.subsets import (
+    TSPSQ,
+    UCBCVS,
+    UCBPSQ,
+    CheapestGoodSubset,
+    Effort,
+    GroupETC,
+    Space,
+    SubsetPolicy,
+    SubsetProblem,
+)
+from cbo_lib.subsets.baselines import InverseRoot
 
 OBJECTIVES: Mapping[str, Callable[..., SubsetProblem]] = {
     "hartmann": problems.hartmann,
@@ -82,7 +92,7 @@ def known_norm(
 
     floor = float(maximum(lambda x: -g(x), box)[1])
     sets = ((0,), (1,), (2,), (0, 1), (0, 1, 2))
-    space = Space(box, sets, (TruncatedNormal(variance=variance),) * 3, budget=100.0)
+    space = Space(box, sets, (TruncatedNormal.of_variance(variance),) * 3, budget=100.0)
     means = torch.tensor(costs, dtype=torch.float64)
     problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="known norm")
     return problem, GaussianProcess(kernel, noise_std, floor)
@@ -109,7 +119,7 @@ def equally_good(seed: int = 0, noise_std: float = 0.1) -> tuple[SubsetProblem, 
     kernel.outputscale = torch.tensor(1.0, dtype=torch.float64)
     box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
     sets = ((0, 1, 2), (0, 1), (0,), (1,))
-    space = Space(box, sets, (TruncatedNormal(variance=0.04),) * 3, budget=100.0)
+    space = Space(box, sets, (TruncatedNormal.of_variance(0.04),) * 3, budget=100.0)
     means = torch.tensor([1.0, 0.2, 0.1, 0.1], dtype=torch.float64)
     problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="equally good")
     return problem, GaussianProcess(kernel.requires_grad_(False), noise_std, floor)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
+from book.hyperparameters.regret import confidence_ratio, ledger, robust_claim
 from book.hyperparameters.slips import WidthAfter, printed_sqrt_beta
 from cbo_lib.acquisition import OptimisticUpperConfidenceBound
 from cbo_lib.hyperparameters import (
@@ -19,7 +20,6 @@ from cbo_lib.hyperparameters import (
     OracleStableOpt,
     eliminates,
 )
-from cbo_lib.hyperparameters.regret import confidence_ratio, ledger, robust_claim
 from cbo_lib.measure import Measure
 from tests.hyperparameters.helpers import (
     F64,

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from book.hyperparameters.problems import lengthscale_candidates
+from book.hyperparameters.regret import critical_rounds, ledger, rounds
 from book.hyperparameters.slips import WidthAfter
 from cbo_lib.hyperparameters import (
     AGPUCB,
@@ -20,7 +21,6 @@ from cbo_lib.hyperparameters import (
     OracleGPUCB,
     OracleStableOpt,
 )
-from cbo_lib.hyperparameters.regret import critical_rounds, ledger, rounds
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators

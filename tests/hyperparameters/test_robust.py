@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from book.hyperparameters.problems import lengthscale_candidates
+from book.hyperparameters.regret import critical_rounds, rounds
 from book.hyperparameters.slips import WidthAfter
 from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleStableOpt
-from cbo_lib.hyperparameters.regret import critical_rounds, rounds
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from book.indirect import regret
 from book.indirect.problems import unit_grid
-from cbo_lib.indirect import CMES, CMETS, ClippedGaussian, Nodes, regret
+from cbo_lib.indirect import CMES, CMETS, ClippedGaussian, Nodes
 from tests.indirect.helpers import UNIT, identity, known, problem_of, ripple, run
 
 pytestmark = [

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from book.subsets.regret import counted
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.policies import CheapestGoodSubset
-from cbo_lib.subsets.regret import counted
 from cbo_lib.subsets.search import Effort
 from tests.subsets import plain
 from tests.subsets.helpers import (

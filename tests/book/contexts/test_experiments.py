@@ -204,12 +204,13 @@ def test_a_slip_changes_a_run_and_nothing_else(tiny, name):
 
 
 def test_slips_are_stored_beside_the_panels_they_change(tiny, tmp_path, capsys):
-    arguments = ["ackley", "slip-root of beta", "--scale", "paper", "--out", str(tmp_path)]
-    harness.command({n: experiments.EXPERIMENTS[n] for n in arguments[:2]}, tmp_path, arguments=arguments)
-    assert {"ackley-gp_ucb.npz", "slip-root_of_beta.npz"} <= {path.name for path in tmp_path.iterdir()}
+    experiments.figure_1("ackley", folder=tmp_path, only=["GP-UCB"])
+    arguments = ["slip-root of beta", "--scale", "paper", "--out", str(tmp_path)]
+    harness.command(experiments.EXPERIMENTS, tmp_path, arguments=arguments)
+    assert {path.name for path in tmp_path.iterdir()} == {"ackley-gp_ucb.npz", "slip-root_of_beta.npz"}
     kept = experiments.small_slip("root of beta", tmp_path)
     assert list(kept.histories) == ["as written", "slip"]
-    with pytest.raises(ValueError, match="folder must hold results of 'slip'"):
+    with pytest.raises(ValueError, match="folder must hold results of 'branin'"):
         experiments.small_slip("diagonal", experiments.RESULTS.parent)
 
 

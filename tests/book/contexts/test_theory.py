@@ -65,7 +65,7 @@ def test_each_replicate_has_its_own_optimum(rng):
     torch.testing.assert_close(problem.maximizer, x[0, place], rtol=0, atol=1e-3)
     generators = [torch.Generator().manual_seed(s) for s in range(3)]
     seen = problem.observe(problem.maximizer, generators)
-    assert seen.shape == (3, 2)
+    assert seen["context"].shape == (3, 1)
     with pytest.raises(ValueError, match="expectation must be given"):
         type(problem)(problem.f, problem.bounds, problem.distribution, replicates=3).value(x)
 

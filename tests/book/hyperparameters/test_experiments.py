@@ -19,6 +19,7 @@ from book.hyperparameters.problems import (
     random_truth,
     slope_and_peak,
 )
+from book.hyperparameters.regret import cumulative_regret, simple_regret
 from book.hyperparameters.slips import printed_sqrt_beta
 from cbo_lib.confidence import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
@@ -30,7 +31,6 @@ from cbo_lib.hyperparameters import (
     OracleGPUCB,
     OracleStableOpt,
 )
-from cbo_lib.hyperparameters.regret import cumulative_regret, simple_regret
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, LENGTHSCALES, line, run, setting
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from book.indirect import experiments, problems
-from cbo_lib.indirect import CMES, Nodes, regret
+from book.indirect import experiments, problems, regret
+from cbo_lib.indirect import CMES, Nodes
 from cbo_lib.indirect.embedding import embedding_loss
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate

@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex
 from book import figures
 from book.subsets.drawing import algorithm_steps, names
 from cbo_lib.history import History
-from cbo_lib.subsets.search import Effort
 from cbo_lib.subsets.policies import CheapestGoodSubset
+from cbo_lib.subsets.search import Effort
 from tests.subsets.helpers import prior, run, solid
 
 ALPHA, ROUNDS, STEPS = 0.1, 2, 22
@@ -24,8 +24,8 @@ def played():
     """Two rounds of four subsets, then plays in which a subset is dropped."""
     problem = solid().with_budget(1e6)
     effort = Effort(contexts=8, candidates=16, iterations=2)
-    options = {"alpha": lambda s: ALPHA, "rounds": ROUNDS, "horizon": 2, "effort": effort}
-    policy = CheapestGoodSubset(problem.space, prior=prior(problem, mean=3.0), 1.0, **options)
+    options = {"alpha": ALPHA, "rounds": ROUNDS, "horizon": 2, "effort": effort, "cost_spread": 1.0}
+    policy = CheapestGoodSubset(problem.space, prior=prior(problem, mean=3.0), sqrt_beta=1.0, **options)
     return problem, run(problem, policy, STEPS, [0, 4])
 
 
@@ -36,7 +36,8 @@ def drawn(request, played):
 
 
 def test_subsets_are_named_by_their_variables_from_one_in_order():
-    problem = dataclasses.replace(solid(), control_sets=((0,), (2, 1), (1, 0), (2, 0, 1)))
+    space = dataclasses.replace(solid().space, control_sets=((0,), (2, 1), (1, 0), (2, 0, 1)))
+    problem = dataclasses.replace(solid(), space=space)
     assert names(problem) == ["{1}", "{2,3}", "{1,2}", "{1,2,3}"]
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from scipy.stats import truncnorm
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.subsets.baselines import UCBCVS
-from cbo_lib.subsets.policies import SubsetPolicy
+from cbo_lib.subsets import UCBCVS, SubsetPolicy
+from cbo_lib.subsets.search import Decisions
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
 from tests.exercises import Exercises, code, draws_a_figure
 
@@ -522,70 +523,60 @@ def test_mistakes_about_the_factor(solved: dict[str, Any]) -> None:
 
 def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     aim, difference, error = solved["solution_8"]
-    check, problem, UCBPSQ = solved["check_8"], solved["problem"], solved["UCBPSQ"]
+    check, UCBPSQ = solved["check_8"], solved["UCBPSQ"]
 
     def returning(change: Callable[..., Any]) -> type:
         class Changed(UCBPSQ):  # type: ignore[misc]
-            def _choose(self) -> Any:
-                return change(self, *super()._choose())
+            def decide(self) -> Any:
+                return change(*super().decide())
 
         return Changed
 
     class Stub(SubsetPolicy):
-        def _choose(self) -> Any:
+        def decide(self) -> Any:
             return None
 
     class Greedy(UCBPSQ):  # type: ignore[misc]
         """Not all subsets are wanted, and one that is not is played."""
 
-        def _choose(self) -> Any:
+        def decide(self) -> Any:
             wanted = torch.zeros_like(self.plays, dtype=torch.bool)
             wanted[:, 1] = True
-            subset = torch.zeros_like(self.plays[:, 0])
-            return subset, *self.bounds.maximize(wanted, self.sqrt_beta).of(subset)
-
-    class Knowing(SubsetPolicy):
-        """The dearest subset by its true cost."""
-
-        def _choose(self) -> Any:
-            every = torch.ones_like(self.plays, dtype=torch.bool)
-            subset = torch.full_like(self.plays[:, 0], int(self.problem.cost_means.argmax()))
-            return subset, *self.bounds.maximize(every, self.sqrt_beta).of(subset)
+            return torch.zeros_like(self.plays[:, 0]), self.search.maximize(wanted, self.sqrt_beta)
 
     class Peeping(SubsetPolicy):
         """The best subset by its true value."""
 
-        def _choose(self) -> Any:
+        def decide(self) -> Any:
             every = torch.ones_like(self.plays, dtype=torch.bool)
             subset = torch.full_like(self.plays[:, 0], self.problem.best_subset)
-            return subset, *self.bounds.maximize(every, self.sqrt_beta).of(subset)
+            return subset, self.search.maximize(every, self.sqrt_beta)
 
     class Remembers(UCBPSQ):  # type: ignore[misc]
         asked = 0
 
-        def _choose(self) -> Any:
+        def decide(self) -> Any:
             self.asked += 1
-            subset, points, mean, std = super()._choose()
-            return subset, (points + 0.001 * self.asked).clamp(0, 1), mean, std
+            subset, found = super().decide()
+            return subset, replace(found, points=(found.points + 0.001 * self.asked).clamp(0, 1))
 
     class Mixes(SubsetPolicy):
         """All replicates play what suits them on average."""
 
-        def _choose(self) -> Any:
+        def decide(self) -> Any:
             every = torch.ones_like(self.plays, dtype=torch.bool)
-            decisions = self.bounds.maximize(every, self.sqrt_beta)
-            best = decisions.bound(self.sqrt_beta).mean(0).argmax()
-            points = decisions.points.mean(0)[best].expand(len(self.plays), -1)
-            subset = best.expand(len(self.plays))
-            return subset, points, *decisions.of(subset)[1:]
+            found = self.search.maximize(every, self.sqrt_beta)
+            best = found.bound(self.sqrt_beta).mean(0).argmax()
+            points = found.points.mean(0).expand_as(found.points)
+            return best.expand(len(self.plays)), replace(found, points=points)
 
     class Worst(SubsetPolicy):
         """The smallest lower bound of any decision, and it says that nothing is better."""
 
-        def _choose(self) -> Any:
-            n = len(self.plays)
-            corner = torch.tensor([1.0, 1.0, 0.0]).expand(n, -1)
-            return torch.zeros_like(self.plays[:, 0]), corner, torch.zeros(n), torch.zeros(n)
+        def decide(self) -> Any:
+            n, m = self.plays.shape
+            corner = torch.tensor([1.0, 1.0, 0.0]).expand(n, m, -1)
+            return torch.zeros_like(self.plays[:, 0]), Decisions(corner, torch.zeros(n, m), torch.zeros(n, m))
 
     def says(policy: object) -> str:
         verdict = check((policy, difference, error))
@@ -593,18 +584,17 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
         return verdict
 
     assert "subclass of SubsetPolicy" in says(GaussianProcess)
-    assert "subclass of SubsetPolicy" in says(aim(problem, solved["prior"]))
-    assert "tuple of four" in says(Stub)
-    assert "tuple of four" in says(returning(lambda self, i, x, m, s: (i, x[0], m, s)))
-    assert "tuple of four" in says(returning(lambda self, i, x, m, s: (i, x, m)))
-    assert "whole indices" in says(returning(lambda self, i, x, m, s: (i.double(), x, m, s)))
-    assert "indices from 0 to 3" in says(returning(lambda self, i, x, m, s: (i + 4, x, m, s)))
-    assert "points in [0, 1]" in says(returning(lambda self, i, x, m, s: (i, x + 1, m, s)))
+    assert "subclass of SubsetPolicy" in says(aim(solved["space"], prior=solved["prior"]))
+    assert "a tuple: subset, decisions" in says(Stub)
+    assert "a tuple: subset, decisions" in says(returning(lambda i, d: (i, d.points)))
+    assert "one subset a replicate" in says(returning(lambda i, d: (i[:1], d)))
+    assert "whole indices" in says(returning(lambda i, d: (i.double(), d)))
+    assert "indices from 0 to 3" in says(returning(lambda i, d: (i + 4, d)))
+    assert "points in [0, 1]" in says(returning(lambda i, d: (i, replace(d, points=d.points + 1))))
     assert "not all are wanted" in says(Greedy)
-    assert "looks at the true costs" in says(Knowing)
-    assert "looks at the true costs" in says(UCBCVS)
-    assert "cannot know" in says(Peeping)
-    assert "state in start" in says(Remembers)
+    assert "cannot be used: TypeError" in says(UCBCVS)  # it wants the true costs
+    assert "cannot be used: AttributeError" in says(Peeping)
+    assert "state in begin" in says(Remembers)
     assert "depends on its company" in says(Mixes)
     assert "A random decision has" in says(Worst)
 
@@ -614,7 +604,7 @@ def test_mistakes_about_the_difference(solved: dict[str, Any], monkeypatch: pyte
     names, runs, simulate = solved["check_8"].__globals__, {}, solved["simulate"]
 
     def once(problem: object, policy: Any, steps: int, seeds: Any, **options: Any) -> Any:
-        key = (type(policy).__name__, id(policy.problem), steps, tuple(seeds))
+        key = (type(policy).__name__, steps, tuple(seeds))
         if key not in runs:
             runs[key] = simulate(problem, policy, steps, seeds, **options)
         return runs[key]

@@ -1,9 +1,9 @@
 """The experiments run what they say, in small, store it and find it again, and their figures show what was run."""
 
-import dataclasses
 import functools
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from book import figures
-from book.subsets import experiments, problems
+from book.subsets import experiments, problems, regret
+from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.history import History
-from cbo_lib.subsets import regret
+from cbo_lib.simulate import simulate
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.search import Effort
-from cbo_lib.subsets.marginals import TruncatedNormal
 from cbo_lib.subsets.policies import CheapestGoodSubset
+from cbo_lib.subsets.search import Effort
 from tests.subsets.helpers import F64, flat, prior, solid
 
 TINY = Effort(contexts=4, candidates=8, iterations=2)
@@ -27,7 +27,7 @@ NAMES = ["proposed", "TS-PSQ", "UCB-PSQ", "ETC-50", "UCB-CVS, costs known"]
 
 @functools.cache
 def small(budget=2.0):
-    return dataclasses.replace(flat(cost_std=0.02), budget=budget)
+    return flat(cost_std=0.02).with_budget(budget)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,10 @@ def comparison():
     problem = small()
     chosen = experiments.policies(problem, prior(problem), TINY)
     return experiments.compare(problem, {name: chosen[name] for name in ("proposed", "UCB-PSQ")}, [4, 7])
+
+
+def by_policy(comparison, costs):
+    return {name: experiments.curves(h, comparison.problem, costs) for name, h in comparison.histories.items()}
 
 
 # ---- problems whose theory is known
@@ -53,7 +57,7 @@ def test_the_problem_of_known_norm_is_what_it_says(norm, seed):
     assert problem.space.control_sets == ((0,), (1,), (2,), (0, 1), (0, 1, 2))
     assert problem.cost_means.tolist() == list(costs) and problem.cost_std == pytest.approx(0.01)
     assert problem.noise_std == process.noise_std == 0.05
-    assert problem.space.free == (TruncatedNormal(variance=0.03),) * 3
+    assert problem.space.free == (TruncatedNormal.of_variance(0.03),) * 3
     assert float(process.kernel.outputscale) == 1 and float(process.kernel.base_kernel.lengthscale) == pytest.approx(
         0.4
     )
@@ -102,10 +106,13 @@ def test_of_two_equally_good_subsets_the_cheaper_one_is_played_by_the_proposed_m
     problem, process = experiments.equally_good()
     problem = problem.with_budget(1e6)
     effort = Effort(contexts=8, candidates=32, iterations=4)
-    options = {"alpha": experiments.constant(0.0), "rounds": 4, "horizon": 40, "effort": effort}
+    options = {"alpha": 0.0, "rounds": 4, "horizon": 40, "effort": effort, "cost_spread": 1.0}
     grown = {}
-    for policy in (CheapestGoodSubset(problem.space, prior=process, **options), UCBPSQ(problem.space, prior=process, effort=effort)):
-        history = experiments.run(problem, policy, [0], 40)
+    for policy in (
+        CheapestGoodSubset(problem.space, prior=process, **options),
+        UCBPSQ(problem.space, prior=process, effort=effort),
+    ):
+        history = simulate(problem, policy, 40, [0])
         weighted = regret.cost_varying_regret(history, problem).cumsum(-1)[0]
         cost = regret.cost_regret(history, problem, 0.0).cumsum(-1)[0]
         grown[type(policy)] = [float(curve[-1] - curve[-15]) for curve in (weighted, cost)]
@@ -122,33 +129,15 @@ def test_the_policies_of_a_comparison():
     assert list(chosen) == NAMES
     assert [type(policy) for policy in chosen.values()] == [CheapestGoodSubset, TSPSQ, UCBPSQ, GroupETC, UCBCVS]
     for policy in chosen.values():
-        assert policy.problem is problem and policy.prior is process and policy.effort is TINY
+        assert policy.space is problem.space and policy.prior is process and policy.effort is TINY
         assert policy.sqrt_beta == 2.0
     assert chosen["ETC-50"].plays_per_group == 50
     proposed = chosen["proposed"]
+    assert proposed.cost_spread == 1
     assert proposed.exploration_budget == pytest.approx(0.6 * problem.space.budget) and proposed.rounds is None
     assert [proposed.alpha(s) for s in range(5)] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025])  # d = 2
     assert [chosen[NAMES[4]].epsilon(t) for t in (1, 4, 100)] == pytest.approx([1.5, 0.75, 0.15])
     assert all(policy.effort == Effort() for policy in experiments.policies(problem, process).values())
-
-
-def test_schedules():
-    assert [experiments.constant(0.3)(t) for t in (0, 1, 99)] == [0.3] * 3
-    plain = prior(small(), variance=4.0)
-    assert [experiments.shrinking(plain)(t) for t in (1, 16)] == pytest.approx([2.0, 0.5])
-    plain.kernel = plain.kernel.base_kernel  # of variance 1
-    assert experiments.shrinking(plain)(4) == 0.5
-
-
-def test_scales():
-    problem = small(77.0)
-    same, seeds = experiments.scaled(problem, "paper")
-    assert same is problem and list(seeds) == [0, 1, 2, 3, 4]
-    less, seeds = experiments.scaled(problem, "reader")
-    assert less.budget == 25 and list(seeds) == [0, 1, 2] and less.with_budget(77.0) == problem
-    for scale in ("Reader", "", "full"):
-        with pytest.raises(ValueError, match=f"scale must be 'reader' or 'paper', got {scale!r}"):
-            experiments.scaled(problem, scale)
 
 
 def test_a_run_ends_when_every_replicate_has_spent_the_budget(comparison):
@@ -167,12 +156,10 @@ def test_the_policies_of_a_comparison_run_as_if_alone(comparison):
     for name, policy in experiments.policies(problem, prior(problem), TINY).items():
         if name in comparison.histories:
             history = comparison.histories[name]
-            alone = experiments.run(problem, policy, [7], history.steps)
-            few = experiments.run(problem, policy, [7], 3)
-            for key in ("query", "observation", "spent"):
-                torch.testing.assert_close(alone[key][0], history[key][1][: alone.steps], rtol=0, atol=1e-9)
-                torch.testing.assert_close(few[key][0], history[key][1][:3], rtol=0, atol=1e-9)
-            assert few.steps == 3 and alone.steps <= history.steps
+            alone = simulate(problem, policy, history.steps, [7])
+            assert torch.equal(alone["query"][0], history["query"][1])
+            for key in ("observation", "played", "spent"):
+                torch.testing.assert_close(alone[key][0], history[key][1], rtol=0, atol=1e-9)
 
 
 def test_figure_1_takes_the_objective_the_costs_the_variance_and_the_scale(monkeypatch):
@@ -182,22 +169,22 @@ def test_figure_1_takes_the_objective_the_costs_the_variance_and_the_scale(monke
         asked.append((costs, variance))
         return small(30.0)
 
-    def compare(problem, chosen, seeds):
+    def compare(problem, chosen, seeds, **storing):
         return problem, chosen, seeds
 
     monkeypatch.setattr(experiments, "OBJECTIVES", {"toy": make})
     monkeypatch.setattr(experiments, "compare", compare)
     monkeypatch.setattr(experiments, "fit_prior", lambda problem: prior(problem, variance=9.0))
-    problem, chosen, seeds = experiments.figure_1("toy", "moderate", 0.04, "reader", TINY)
+    problem, chosen, seeds = experiments.figure_1("toy", "moderate", 0.04, scale="reader", effort=TINY)
     assert asked == [("moderate", 0.04)] and problem.space.budget == 25 and list(seeds) == [0, 1, 2]
-    assert list(chosen) == NAMES and all(p.effort is TINY and p.problem is problem for p in chosen.values())
+    assert list(chosen) == NAMES and all(p.effort is TINY and p.space is problem.space for p in chosen.values())
     assert chosen[NAMES[4]].epsilon(1) == pytest.approx(3.0)
     problem, _, seeds = experiments.figure_1("toy")
-    assert asked[1] == ("cheap", 0.02) and problem.space.budget == 30 and len(seeds) == 5
+    assert asked[1] == ("cheap", 0.02) and problem.space.budget == 100 and len(seeds) == 5
 
 
 def test_figure_1_refuses_what_does_not_exist(monkeypatch):
-    with pytest.raises(ValueError, match=r"objective must be one of \['ackley', 'airfoil', 'hartmann', 'plant'\]"):
+    with pytest.raises(ValueError, match="objective must be one of hartmann, ackley, plant, airfoil, got 'levy'"):
         experiments.figure_1("levy")
     monkeypatch.setattr(experiments, "OBJECTIVES", {"toy": lambda costs, variance: small()})
     with pytest.raises(ValueError, match="scale must be"):
@@ -219,7 +206,7 @@ def test_the_objectives_are_the_four_of_the_paper():
 def test_curves_against_cost_are_those_of_each_run(comparison):
     problem = comparison.problem
     costs = torch.linspace(0, 3, 13, dtype=F64)
-    curves = comparison.against_cost(costs)
+    curves = by_policy(comparison, costs)
     assert list(curves) == list(comparison.histories)
     for name, curve in curves.items():
         history = comparison.histories[name]
@@ -269,7 +256,7 @@ def test_who_could_pay_for_nothing_has_no_regret_to_show():
         "subset": torch.zeros(2, 2, dtype=torch.long),
     }
     problem = small()
-    row = experiments.summary(experiments.Comparison(problem, {"dear": History(tensors, [0, 1])}))["dear"]
+    row = experiments.summary(experiments.Comparison({"dear": problem}, {"dear": History(tensors, [0, 1])}))["dear"]
     np.testing.assert_allclose(row["simple regret"], [math.nan, float(problem.optimum) - 0.5], rtol=0, atol=1e-12)
     assert row["evaluations"].tolist() == [0, 1] and row["share of i_*"].tolist() == [0, 1]
     assert float(row["quality regret"][0]) == float(row["cost regret"][0]) == 0
@@ -290,14 +277,14 @@ def test_shares_from_stored_curves_are_those_of_the_run(subsets, unpaid, first):
         "value": torch.zeros(1, len(subsets), dtype=F64),
     }
     history = History(tensors, [0])
-    curve = experiments.Comparison(problem, {"run": history}).against_cost(torch.arange(first, 50.1, 0.25, dtype=F64))
+    curve = experiments.curves(history, problem, torch.arange(first, 50.1, 0.25, dtype=F64))
     for i in range(3):
         expected = regret.share_of_last_tenth(history, problem, i)
-        torch.testing.assert_close(experiments.late_share(curve["run"], i), expected.double())
+        torch.testing.assert_close(experiments.late_share(curve, i), expected.double())
 
 
 def test_shares_from_stored_curves_of_real_runs(comparison):
-    fine = comparison.against_cost(torch.linspace(0, comparison.problem.space.budget, 2001, dtype=F64))
+    fine = by_policy(comparison, torch.linspace(0, comparison.problem.space.budget, 2001, dtype=F64))
     for name, history in comparison.histories.items():
         shares = torch.stack([experiments.late_share(fine[name], i) for i in range(3)])
         torch.testing.assert_close(shares.sum(0), torch.ones(2, dtype=F64))
@@ -368,100 +355,45 @@ def test_the_trade_off_is_averaged_over_the_exploitation(sweep):
 # ---- stored results
 
 
-def test_every_policy_and_panel_has_a_file_of_its_own(tmp_path):
-    panels = itertools.product(experiments.OBJECTIVES, ("cheap", "moderate"), (0.02, 0.04), NAMES)
-    files = {experiments.results_file(tmp_path, *panel) for panel in panels}
-    assert len(files) == 4 * 2 * 2 * 5 and all(path.parent == tmp_path for path in files)
-    path = experiments.results_file(tmp_path, "plant", "cheap", 0.02, "UCB-CVS, costs known")
-    assert path.name == "plant-cheap-0.02-ucb-cvs.npz"
+def test_the_stored_panels_are_those_of_the_paper():
+    panels = itertools.product(experiments.OBJECTIVES, ("cheap", "moderate"), (0.02, 0.04))
+    folder = Path(experiments.__file__).parent / "results"
+    names = set()
+    for objective, costs, variance in panels:
+        found = experiments.load_results(folder, objective, costs, variance)
+        assert list(found) == NAMES and all(h.seeds == [0, 1, 2, 3, 4] for h in found.values())
+        assert all(float(h["cost"][0, -1]) == 100 and h["plays"].shape[-1] == 7 for h in found.values())
+        names.add(f"{objective}-{costs}-{variance:g}")
+    assert names == set(experiments.EXPERIMENTS) and len(list(folder.iterdir())) == 80
 
 
-def test_what_was_stored_is_found_again(tmp_path, comparison):
-    curves = comparison.against_cost(torch.linspace(0, 2, 9, dtype=F64))
-    for name, curve in curves.items():
-        curve.save(experiments.results_file(tmp_path, "toy", "cheap", 0.04, name))
-    found = experiments.load_results(tmp_path, "toy", "cheap", 0.04)
-    assert list(found) == list(curves)
-    for name, curve in curves.items():
-        assert found[name].seeds == curve.seeds and found[name].config == curve.config
-        for key in curve.tensors:
-            torch.testing.assert_close(found[name][key], curve[key], rtol=0, atol=0, equal_nan=True)
-    for other in (("toy", "moderate", 0.04), ("toy", "cheap", 0.02), ("plant", "cheap", 0.04)):
-        with pytest.raises(
-            ValueError, match=f"folder must hold the results of {other[0]}, {other[1]}, {other[2]:g}, got"
-        ):
-            experiments.load_results(tmp_path, *other)
-
-
-def test_results_are_looked_for_under_the_names_of_the_policies(tmp_path):
-    problem = small()
-    curve = History({"cost": torch.zeros(1, 1)}, [0])
-    for name in experiments.policies(problem, prior(problem)):
-        curve.save(experiments.results_file(tmp_path, "toy", "cheap", 0.02, name))
-    assert list(experiments.load_results(tmp_path, "toy", "cheap", 0.02)) == NAMES
-
-
-def test_the_command_runs_all_panels_resumes_and_skips(tmp_path, monkeypatch, capsys):
-    made, ran = [], []
+def test_a_panel_is_stored_as_curves_and_found_again(tmp_path, monkeypatch):
+    asked = []
 
     def make(costs, variance):
-        made.append((costs, variance))
-        return small(0.7 if costs == "cheap" else 1.1)
+        asked.append((costs, variance))
+        return small()
 
-    def run(problem, policy, seeds):
-        ran.append((problem.space.budget, type(policy), list(seeds)))
-        return real(problem, policy, seeds[:2])
+    def few(problem, process, effort):
+        same = {"prior": process, "effort": TINY}
+        return {"UCB-PSQ": UCBPSQ(problem.space, **same), "ETC-50": GroupETC(problem.space, **same)}
 
-    def few(problem, process):
-        return {"UCB-PSQ": UCBPSQ(problem.space, prior=process, effort=TINY), "ETC-50": GroupETC(problem.space, prior=process, effort=TINY)}
-
-    real = experiments.run
-    monkeypatch.setattr(experiments, "OBJECTIVES", {"toy": make, "other": make})
+    monkeypatch.setattr(experiments, "OBJECTIVES", {"toy": make})
     monkeypatch.setattr(experiments, "fit_prior", prior)
     monkeypatch.setattr(experiments, "policies", few)
-    monkeypatch.setattr(experiments, "run", run)
-    folder = tmp_path / "deep" / "results"
-    experiments.main([str(folder), "--objectives", "toy"])
-    panels = list(itertools.product((0.02, 0.04), ("cheap", "moderate")))
-    assert sorted(made) == sorted((costs, variance) for variance, costs in panels)
-    assert len(ran) == 8 and all(seeds == [0, 1, 2, 3, 4] for _, _, seeds in ran)
-    files = sorted(folder.iterdir())
-    wanted = [experiments.results_file(folder, "toy", c, v, name) for v, c in panels for name in ("UCB-PSQ", "ETC-50")]
-    assert files == sorted(wanted) and capsys.readouterr().out.splitlines() == [str(path) for path in wanted]
-    found = experiments.load_results(folder, "toy", "moderate", 0.04)
+    monkeypatch.setattr(experiments.harness, "choose", lambda scale, reader, paper: {25.0: 1.1}.get(reader, range(2)))
+    stored = experiments.figure_1("toy", "moderate", 0.04, folder=tmp_path).histories
+    assert asked == [("moderate", 0.04)]
+    found = experiments.load_results(tmp_path, "toy", "moderate", 0.04)
     assert list(found) == ["UCB-PSQ", "ETC-50"]
-    curve = found["ETC-50"]
-    torch.testing.assert_close(curve["cost"][0], torch.linspace(0, 100, 201, dtype=F64))
-    assert bool((curve["evaluations"][:, 3:] == curve["evaluations"][:, 3:4]).all())  # the budget was 1.1
-    problem = small(1.1)
-    history = real(problem, few(problem, prior(problem))["ETC-50"], range(2))
-    assert torch.equal(curve["evaluations"][:, -1], regret.counted(history, problem).sum(-1).double())
-
-    # One is lost: it alone is made again, and it is the same.
-    lost, kept = files[3], {path: path.stat().st_mtime_ns for path in files}
-    before = History.load(lost)
-    lost.unlink()
-    ran.clear()
-    experiments.main([str(folder), "--objectives", "toy"])
-    assert len(ran) == 1 and capsys.readouterr().out.splitlines() == [str(lost)]
-    assert all(path.stat().st_mtime_ns == kept[path] for path in files if path != lost)
-    after = History.load(lost)
-    for key in before.tensors:
-        torch.testing.assert_close(after[key], before[key], rtol=0, atol=0, equal_nan=True)
-
-    # By default all objectives; what is there is skipped.
-    ran.clear()
-    experiments.main([str(folder)])
-    assert len(ran) == 8 and len(list(folder.iterdir())) == 16
-    ran.clear()
-    experiments.main([str(folder)])
-    assert ran == []
-
-
-def test_the_command_refuses_an_objective_that_does_not_exist(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        experiments.main([str(tmp_path), "--objectives", "levy"])
-    assert "invalid choice: 'levy'" in capsys.readouterr().err
+    whole = experiments.figure_1("toy", "moderate", 0.04)
+    fresh = by_policy(whole, torch.linspace(0, 1.1, 201, dtype=F64))
+    for name, curve in found.items():
+        for key in curve.tensors:
+            torch.testing.assert_close(curve[key], stored[name][key], rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(curve[key], fresh[name][key], rtol=0, atol=0, equal_nan=True)
+    with pytest.raises(ValueError, match=r"folder must hold results of .toy-cheap-0\.04"):
+        experiments.load_results(tmp_path, "toy", "cheap", 0.04)
 
 
 # ---- figures
@@ -472,7 +404,7 @@ def test_the_command_refuses_an_objective_that_does_not_exist(tmp_path, capsys):
 )
 def test_curves_are_drawn_as_means_with_standard_errors_in_steps(name, label, comparison):
     costs = torch.linspace(0, 2, 21, dtype=F64)
-    curves = comparison.against_cost(costs)
+    curves = by_policy(comparison, costs)
     figure, axes = figures.subplots()
     experiments.plot_against_cost(axes[0, 0], curves, name, label)
     figures.show(figure, "Curves.")

@@ -55,7 +55,12 @@ def test_larger_sets_cost_more_except_where_the_papers_lists_say_otherwise():
     for name, factory in FACTORIES.items():
         for costs in COSTS:
             p = factory(costs)
-            nested = [(a, b) for a in range(7) for b in range(7) if set(p.space.control_sets[a]) < set(p.space.control_sets[b])]
+            nested = [
+                (a, b)
+                for a in range(7)
+                for b in range(7)
+                if set(p.space.control_sets[a]) < set(p.space.control_sets[b])
+            ]
             wrong = [(a, b) for a, b in nested if not p.cost_means[a] < p.cost_means[b]]
             assert wrong == ([(3, 5)] if name in ("Hartmann", "Ackley") else [])
 

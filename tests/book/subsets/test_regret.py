@@ -11,11 +11,11 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from book.subsets import regret
 from cbo_lib.history import History
 from cbo_lib.information import information_gain
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.subsets import regret
 from cbo_lib.subsets.baselines import UCBPSQ
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort

@@ -9,17 +9,7 @@ import torch
 
 from book.functions import rkhs_samples
 from book.hyperparameters.problems import draws_of_candidates, lengthscale_candidates
-from book.hyperparameters.slips import printed_sqrt_beta
-from cbo_lib.confidence import frequentist_sqrt_beta
-from cbo_lib.hyperparameters import (
-    HEGPUCB,
-    AveragedUCB,
-    Candidates,
-    HEStableOpt,
-    MaximumLikelihood,
-    OracleGPUCB,
-)
-from cbo_lib.hyperparameters.regret import (
+from book.hyperparameters.regret import (
     confidence_ratio,
     critical_rounds,
     cumulative_regret,
@@ -30,6 +20,16 @@ from cbo_lib.hyperparameters.regret import (
     robust_claim,
     rounds,
     simple_regret,
+)
+from book.hyperparameters.slips import printed_sqrt_beta
+from cbo_lib.confidence import frequentist_sqrt_beta
+from cbo_lib.hyperparameters import (
+    HEGPUCB,
+    AveragedUCB,
+    Candidates,
+    HEStableOpt,
+    MaximumLikelihood,
+    OracleGPUCB,
 )
 from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain

@@ -7,9 +7,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from cbo_lib.history import History
-from cbo_lib.indirect import CMES, ClippedGaussian, RandomQueries
-from cbo_lib.indirect.regret import (
+from book.indirect.regret import (
     at_cost,
     information_gain,
     instantaneous_regret,
@@ -19,6 +17,8 @@ from cbo_lib.indirect.regret import (
     theorem_1_rounds,
     zeta,
 )
+from cbo_lib.history import History
+from cbo_lib.indirect import CMES, ClippedGaussian, RandomQueries
 from tests.indirect.helpers import (
     F64,
     UNIT,

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from book.aggregated import theory
+from book.aggregated import regret, theory
+from book.aggregated.regret import ledger
 from book.functions import prior_samples
-from cbo_lib.aggregated import GPOO, regret
-from cbo_lib.aggregated.regret import ledger
+from cbo_lib.aggregated import GPOO
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel

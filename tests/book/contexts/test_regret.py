@@ -7,10 +7,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from book.contexts.theory import drawn_problem
-from cbo_lib.contexts import GaussianKDE, tv_worst_case
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
-from cbo_lib.contexts.regret import (
+from book.contexts.regret import (
     Constants,
     cumulative_regret,
     cumulative_reward,
@@ -19,6 +16,9 @@ from cbo_lib.contexts.regret import (
     instantaneous_regret,
     ledger,
 )
+from book.contexts.theory import drawn_problem
+from cbo_lib.contexts import GaussianKDE, tv_worst_case
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import rbf_kernel
