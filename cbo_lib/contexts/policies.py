@@ -21,7 +21,7 @@ from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior
+from cbo_lib.partial import complete
 from cbo_lib.policy import Policy, Schedule
 
 
@@ -89,7 +89,8 @@ class ContextPolicy(Policy):
             raise ValueError(f"iterations must be at least 1, got {iterations}")
         self.kernel, self.prior, self.refit_every = kernel, prior, refit_every
         self.raw, self.starts, self.iterations = raw, starts, iterations
-        self.model(1)  # raises now if the kernel or the schedule of the fits is wrong
+        replicates = 1 if prior is None else prior.kernel.batch_shape.numel()
+        self.model(replicates)  # raises now if the kernel or the schedule of the fits is wrong
 
     @abstractmethod
     def acquisition(self, posterior: Posterior) -> DecisionAcquisition:
@@ -100,8 +101,8 @@ class ContextPolicy(Policy):
         space = self.space
         nothing = self.contexts.new_zeros(space.dim)
         contexts = space.join(nothing[: space.decision_dim], self.contexts)
-        partial = PartialPosterior(posterior, contexts, space.controlled, tolerance=None)
-        return partial.mean(space.join(self.decisions, nothing[space.decision_dim :])).mean(-1)
+        completed = complete(posterior, contexts, space.controlled, tolerance=None)
+        return completed.mean(space.join(self.decisions, nothing[space.decision_dim :])).mean(-1)
 
     @property
     def decisions(self) -> Tensor:

@@ -67,7 +67,7 @@ def test_each_replicate_has_its_own_optimum(rng):
     seen = problem.observe(problem.maximizer, generators)
     assert seen["context"].shape == (3, 1)
     with pytest.raises(ValueError, match="expectation must be given"):
-        type(problem)(problem.f, problem.bounds, problem.distribution, replicates=3).value(x)
+        type(problem)(problem.space, problem.f, problem.distribution, replicates=3).value(x)
 
 
 @pytest.mark.parametrize(("change", "match"), [({"lengthscale": 0.0}, "lengthscale"), ({"grid": 1}, "grid")])
