@@ -146,7 +146,8 @@ class Belief:
         self._tracked = self._start.track(queries)
 
     def _of(self, process: GaussianProcess, rows: Tensor) -> Measure:
-        return measure(process, Point(), rows) if self.direct else self.space.measure(process, rows)
+        assert self.space.conditional is not None
+        return measure(process, Point() if self.direct else self.space.conditional, rows)
 
     def _posterior(self, process: GaussianProcess) -> Posterior:
         batch = process.kernel.batch_shape

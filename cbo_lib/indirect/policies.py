@@ -16,7 +16,7 @@ from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
 from cbo_lib.indirect.space import Point, Space, table
 from cbo_lib.maximize import argmax_finite
-from cbo_lib.policy import Policy
+from cbo_lib.policy import Policy, Schedule
 from cbo_lib.random import standard_normal, uniform
 
 # Random actions that come first where the prior is fitted.
@@ -44,6 +44,7 @@ class IndirectPolicy(Policy):
             (its later rounds repeat the last action at no cost and learn nothing). What is told without having been
             asked costs nothing. Default unlimited.
         seed: of a single run. Default 0.
+        sqrt_beta: the multiplier of a confidence bound, where a policy has one. Default 2.
 
     Raises:
         ValueError: if an argument is out of range, or the budget pays for no action.
@@ -64,9 +65,10 @@ class IndirectPolicy(Policy):
         initial: int | None = None,
         budget: float = math.inf,
         seed: int = 0,
+        sqrt_beta: Schedule = 2.0,
     ) -> None:
         initial = (_INITIAL if prior is None else 0) if initial is None else initial
-        super().__init__(space, seed=seed, initial=0 if self.direct else initial)
+        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=0 if self.direct else initial)
         cheapest = float(space.costs[: space.n].amin())
         if not budget >= cheapest:
             raise ValueError(f"budget must pay for the cheapest action, {cheapest:g}, got {budget}")
@@ -122,6 +124,9 @@ class IndirectPolicy(Policy):
         self.belief = Belief(space, self.replicates, self.prior, self.kernel, self.direct)
         self.left = torch.full((self.replicates,), self.budget).to(like)
         self.last = torch.zeros_like(self.rows)
+        self._kept = torch.full_like(self.rows, -1)  # what is recommended where nothing more is learned
+        nothing = torch.full_like(self.left, torch.nan)
+        self._asked_with = {"mean": nothing, "std": nothing, "cost": nothing, "active": self.active}
         # Drawn before anything else, so that all policies have the same.
         draws = [torch.randint(self.n, (self.initial,), generator=g) for g in self.generators]
         self._random_actions = torch.stack(draws).to(like.device)
@@ -146,13 +151,15 @@ class IndirectPolicy(Policy):
         query, paid = row["query"], asked & self.active
         if bool(asked.any()):
             self.last = torch.where(paid, query, self.last)
-            at = self.last.unsqueeze(-1)
-            self._before = self.belief.mean.gather(-1, at).squeeze(-1), self.belief.std.gather(-1, at).squeeze(-1)
-            self._cost = torch.where(paid, self.space.costs[self.last], 0.0)
-            self._was_active = self.active
-            self.left = self.left - self._cost
-        self.belief.observe(query, row["y"], paid | ~asked)
-        self.absorb(query, row["y"], paid | ~asked)
+            mean, std = (part[self.rows, self.last] for part in (self.mean, self.std))
+            cost = torch.where(paid, self.space.costs[self.last], 0.0)
+            self._asked_with = {"mean": mean, "std": std, "cost": cost, "active": self.active}
+            self.left = self.left - cost
+        learned = paid | ~asked
+        if not bool(learned.all()):
+            self._kept = torch.where(learned, -1, self.best())
+        self.belief.observe(query, row["y"], learned)
+        self.absorb(query, row["y"], learned)
         self.advance(self.last, paid)
         self.active = self.active & self._payable().any(-1)
 
@@ -161,7 +168,8 @@ class IndirectPolicy(Policy):
 
     def best(self) -> Tensor:
         """The place of the point with the largest posterior mean of f."""
-        return argmax_finite(self.mean, self.places >= self.n, self.places)
+        best = argmax_finite(self.mean, self.places >= self.n, self.places)
+        return torch.where(self._kept < 0, best, self._kept)
 
     def posteriors(self) -> Posterior:
         """The posterior of f; of all places, if the prior is a table of them."""
@@ -172,9 +180,7 @@ class IndirectPolicy(Policy):
 
         Where the prior is fitted, also ``lengthscale``, ``scale``, ``prior_mean``, ``noise_std`` and ``converged``.
         """
-        mean, std = self._before
-        record = {"mean": mean, "std": std, "cost": self._cost, "active": self._was_active}
-        return {**record, **self.belief.fitted()}
+        return {**self._asked_with, **self.belief.fitted()}
 
     def encode(self, name: str, value: Any) -> Tensor:
         """The places of actions ``q`` or ``n x q`` (of points, if they are asked); new ones are added."""
@@ -215,11 +221,12 @@ class CMES(IndirectPolicy):
     divided by its cost.
 
     Args:
-        space: see ``IndirectPolicy``, as ``prior``, ``kernel``, ``initial``, ``budget`` and ``seed``.
+        space: what the learner knows.
         samples: how many samples of ``f*``. Default 10.
         sampling: how they are drawn: ``"gumbel"`` [Wang2017], or ``"thompson"``, the maxima of joint draws of f, which
             are updated by Matheron's rule (where the prior is fitted, they are drawn anew in each round).
         noisy: whether to use the form of Appendix A; default Eq. 14.
+        options: those of ``IndirectPolicy``: ``prior``, ``kernel``, ``initial``, ``budget`` and ``seed``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -229,16 +236,12 @@ class CMES(IndirectPolicy):
         self,
         space: Space,
         *,
-        prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
-        initial: int | None = None,
-        budget: float = math.inf,
         samples: int = 10,
         sampling: Literal["gumbel", "thompson"] = "gumbel",
         noisy: bool = False,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(space, prior=prior, kernel=kernel, initial=initial, budget=budget, seed=seed)
+        super().__init__(space, **options)
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}")
         if sampling not in ("gumbel", "thompson"):
@@ -324,12 +327,12 @@ class ActionPolicy(IndirectPolicy):
     It asks by a Gaussian process on actions given the data ``(a, z)`` alone, and recommends like all others.
 
     Args:
-        space: see ``IndirectPolicy``, as ``prior`` (for the recommendation), ``kernel``, ``initial``, ``budget`` and
-            ``seed``.
+        space: what the learner knows.
         acquisition: ``"mes"``, ``"ucb"`` or ``"ei"``.
         action_prior: of g on actions, without batch. Default: fitted, like that of f.
         samples: of ``g*``, for MES. Default 10.
         sqrt_beta: the multiplier of UCB. Default 2.
+        options: those of ``IndirectPolicy``; ``prior`` is for the recommendation.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -340,25 +343,15 @@ class ActionPolicy(IndirectPolicy):
         space: Space,
         *,
         acquisition: Literal["mes", "ucb", "ei"],
-        prior: GaussianProcess | None = None,
         action_prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
-        initial: int | None = None,
-        budget: float = math.inf,
         samples: int = 10,
-        sqrt_beta: float = 2.0,
-        seed: int = 0,
+        sqrt_beta: Schedule = 2.0,
+        **options: Any,
     ) -> None:
-        super().__init__(space, prior=prior, kernel=kernel, initial=initial, budget=budget, seed=seed)
+        super().__init__(space, sqrt_beta=sqrt_beta, **options)
         if acquisition not in ("mes", "ucb", "ei"):
             raise ValueError(f"acquisition must be 'mes', 'ucb' or 'ei', got {acquisition!r}")
-        self.action_prior, self.acquisition, self.samples, self.sqrt_beta = (
-            action_prior,
-            acquisition,
-            samples,
-            sqrt_beta,
-        )
-        self.multiplier()  # raises now if it is out of range
+        self.action_prior, self.acquisition, self.samples = action_prior, acquisition, samples
 
     def begin(self) -> None:
         """Also nothing is known of g."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,15 +29,6 @@ class Conditional(Protocol):
 
     def measure(self, actions: Tensor, order: int) -> Measure:
         """A rule that averages under ``p(x | a)`` for actions ``... x n x q``; ``order`` nodes a dimension."""
-        ...
-
-
-@runtime_checkable
-class Sampler(Protocol):
-    """A ``Conditional`` that can be drawn from."""
-
-    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """One input for each action ``replicates x n x q``, ``replicates x n x d``."""
         ...
 
 
@@ -260,14 +251,9 @@ class Space:
         return None if self.noise_std is None else noise_of_places(torch.as_tensor(self.noise_std), self.m)
 
     def measures(self, process: GaussianProcess) -> tuple[Measure, Measure]:
-        """The actions and the points as measures that a prior of f takes; see ``measure``."""
-        assert self.points is not None
-        return self.measure(process, self.actions), measure(process, Point(), self.points)
-
-    def measure(self, process: GaussianProcess, actions: Tensor) -> Measure:
-        """``p(x | a)`` of actions ``... x q`` in the form that the kernel of a prior of f takes."""
-        assert self.conditional is not None
-        return measure(process, self.conditional, actions)
+        """The actions and the points as measures that a prior of f takes."""
+        assert self.conditional is not None and self.points is not None
+        return measure(process, self.conditional, self.actions), measure(process, Point(), self.points)
 
     def tabulate(self, process: GaussianProcess) -> GaussianProcess:
         """The prior of g and f at all places ([Zhang2025], Eqs. 2, 3 and 12), to be shared by several policies.
@@ -289,8 +275,12 @@ class TabulatedMean:
     values: Tensor
 
     def __call__(self, index: Tensor) -> Tensor:
-        """The means of indices ``... x 1``."""
-        return self.values[..., index[..., 0].long()]
+        """The means of indices ``... x n x p x 1``; a batch of them has the batch of the values."""
+        place = index[..., 0].long()
+        if place.dim() == 2:
+            return self.values[..., place]
+        values = self.values.expand(*place.shape[:-2], self.values.shape[-1])
+        return values.gather(-1, place.flatten(-2)).reshape(place.shape)
 
 
 def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor) -> Measure:

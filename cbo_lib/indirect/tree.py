@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.policies import CMES
 from cbo_lib.indirect.space import Space
 from cbo_lib.partition import PartitionTree, split_by_factors
@@ -72,27 +69,14 @@ class CMETS(CMES):
     Args:
         space: whose actions are the nodes.
         nodes: the tree.
-        prior: see ``CMES``, as all others. There is no initial design.
+        options: those of ``CMES`` but ``initial``: there is no initial design.
 
     Raises:
         ValueError: if an argument is out of range.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        nodes: Nodes,
-        prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
-        budget: float = math.inf,
-        samples: int = 10,
-        sampling: Literal["gumbel", "thompson"] = "gumbel",
-        noisy: bool = False,
-        seed: int = 0,
-    ) -> None:
-        options = {"budget": budget, "samples": samples, "sampling": sampling, "noisy": noisy, "seed": seed}
-        super().__init__(space, prior=prior, kernel=kernel, initial=0, **options)  # type: ignore[arg-type]
+    def __init__(self, space: Space, *, nodes: Nodes, **options: Any) -> None:
+        super().__init__(space, initial=0, **options)
         if nodes.actions.shape != space.actions.shape or not torch.equal(nodes.actions, space.actions):
             raise ValueError(f"nodes must be the {space.n} actions of the space, got {len(nodes.level)}")
         self.nodes = nodes

@@ -235,3 +235,7 @@ def test_a_table_is_the_prior_of_averages_and_points(rng, mean):
                 torch.testing.assert_close(block, covariance(process.kernel, left, right), rtol=0, atol=1e-9)
             means = table.prior_mean(Measure.dirac(torch.arange(8, dtype=F64)[:, None])).expand(3, 8)
             torch.testing.assert_close(means[r, 4 * i : 4 * i + 4], one.prior_mean(left), rtol=0, atol=1e-9)
+    index = torch.tensor([[0, 5], [7, 1], [2, 2]])
+    means = table.prior_mean(Measure.dirac(torch.arange(8, dtype=F64)[:, None])).expand(3, 8)
+    batch = table.prior_mean(Measure.dirac(index[..., None].to(F64)))
+    torch.testing.assert_close(batch.expand(3, 2), means.gather(-1, index))
