@@ -148,7 +148,7 @@ def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
             at = torch.from_numpy(parameters).requires_grad_()
             value = loss(at)
             (gradient,) = torch.autograd.grad(value, at)
-        return float(value), gradient.numpy()
+        return float(value.detach()), gradient.numpy()
 
     box = [(math.log(1e-3), math.log(1e3)), (-10.0, 10.0), (math.log(1e-3), math.log(10.0))][: 2 if fixed else 3]
     runs = [

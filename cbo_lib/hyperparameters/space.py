@@ -219,7 +219,8 @@ class Space:
             low, high = self.bounds
             slack = 1e-9 * (high - low)
             return ((x >= low - slack) & (x <= high + slack)).all(-1)
-        return (_distance(x, self.points) <= self._rounding).any(-1)
+        near = _distance(x.reshape(-1, self.dim), self.points) <= self._rounding
+        return near.any(-1).reshape(x.shape[:-1])
 
     def within(self, x: Tensor) -> Tensor:
         """Which points of a finite domain lie within ``epsilon`` of ``... m x d``, boolean ``... m x n``."""

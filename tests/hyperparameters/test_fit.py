@@ -1,0 +1,144 @@
+"""Sizes that kernels leave open, against a search over everything, in other units, alone and in company."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+from book.hyperparameters.problem import UnknownPriorProblem
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.hyperparameters import HEGPUCB, MaximumLikelihood, Space
+from cbo_lib.hyperparameters.fit import fit_scale
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.measure import Measure
+from tests.hyperparameters.helpers import F64, run
+
+
+def rbf(scale):
+    kernel = RBFKernel()
+    kernel.lengthscale = torch.tensor(scale)
+    return kernel
+
+
+SPACE = Space([rbf(0.1), rbf(0.4), MaternKernel(1.5)], bounds=[[0.0], [1.0]])
+
+
+def data(seeds, n=14, scale=3.0, mean=20.0, noise=0.4):
+    """Draws of the second kernel."""
+    xs, ys = [], []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        x = rng.random((n, 1))
+        gram = np.exp(-((x - x.T) ** 2) / (2 * 0.4**2))
+        f = np.linalg.cholesky(gram + 1e-10 * np.eye(n)) @ rng.standard_normal(n)
+        xs.append(torch.from_numpy(x))
+        ys.append(torch.from_numpy(mean + scale * f + noise * rng.standard_normal(n)))
+    return torch.stack(xs), torch.stack(ys)
+
+
+def loss(parameters, x, y, known=None):
+    """From the docstring: likelihoods averaged over kernels, in standardized outputs, with the priors."""
+    z = (y - y.mean()) / y.std(ddof=1)
+    scale, mean = math.exp(parameters[0]), parameters[1]
+    noise = known / y.std(ddof=1) if known is not None else math.exp(parameters[2])
+    likelihoods = []
+    for kernel in SPACE.candidates.kernels:
+        gram = kernel(x, x).to_dense().numpy()
+        density = multivariate_normal(np.full(len(z), mean), scale**2 * gram + noise**2 * np.eye(len(z)))
+        likelihoods.append(density.logpdf(z))
+    prior = -0.5 * (math.log(scale) ** 2 + mean**2)
+    if known is None:
+        prior += -0.5 * (math.log(noise**2) + 4) ** 2 - math.log(noise**2)
+    return -(np.logaddexp.reduce(likelihoods) + prior) / len(z)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("known", [None, 0.3])
+def test_the_fit_is_the_best_of_a_search_from_many_starts(seed, known):
+    x, y = data([seed])
+    space = Space(SPACE.candidates.kernels, bounds=SPACE.bounds, noise_std=known)
+    fit = fit_scale(space, x, y)
+    z, spread = y[0].numpy(), float(y[0].std())
+    starts = [(a, b, c)[: 3 if known is None else 2] for a in (-1, 1) for b in (-0.5, 0.5) for c in (-3, -0.5)]
+    best = min(
+        minimize(loss, start, (x[0], z, known), method="Nelder-Mead", options={"fatol": 1e-10}).fun for start in starts
+    )
+    noise = float(fit.noise[0, 0])
+    found = [math.log(float(fit.scale) / spread), (float(fit.mean) - z.mean()) / spread, math.log(noise / spread)]
+    assert loss(found, x[0], z, known) == pytest.approx(best, abs=2e-4)  # the values are rounded
+    assert bool(fit.converged.all()) and (known is None or noise == known)
+
+
+def test_units_do_not_matter_and_company_does_not():
+    x, y = data(range(5))
+    fit = fit_scale(SPACE, x, y)
+    other = fit_scale(SPACE, x, 64 * y - 1000)
+    torch.testing.assert_close(other.scale, 64 * fit.scale, rtol=2e-2, atol=0)
+    torch.testing.assert_close(other.noise, 64 * fit.noise, rtol=2e-2, atol=0)
+    torch.testing.assert_close(other.mean, 64 * fit.mean - 1000, rtol=0, atol=0.5)
+    for r in range(5):
+        alone = fit_scale(SPACE, x[[r]], y[[r]])
+        for name in ("scale", "mean", "noise"):
+            assert torch.equal(getattr(alone, name)[0], getattr(fit, name)[r])
+
+
+def test_the_noise_and_the_mean_of_draws_are_found():
+    x, y = data(range(30), n=60)
+    fit = fit_scale(SPACE, x, y)
+    assert float(fit.noise[:, 0].mean()) == pytest.approx(0.4, rel=0.1)
+    assert float((fit.mean - 20).abs().mean()) < 3
+
+
+def test_a_candidate_that_fits_nothing_does_not_decide_the_noise():
+    x, y = data([0], n=40, noise=0.02)
+    good = Space([rbf(0.4)], bounds=SPACE.bounds)
+    mixed = Space([rbf(0.4), rbf(50.0)], bounds=SPACE.bounds)
+    assert torch.equal(fit_scale(good, x, y).noise[:, 0], fit_scale(mixed, x, y).noise[:, 0])
+
+
+def test_the_processes_have_what_was_fitted_and_others_keep_their_own():
+    x, y = data([1, 2])
+    own = GaussianProcess(rbf_kernel(0.2, 4.0), 0.7, lambda z: 3 * z[..., 0])
+    space = Space([rbf(0.4), own], bounds=SPACE.bounds)
+    fit = fit_scale(space, x, y)
+    alone = fit_scale(Space([rbf(0.4)], bounds=SPACE.bounds), x, y)
+    assert torch.equal(fit.scale, alone.scale) and fit.noise[:, 1].tolist() == [0.7, 0.7]
+    at = Measure.dirac(torch.tensor([[0.1], [0.6]], dtype=F64))
+    posterior = fit.process.posterior().extend(Measure.dirac(x.unsqueeze(1)), y.unsqueeze(1))
+    assert posterior.batch_shape == (2, 2)
+    for r in range(2):
+        expected = own.condition(Measure.dirac(x[r]), y[r])
+        torch.testing.assert_close(posterior.mean(at)[r, 1], expected.mean(at), rtol=0, atol=1e-9)
+        kernel = rbf_kernel(0.4, float(fit.scale[r]) ** 2)
+        fitted = GaussianProcess(kernel, float(fit.noise[r, 0]), float(fit.mean[r])).condition(
+            Measure.dirac(x[r]), y[r]
+        )
+        torch.testing.assert_close(posterior.mean(at)[r, 0], fitted.mean(at), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(posterior.variance(at)[r, 0], fitted.variance(at), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("y", [[], [7.0], [7.0, 7.0, 7.0]])
+def test_few_or_equal_data_make_no_trouble(y):
+    y = torch.tensor([y], dtype=F64)
+    fit = fit_scale(SPACE, torch.rand(1, y.shape[1], 1, dtype=F64), y)
+    assert float(fit.mean) == pytest.approx(7.0 if y.numel() else 0.0)
+    assert bool(torch.isfinite(fit.scale).all()) and 0 < float(fit.noise[0, 0]) < 1
+    if y.shape[1] < 2:
+        assert (float(fit.scale), float(fit.noise[0, 0])) == (1.0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("kind", [HEGPUCB, MaximumLikelihood])
+def test_a_run_records_what_was_fitted_and_a_replicate_is_the_same_alone(kind):
+    problem = UnknownPriorProblem(SPACE, lambda x: 500 + 30 * torch.sin(7 * x[..., 0]), noise_std=1.0)
+    many = run(problem, kind(SPACE), 9, [3, 8])
+    assert many["scale"].shape == (2, 9) and bool(many["converged"].all())
+    for name in ("scale", "prior_mean", "noise_std"):
+        assert bool(torch.isfinite(many[name]).all())
+    assert abs(float(many["prior_mean"][0, -1]) - 500) < 60
+    alone = run(problem, kind(SPACE), 9, [8])
+    for name, tensor in alone.tensors.items():
+        torch.testing.assert_close(tensor[0], many[name][1], rtol=0, atol=1e-9, msg=name)

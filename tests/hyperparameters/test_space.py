@@ -1,0 +1,95 @@
+"""What a user may give as a space."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel
+
+from book.hyperparameters.problem import UnknownPriorProblem
+from book.hyperparameters.problems import lengthscale_candidates
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.hyperparameters import Candidates, OracleGPUCB, Space
+from cbo_lib.kernels import StackedKernel, rbf_kernel
+from tests.hyperparameters.helpers import F64, line
+
+TWO = lengthscale_candidates((0.1, 0.3))
+UNIT = [[0.0], [1.0]]
+MODEL = GaussianProcess(rbf_kernel(0.2), 0.1, 0.5)
+
+
+@pytest.mark.parametrize(
+    "box", [[[0, 1], [2, 4]], np.array([[0, 1], [2, 4]]), pd.DataFrame([[0.0, 1.0], [2.0, 4.0]])], ids=type
+)
+def test_a_domain_may_come_in_any_form(box):
+    space = Space([RBFKernel()], bounds=box)
+    assert space.bounds.dtype == F64 and space.bounds.tolist() == [[0, 1], [2, 4]] and space.dim == 2
+    points = Space([RBFKernel()], points=box)
+    assert points.like.tolist() == [[0, 1], [2, 4]] and len(points.finite()) == 2
+    assert points.contains(torch.tensor([[0.0, 1.0], [0.0, 1.1]], dtype=F64)).tolist() == [True, False]
+    assert space.contains(torch.tensor([[0.0, 4.0], [2.1, 2.0]], dtype=F64)).tolist() == [True, False]
+
+
+def test_kernels_are_copied_and_of_the_run_s_precision():
+    own = MaternKernel(2.5)
+    space = Space([own, RBFKernel()], bounds=UNIT, names=["rough", "smooth"])
+    assert space.candidates.names == ("rough", "smooth") and space.fitted == (True, True)
+    assert space.noise_std is None and space.candidates.means == (0.0, 0.0)
+    kernel = space.candidates.kernels[0]
+    assert kernel is not own and own.raw_lengthscale.requires_grad and own.raw_lengthscale.dtype == torch.float32
+    assert not kernel.raw_lengthscale.requires_grad and kernel.raw_lengthscale.dtype == F64
+
+
+def test_gaussian_processes_are_taken_as_they_are():
+    other = GaussianProcess(rbf_kernel(0.4, 9.0), 0.1, torch.tensor(2.0))
+    space = Space([MODEL, other], bounds=UNIT)
+    assert space.fitted == (False, False) and space.noise_std == 0.1 and space.candidates.means == (0.5, 2.0)
+    assert space.candidates.kernels[0] is MODEL.kernel and space.candidates.names == ("candidate 1", "candidate 2")
+    loud = Space([MODEL, GaussianProcess(rbf_kernel(0.4), 0.3)], bounds=UNIT)
+    assert loud.noise_std.tolist() == [0.1, 0.3]
+    assert loud.select([1]).noise_std == 0.3 and loud.select([1]).candidates.names == ("candidate 2",)
+
+
+def test_kernels_and_gaussian_processes_may_stand_side_by_side():
+    space = Space([MODEL, RBFKernel()], bounds=UNIT)
+    assert space.fitted == (False, True) and space.noise_std[0] == 0.1 and bool(space.noise_std[1].isnan())
+    assert Space([RBFKernel()], bounds=UNIT, noise_std=0.2).noise_std == 0.2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Space(TWO, noise_std=0.1), "give either points"),
+        (lambda: Space(TWO, bounds=UNIT), "noise_std must be given with Candidates, got noise_std None"),
+        (lambda: Space(TWO, bounds=UNIT, noise_std=0.1, names=["a", "b"]), "names must not be given with Candidates"),
+        (lambda: Space(TWO, bounds=[[1.0], [0.0]], noise_std=0.1), "bounds must be finite with each lower bound"),
+        (lambda: Space(TWO, points=[[1.0], [float("nan")]], noise_std=0.1), "points must be finite"),
+        (lambda: Space([MODEL], bounds=UNIT, noise_std=0.1), "noise_std must be left to the GaussianProcess"),
+        (
+            lambda: Space(["rbf"], bounds=UNIT),
+            "candidates must be GPyTorch kernels .*'rbf' at index 0",
+        ),
+        (lambda: Space([], bounds=UNIT), "names must be one or more different labels"),
+        (lambda: Space([RBFKernel()] * 2, bounds=UNIT, names=["a", "a"]), "names must be one or more different"),
+        (
+            lambda: Space([RBFKernel(batch_shape=torch.Size([2]))], bounds=UNIT),
+            "no batch dimensions, got",
+        ),
+        (lambda: Space([StackedKernel([rbf_kernel(0.1)])], bounds=UNIT), r"no batch dimensions, got \(1,\)"),
+        (lambda: Space([GaussianProcess(rbf_kernel(0.1), torch.ones(3))], bounds=UNIT), "one noise_std and one mean"),
+        (lambda: Space([RBFKernel()], bounds=UNIT, noise_std=-1.0), "noise_std must be positive and finite, got -1.0"),
+        (lambda: Space([RBFKernel()], bounds=UNIT, epsilon=0.1), "epsilon must be nonnegative, and zero in a box"),
+        (lambda: Space([RBFKernel()], bounds=UNIT).select([0]), "candidates must be Gaussian processes to be selected"),
+        (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), 0), "candidates must be Gaussian processes"),
+        (lambda: UnknownPriorProblem(Space([RBFKernel()], bounds=UNIT), lambda x: x), "noise_std must be given"),
+    ],
+)
+def test_nonsense_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_problem_takes_the_noise_of_its_space():
+    space = Space(Candidates(("one",), (rbf_kernel(0.1),)), points=line(4), noise_std=0.3)
+    assert UnknownPriorProblem(space, lambda x: x[..., 0]).noise_std == 0.3
+    assert UnknownPriorProblem(space, lambda x: x[..., 0], noise_std=0.2).noise_std == 0.2
