@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from book import figures
+from book.aggregated.problem import CellProblem
 from book.aggregated.problems import Curve
 from book.aggregated.regret import aggregated_regret, ledger
 from book.functions import interval
 from book.harness import Comparison
 from cbo_lib.aggregated.policies import GPOO
-from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.history import History
 from cbo_lib.measure import Measure

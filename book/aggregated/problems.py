@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
+from book.aggregated.problem import CellProblem
 from book.functions import posterior_mean_function
-from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.aggregated.space import Space
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel

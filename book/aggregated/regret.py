@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from book.aggregated.problem import CellProblem
 from cbo_lib.aggregated.policies import GPOO
-from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.partition import node_order, split_longest_side

@@ -12,10 +12,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from book.aggregated.problem import CellProblem
 from book.aggregated.regret import level_values
 from book.functions import interval
 from cbo_lib.aggregated.policies import GPOO
-from cbo_lib.aggregated.problem import CellProblem
 from cbo_lib.measure import Function
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from book.contexts.marginals import Burr, Cauchy, Mixture
 from book.contexts.portfolio import Surrogate, load_portfolio
-from cbo_lib.contexts.problem import ContextProblem
+from book.contexts.problem import ContextProblem
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import ContextDistribution, Marginal, Normal, Uniform
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from book.contexts.problem import ContextProblem
 from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
-from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.worst_case import tv_worst_case
 from cbo_lib.gp import Posterior
 from cbo_lib.history import History

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from book.contexts.problem import ContextProblem
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
-from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.random import standard_normal

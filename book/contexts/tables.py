@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from book.contexts import problems
+from book.contexts.problem import ContextProblem
 from book.contexts.regret import density_error
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.random import ReplicateGenerators
 
 #: L1 distance of the density estimate, mean and standard error over 20 runs ([Huang2024], Table 2).

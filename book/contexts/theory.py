@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from book import harness
+from book.contexts.problem import ContextProblem
 from book.contexts.regret import Constants, density_nodes, ledger
 from book.contexts.tables import density_rate
 from book.functions import interval
@@ -18,7 +19,6 @@ from book.harness import Scale
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
-from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import tv_worst_case
 from cbo_lib.distributions import ContextDistribution, Marginal, Normal
@@ -203,7 +203,8 @@ class _Table:
     """Bounds at equally spaced contexts, and any distribution of contexts as weights of these."""
 
     def __init__(self, posterior: Posterior, fine: Tensor, sqrt_beta: float) -> None:
-        self.fine, self.acquisition = fine, ExpectedUpperConfidenceBound(posterior, fine, sqrt_beta, tolerance=None)
+        self.fine, self.acquisition = fine, ExpectedUpperConfidenceBound(posterior, fine, sqrt_beta)
+        self.acquisition.tolerance = None
 
     def bounds(self, x: Tensor) -> Tensor:
         return self.acquisition.bounds(x)

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
-from cbo_lib.hyperparameters import HEGPUCB, UnknownPriorProblem
+from book.hyperparameters.problem import UnknownPriorProblem
+from cbo_lib.hyperparameters import HEGPUCB
 from cbo_lib.simulate import rounds
 
 

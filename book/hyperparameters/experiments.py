@@ -18,6 +18,7 @@ from torch import Tensor
 
 from book import figures, harness
 from book.harness import Comparison, Scale
+from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import (
     DECOMPOSITIONS,
     LENGTHSCALES,
@@ -44,7 +45,6 @@ from cbo_lib.hyperparameters import (
     OracleGPUCB,
     OracleStableOpt,
     Space,
-    UnknownPriorProblem,
 )
 
 
@@ -236,7 +236,7 @@ def robust(
     return harness.run(problem, policies, steps, seeds, folder=folder, name="robust")
 
 
-EXPERIMENTS = {
+EXPERIMENTS: dict[str, harness.Experiment] = {
     "lengthscale": unknown_lengthscale,
     "period": unknown_period,
     "decomposition": unknown_decomposition,

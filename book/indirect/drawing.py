@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
-from cbo_lib.indirect import CMETS, IndirectProblem
+from book.indirect.problem import IndirectProblem
+from cbo_lib.indirect import CMETS
 from cbo_lib.simulate import rounds
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from book import figures, harness
 from book.functions import prior_samples
+from book.indirect.problem import IndirectProblem
 from book.indirect.problems import (
     TAU,
     UNIT,
@@ -42,10 +43,9 @@ from cbo_lib.indirect import (
     ActionPolicy,
     ClippedGaussian,
     ConditionalMeanEmbedding,
-    DirectMES,
     IndirectPolicy,
-    IndirectProblem,
     Nodes,
+    Point,
     RandomQueries,
     Space,
 )
@@ -144,6 +144,8 @@ def figure_1(
     space = replace(known, conditional=embedding)
     prior = space.tabulate(GaussianProcess(rbf_kernel(fit.lengthscale), noise_std))
     exact = known_prior(known, fit.lengthscale)
+    grid = known.points
+    points = Space(grid, conditional=Point(), points=grid, noise_std=noise_std)
     usual: dict[str, Any] = {
         "prior": prior,
         "action_prior": GaussianProcess(rbf_kernel(fit.baseline_lengthscale), noise_std),
@@ -156,10 +158,11 @@ def figure_1(
         "EI on g": ActionPolicy(space, acquisition="ei", **usual),
         "random": RandomQueries(space, prior=prior, initial=initial),
         "CMES, p known": CMES(known, prior=exact, initial=initial),
-        "MES on f, direct": DirectMES(known, prior=exact),
+        "MES on f, direct": CMES(points, prior=known_prior(points, fit.lengthscale)),
     }
     chosen = policies if only is None else {label: harness.pick(policies, label, "only") for label in only}
-    return harness.run(problem, chosen, steps, seeds, folder=folder, name=f"figure_1-{name}")
+    problems = {label: IndirectProblem(points, branin) if "direct" in label else problem for label in chosen}
+    return harness.run(problems, chosen, steps, seeds, folder=folder, name=f"figure_1-{name}")
 
 
 def figure_2(

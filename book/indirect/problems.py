@@ -13,8 +13,9 @@ from botorch.test_functions import Branin
 from torch import Tensor
 
 from book.functions import prior_samples
+from book.indirect.problem import IndirectProblem
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import ClippedGaussian, FinitePolicies, IndirectProblem, Space
+from cbo_lib.indirect import ClippedGaussian, Point, Space
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators, uniform
@@ -88,7 +89,7 @@ def known_prior(space: Space, lengthscale: float, variance: float = 1.0) -> Gaus
 
     In closed form for a Gaussian ``p(x | a)``, without regard to clipping; by the measure of ``p(x | a)`` otherwise.
     """
-    closed = isinstance(space.conditional, ClippedGaussian)
+    closed = isinstance(space.conditional, ClippedGaussian | Point)
     kernel = GaussianMeasureKernel(lengthscale, variance) if closed else rbf_kernel(lengthscale, variance)
     return space.tabulate(GaussianProcess(kernel, 1.0 if space.noise is None else float(space.noise.amin())))
 
@@ -97,6 +98,45 @@ def two_peaks(x: Tensor) -> Tensor:
     """A function whose average over a window of standard deviation 0.3 peaks elsewhere (after Figure 3)."""
     u = x[..., 0]
     return (-0.5 * ((u - 0.5) / 0.12).square()).exp() + 0.8 * (-0.5 * ((u - 2.0) / 0.5).square()).exp()
+
+
+@dataclass(frozen=True)
+class FinitePolicies:
+    """Agents that pull one of ``K`` arms: the indirect-query bandit ([Zhang2025], section 3.1).
+
+    Args:
+        probabilities: the policy of each agent, from covariates ``... x q`` to probability vectors ``... x K``.
+        arms: the point that stands for each arm, ``K x d``.
+    """
+
+    probabilities: Callable[[Tensor], Tensor]
+    arms: Tensor
+
+    def weights(self, actions: Tensor) -> Tensor:
+        """The checked probability vectors ``... x K``.
+
+        Raises:
+            ValueError: if one is negative or does not sum to one.
+        """
+        weights = self.probabilities(actions)
+        if weights.shape != (*actions.shape[:-1], len(self.arms)):
+            raise ValueError(
+                f"probabilities must give {len(self.arms)} numbers an action, got shape {tuple(weights.shape)}"
+            )
+        if not bool((weights >= 0).all()) or not torch.allclose(weights.sum(-1), torch.ones(()).to(weights), atol=1e-6):
+            raise ValueError("probabilities must be nonnegative and sum to one for every action")
+        return weights
+
+    def measure(self, actions: Tensor, order: int = 1) -> Measure:
+        """The arms, weighted by the policy; exact."""
+        weights = self.weights(actions)
+        return Measure(self.arms.expand(*weights.shape, self.arms.shape[-1]), weights)
+
+    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """One arm an agent."""
+        weights = self.weights(actions)
+        pulled = [w.multinomial(1, generator=g).squeeze(-1) for w, g in zip(weights.cpu(), generators, strict=True)]
+        return self.arms[torch.stack(pulled).to(self.arms.device)]
 
 
 def bandit_problem(count: int = 60, arms: int = 12, noise_std: float = 0.1, seed: int = 0) -> IndirectProblem:

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from book.indirect.problem import IndirectProblem
 from cbo_lib.history import History
-from cbo_lib.indirect.problem import IndirectProblem
 from cbo_lib.ledger import Claim, RegretLedger
 
 

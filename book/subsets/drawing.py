@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
+from book.subsets.problem import SubsetProblem
 from cbo_lib.history import History
 from cbo_lib.subsets.choice import good_enough
-from cbo_lib.subsets.problem import SubsetProblem
 
 
 def names(problem: SubsetProblem) -> list[str]:

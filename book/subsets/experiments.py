@@ -24,6 +24,7 @@ from book.functions import rkhs_samples
 from book.harness import Comparison, Scale
 from book.subsets import problems
 from book.subsets.prior import fit_prior
+from book.subsets.problem import SubsetProblem
 from book.subsets.problems import Costs
 from book.subsets.regret import (
     against_cost,
@@ -50,7 +51,6 @@ from cbo_lib.subsets import (
     GroupETC,
     Space,
     SubsetPolicy,
-    SubsetProblem,
 )
 from cbo_lib.subsets.baselines import InverseRoot
 

@@ -8,9 +8,9 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.optimize import minimize
 
+from book.subsets.problem import SubsetProblem
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.subsets import SubsetProblem
 
 #: Of lengthscales, in sides of the box; at the longest a variable does not matter.
 SHORTEST, LONGEST = 0.01, 100.0

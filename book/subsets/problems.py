@@ -16,9 +16,10 @@ from torch import Tensor
 
 from book.subsets.airfoil import AirfoilData, airfoil_objective, fit_airfoil, sample_airfoil
 from book.subsets.plant import plant_growth
+from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import Marginal, TruncatedNormal, Uniform
 from cbo_lib.measure import Function
-from cbo_lib.subsets import Space, SubsetProblem
+from cbo_lib.subsets import Space
 
 Costs = Literal["cheap", "moderate"]
 #: The mean costs of the seven control sets, in the order of Appendix C.

@@ -13,10 +13,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from book.subsets.problem import SubsetProblem
 from cbo_lib.history import History
 from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.subsets.choice import good_enough
-from cbo_lib.subsets.problem import SubsetProblem
 
 
 def counted(history: History, problem: SubsetProblem) -> Tensor:

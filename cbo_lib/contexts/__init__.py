@@ -3,7 +3,6 @@
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, RandomDecisions, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy, KnownDensity
-from cbo_lib.contexts.problem import ContextProblem
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall, mmd_worst_case, tv_worst_case
 from cbo_lib.distributions import ContextDistribution
@@ -15,7 +14,6 @@ __all__ = [
     "SBOKDE",
     "ContextDistribution",
     "ContextPolicy",
-    "ContextProblem",
     "DRBOMMDMinimax",
     "GaussianKDE",
     "KnownDensity",

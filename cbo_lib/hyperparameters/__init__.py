@@ -3,7 +3,6 @@
 from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.baselines import AGPUCB, AveragedUCB, MaximumLikelihood, OracleGPUCB, OracleStableOpt
 from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt, eliminates
-from cbo_lib.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.hyperparameters.space import Candidates, Space
 
 __all__ = [
@@ -17,6 +16,5 @@ __all__ = [
     "OracleGPUCB",
     "OracleStableOpt",
     "Space",
-    "UnknownPriorProblem",
     "eliminates",
 ]

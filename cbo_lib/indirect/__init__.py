@@ -2,9 +2,8 @@
 
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, conditional_mean_measure
 from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy, conditional_max_value_entropy
-from cbo_lib.indirect.policies import CMES, ActionPolicy, DirectMES, IndirectPolicy, RandomQueries
-from cbo_lib.indirect.problem import IndirectProblem
-from cbo_lib.indirect.space import ClippedGaussian, FinitePolicies, Point, Space, UniformWindow
+from cbo_lib.indirect.policies import CMES, ActionPolicy, IndirectPolicy, RandomQueries
+from cbo_lib.indirect.space import ClippedGaussian, Point, Space, UniformWindow
 from cbo_lib.indirect.tree import CMETS, Nodes
 
 __all__ = [
@@ -14,10 +13,7 @@ __all__ = [
     "ClippedGaussian",
     "ConditionalMaxValueEntropy",
     "ConditionalMeanEmbedding",
-    "DirectMES",
-    "FinitePolicies",
     "IndirectPolicy",
-    "IndirectProblem",
     "Nodes",
     "Point",
     "RandomQueries",

@@ -6,7 +6,6 @@ Keys such as [Hoang2024] are those of ``book/references.bib``, author and year.
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.choice import choose
 from cbo_lib.subsets.policies import CheapestGoodSubset, Play, SubsetPolicy
-from cbo_lib.subsets.problem import SubsetProblem
 from cbo_lib.subsets.search import Effort
 from cbo_lib.subsets.space import Space
 
@@ -20,6 +19,5 @@ __all__ = [
     "Play",
     "Space",
     "SubsetPolicy",
-    "SubsetProblem",
     "choose",
 ]

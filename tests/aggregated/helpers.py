@@ -3,8 +3,9 @@ import functools
 import numpy as np
 import torch
 
+from book.aggregated.problem import CellProblem
 from book.aggregated.problems import aggregated_reward_curve
-from cbo_lib.aggregated import CellProblem, Space
+from cbo_lib.aggregated import Space
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from tests.aggregated.plain import World

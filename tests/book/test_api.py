@@ -66,7 +66,7 @@ def test_every_module_is_on_one_page() -> None:
         for module in re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(encoding="utf-8"), flags=re.M)
     )
     library = [p for p in (ROOT / "cbo_lib").rglob("*.py") if p.name != "__init__.py"]
-    tools = [*(ROOT / "book").glob("*.py"), *(ROOT / "book").glob("*/regret.py")]
+    tools = [path for name in ("*", "*/problem", "*/regret") for path in (ROOT / "book").glob(f"{name}.py")]
     modules = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in [*library, *tools]]
     assert shown == Counter(modules)
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cbo_lib.contexts import ContextDistribution, ContextProblem
+from book.contexts.problem import ContextProblem
+from cbo_lib.contexts import ContextDistribution
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.random import ReplicateGenerators

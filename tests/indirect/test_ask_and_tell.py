@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from book.indirect.problem import IndirectProblem
 from book.indirect.problems import unit_grid
 from cbo_lib import GaussianProcess, Measure
 from cbo_lib.indirect import (
@@ -13,8 +14,6 @@ from cbo_lib.indirect import (
     ActionPolicy,
     ClippedGaussian,
     ConditionalMeanEmbedding,
-    DirectMES,
-    IndirectProblem,
     Nodes,
     RandomQueries,
     Space,
@@ -70,7 +69,6 @@ MAKERS = {
     "mes": lambda space: ActionPolicy(
         space, seed=SEED, acquisition="mes", prior=PRIOR, action_prior=GaussianProcess(matern_kernel(0.3, 100.0), 0.5)
     ),
-    "direct": lambda space: DirectMES(space, seed=SEED, prior=PRIOR),
     "tree": lambda space: CMETS(space, nodes=nodes(), seed=SEED),
 }
 
@@ -90,8 +88,7 @@ def by_hand(policy, problem, seed, steps):
     asked, seen = [], []
     for t in range(steps):
         action = policy.ask()
-        table = problem.space.points if policy.direct else problem.space.actions
-        at = int((table - action).abs().sum(-1).argmin()) + (problem.n if policy.direct else 0)
+        at = int((problem.space.actions - action).abs().sum(-1).argmin())
         y = float(problem.value(torch.tensor(at)) + draws[t])
         policy.tell(action, y)
         asked.append(at)
@@ -127,7 +124,7 @@ def test_a_saved_policy_asks_the_same(name, space, tmp_path):
     policy.save(tmp_path / "policy.npz")
     again = type(policy).load(tmp_path / "policy.npz")
     for one in (policy, again):
-        one.tell(policy.space.points[5] if policy.direct else policy.space.actions[4], 31.5)
+        one.tell(policy.space.actions[4], 31.5)
     for _ in range(2):
         action = policy.ask()
         assert torch.equal(again.ask(), action) and torch.equal(again.recommend(), policy.recommend())

@@ -5,12 +5,11 @@ import pytest
 import torch
 from scipy.integrate import dblquad
 
-from book.indirect.problems import draw_data, known_prior, unit_grid
+from book.indirect.problems import FinitePolicies, draw_data, known_prior, unit_grid
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import (
     ClippedGaussian,
     ConditionalMeanEmbedding,
-    FinitePolicies,
     UniformWindow,
     conditional_mean_measure,
 )

@@ -8,9 +8,9 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from book.indirect.problems import unit_grid
+from book.indirect.problems import FinitePolicies, unit_grid
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, FinitePolicies, Point, Space, UniformWindow
+from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Point, Space, UniformWindow
 from cbo_lib.kernels import GaussianMeasureKernel, matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure, covariance
 from cbo_lib.random import ReplicateGenerators

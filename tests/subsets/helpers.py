@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import TruncatedNormal, Uniform
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
-from cbo_lib.subsets import Effort, Space, SubsetProblem
+from cbo_lib.subsets import Effort, Space
 from cbo_lib.subsets.search import Search
 from tests.subsets import plain
 

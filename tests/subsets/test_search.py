@@ -7,10 +7,11 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
+from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
-from cbo_lib.subsets import Effort, Space, SubsetProblem
+from cbo_lib.subsets import Effort, Space
 from cbo_lib.subsets.search import Decisions
 from tests.subsets.helpers import F64, FEW, HARD, Spy, ard, flat, partial, prior, solid, told, unit
 

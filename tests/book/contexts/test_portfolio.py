@@ -15,7 +15,7 @@ from cbo_lib.history import describe
 from tests.contexts.programs import daily_trade
 
 F64 = torch.float64
-TOOL = Path(__file__).resolve().parents[2] / "book" / "_tools" / "sample_portfolio.py"
+TOOL = Path(__file__).resolve().parents[3] / "book" / "_tools" / "sample_portfolio.py"
 
 
 @pytest.fixture(scope="module")

@@ -34,19 +34,19 @@ def problem(name):
 
 def decisions(one, count, seed=0):
     """Random decisions, then the best one."""
-    x = torch.rand(count, one.decision_dim, generator=torch.Generator().manual_seed(seed), dtype=F64)
+    x = torch.rand(count, one.space.decision_dim, generator=torch.Generator().manual_seed(seed), dtype=F64)
     return torch.cat([x, one.maximizer[None]])
 
 
 @pytest.mark.parametrize(("name", "dims"), list(zip(ALL, DIMENSIONS, strict=True)))
 def test_shapes_boxes_and_noise(name, dims):
     one = problem(name)
-    assert (one.decision_dim, one.context_dim) == dims and one.noise_std == 0.0
-    assert torch.equal(one.full_bounds, torch.tensor([[0.0], [1.0]]).double().expand(2, sum(dims)))
+    assert (one.space.decision_dim, one.space.context_dim) == dims and one.noise_std == 0.0
+    assert torch.equal(one.space.bounds, torch.tensor([[0.0], [1.0]]).double().expand(2, sum(dims)))
     assert ALL[name](noise_std=0.3).noise_std == 0.3
     x = decisions(one, 5)
     assert one.value(x).shape == (6,) and one.optimum.shape == () and one.value(x[:, None]).shape == (6, 1)
-    corners = torch.stack(torch.meshgrid(*[torch.tensor([0.0, 1.0], dtype=F64)] * one.dim, indexing="ij"), -1)
+    corners = torch.stack(torch.meshgrid(*[torch.tensor([0.0, 1.0], dtype=F64)] * one.space.dim, indexing="ij"), -1)
     assert bool(torch.isfinite(one.f(corners)).all())
 
 
@@ -127,9 +127,9 @@ def test_values_are_the_means_of_a_million_quasi_random_contexts(name):
     x = decisions(one, 1)
     means = []
     for seed in range(8):
-        u = torch.quasirandom.SobolEngine(one.context_dim, scramble=True, seed=seed).draw(2**17, dtype=F64)
+        u = torch.quasirandom.SobolEngine(one.space.context_dim, scramble=True, seed=seed).draw(2**17, dtype=F64)
         contexts = one.distribution.from_uniform(u)
-        means.append(torch.stack([one.f(one.join(row, contexts)).mean() for row in x]))
+        means.append(torch.stack([one.f(one.space.join(row, contexts)).mean() for row in x]))
     means = torch.stack(means)
     error = means.std(0) / math.sqrt(8)
     assert float(error.max()) < 2e-4
@@ -143,7 +143,7 @@ def test_the_values_of_portfolios_are_the_means_of_quasi_random_contexts(name):
     means = []
     for seed in range(8):
         u = torch.quasirandom.SobolEngine(2, scramble=True, seed=seed).draw(2**10, dtype=F64)
-        means.append(torch.stack([one.f(one.join(row, one.distribution.from_uniform(u))).mean() for row in x]))
+        means.append(torch.stack([one.f(one.space.join(row, one.distribution.from_uniform(u))).mean() for row in x]))
     means = torch.stack(means)
     error = means.std(0) / math.sqrt(8)
     assert float(error.max()) < 5e-3
@@ -158,7 +158,7 @@ def test_formulas_are_the_rules(name):
     x = decisions(one, 3)
     if name == "ackley":  # near the center, where the kink of the root is
         x = torch.cat([x, 0.5 + torch.tensor([[1e-3, 0.0], [1e-5, 1e-6]], dtype=F64)])
-    by_rule = torch.stack([one.f(one.join(row, contexts)) @ weights for row in x])
+    by_rule = torch.stack([one.f(one.space.join(row, contexts)) @ weights for row in x])
     torch.testing.assert_close(one.value(x), by_rule, rtol=0, atol=one.value_error)
 
 
@@ -167,7 +167,7 @@ def test_the_rules_for_notebooks_are_nearly_as_good():
         one = problem(name)
         contexts, weights = one.expectation_nodes
         x = decisions(one, 6)
-        by_rule = torch.stack([one.f(one.join(row, contexts)) @ weights for row in x])
+        by_rule = torch.stack([one.f(one.space.join(row, contexts)) @ weights for row in x])
         torch.testing.assert_close(one.value(x), by_rule, rtol=0, atol=error)
 
 
@@ -180,7 +180,7 @@ def clipped_normal(function, mean, std):
 def test_ackley_with_four_contexts_is_a_product_rule_and_a_power():
     """Away from the kink the root is smooth enough for a product rule; the cosines are a power of one integral."""
     one, x = problem("ackley 4"), torch.tensor([[0.9, 0.2], [0.05, 0.75]], dtype=F64)
-    rule = ContextDistribution((Normal(0.5, 0.15),) * 4, one.context_bounds, ((0.3, 0.5, 0.7),) * 4, order=6)
+    rule = ContextDistribution((Normal(0.5, 0.15),) * 4, one.space.contexts, ((0.3, 0.5, 0.7),) * 4, order=6)
     contexts, weights = rule.nodes
     z = [(65.536 * part - 32.768).square().sum(-1) for part in (x, contexts)]
     root = (-0.2 * ((z[0].unsqueeze(-1) + z[1]) / 6).sqrt()).exp() @ weights
@@ -334,7 +334,7 @@ def test_refused(call, message):
 def test_on_a_gpu_everything_is_as_on_the_cpu(name):
     cpu, gpu = problem(name), ALL[name](device=torch.device("cuda"))
     x = decisions(cpu, 3)[:3]
-    seen = [one.observe(x.to(one.bounds.device), ReplicateGenerators([1, 2, 3]).at(1)) for one in (cpu, gpu)]
+    seen = [one.observe(x.to(one.space.like.device), ReplicateGenerators([1, 2, 3]).at(1)) for one in (cpu, gpu)]
     for found, expected in ((gpu.value(x.cuda()), cpu.value(x)), (seen[1], seen[0]), (gpu.optimum, cpu.optimum)):
         assert found.device.type == "cuda"
         torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-8)

@@ -5,8 +5,9 @@ import pytest
 
 from book import figures
 from book.indirect import drawing, problems
+from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, unit_grid
-from cbo_lib.indirect import CMETS, IndirectProblem, Nodes, Space
+from cbo_lib.indirect import CMETS, Nodes, Space
 from cbo_lib.simulate import simulate
 from tests.indirect.helpers import UNIT
 

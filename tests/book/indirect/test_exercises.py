@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES, IndirectPolicy
+from cbo_lib.indirect import IndirectPolicy
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
@@ -331,9 +331,6 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
         def design(self, n: int) -> Tensor:
             return super().design(n).flip(0)
 
-    class Direct(CMES):
-        direct = True
-
     class Spends(upper):  # type: ignore[misc]
         def advance(self, query: Tensor, asked: Tensor) -> None:
             self.left = self.left + 1.0
@@ -374,7 +371,6 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     assert "scores must give (20, 109), got None" in says(Stub)
     assert "must not be NaN" in says(NotANumber)
     assert "initial design changed" in says(OtherDesign)
-    assert "initial design changed" in says(Direct)
     assert "more than the budget" in says(Spends)
     assert "stopped asking" in says(Saves)
     assert "state in begin" in says(Remembers)

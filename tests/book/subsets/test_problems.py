@@ -11,9 +11,9 @@ from scipy.optimize import differential_evolution, minimize
 
 from book.subsets.airfoil import LENGTHSCALES, NOISE_STD, sample_airfoil
 from book.subsets.plant import plant_growth
+from book.subsets.problem import SubsetProblem
 from book.subsets.problems import COSTS, ackley, airfoil, hartmann, plant
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.subsets.problem import SubsetProblem
 
 F64 = torch.float64
 FACTORIES = {"Hartmann": hartmann, "Ackley": ackley, "Plant": plant, "Airfoil": airfoil}

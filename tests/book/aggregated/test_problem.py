@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
+from book.aggregated.problem import CellProblem
 from book.aggregated.problems import aggregated_reward_curve
 from book.functions import prior_samples
-from cbo_lib.aggregated import GPOO, CellProblem, Space
+from cbo_lib.aggregated import GPOO, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from book.indirect.problem import IndirectProblem
 from book.indirect.problems import unit_grid
-from cbo_lib.indirect import ClippedGaussian, IndirectProblem, Space, UniformWindow
+from cbo_lib.indirect import ClippedGaussian, Space, UniformWindow
 from cbo_lib.random import ReplicateGenerators
 from tests.indirect.helpers import SEEDS, cosine_map, identity, priced, problem_of, ripple, square
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import kstest, truncnorm
 
+from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import TruncatedNormal, Uniform
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.subsets import Space, SubsetProblem
+from cbo_lib.subsets import Space
 from tests.subsets.helpers import unit
 
 F64 = torch.float64

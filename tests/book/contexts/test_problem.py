@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from cbo_lib.contexts import ContextProblem, RandomDecisions
+from book.contexts.problem import ContextProblem
+from cbo_lib.contexts import RandomDecisions
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import ContextDistribution, Normal, Uniform
 from cbo_lib.random import ReplicateGenerators, standard_normal

@@ -57,7 +57,7 @@ class IndirectProblem:
     @cached_property
     def table(self) -> Tensor:
         """g at every action, then f at every point, ``n + m``."""
-        assert self.conditional is not None and self.space.points is not None
+        assert self.conditional is not None
         parts = [self.conditional.measure(part, self.order) for part in self.space.actions.split(64)]
         return torch.cat([*(part.expectation(self.f) for part in parts), self.f(self.space.points)])
 
