@@ -36,9 +36,6 @@ class UnknownPriorProblem:
 
     Raises:
         ValueError: if an argument is out of range.
-
-    .. [Ziomek2024] J. Ziomek, M. Adachi, M. A. Osborne. Beyond Lengthscales: No-regret Bayesian Optimisation With
-       Unknown Hyperparameters Of Any Type. 2024.
     """
 
     space: Space
