@@ -14,6 +14,7 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model, ModelList
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cbo_lib.gp import Posterior
 from cbo_lib.partial import CompletedPosterior, complete, moments, upper
@@ -23,11 +24,7 @@ _SLICE_PAIRS = 2**21
 
 
 def as_model(model: Posterior | Model) -> Model:
-    """A posterior as a BoTorch model; a BoTorch model of one output as it is.
-
-    Raises:
-        ValueError: if it has several outputs.
-    """
+    """A posterior as a BoTorch model, a BoTorch model as it is; ``ValueError`` if it has several outputs."""
     found = model.as_botorch() if isinstance(model, Posterior) else model
     if found.num_outputs != 1:
         raise ValueError(f"model must have one output, got {found.num_outputs}")
@@ -42,10 +39,13 @@ class DecisionAcquisition(AcquisitionFunction):
 
     Args:
         model: a ``Posterior``, or any BoTorch model of one output.
+        sqrt_beta: the multiplier of the standard deviation. Default 1.5, as in [Huang2024]. BoTorch's
+            ``UpperConfidenceBound(beta)`` multiplies by the root of ``beta``.
     """
 
-    def __init__(self, model: Posterior | Model) -> None:
+    def __init__(self, model: Posterior | Model, sqrt_beta: float = 1.5) -> None:
         super().__init__(as_model(model))
+        self.sqrt_beta = sqrt_beta
 
     @abstractmethod
     def values(self, x: Tensor) -> Tensor:
@@ -64,17 +64,7 @@ class DecisionAcquisition(AcquisitionFunction):
 
 
 class DecisionUpperConfidenceBound(DecisionAcquisition):
-    """``mean + sqrt_beta std`` of a model of the decision alone: GP-UCB ([Srinivas2010]).
-
-    Args:
-        model: of the decision.
-        sqrt_beta: the multiplier of the standard deviation. Default 1.5. BoTorch's ``UpperConfidenceBound(beta)``
-            multiplies by the root of ``beta``.
-    """
-
-    def __init__(self, model: Posterior | Model, sqrt_beta: float = 1.5) -> None:
-        super().__init__(model)
-        self.sqrt_beta = sqrt_beta
+    """``mean + sqrt_beta std`` of a model of the decision alone: GP-UCB ([Srinivas2010])."""
 
     def values(self, x: Tensor) -> Tensor:
         """See ``DecisionAcquisition``."""
@@ -88,32 +78,24 @@ class PartialAcquisition(DecisionAcquisition):
     pair (``PartialPosterior``); any other model is asked pair by pair.
 
     Args:
-        model: of f at full points: a ``Posterior``, or any BoTorch model of one output.
-        contexts: the completions, ``M x Dc`` or ``batch x M x Dc``, values of the coordinates that are not set.
-        sqrt_beta: the multiplier of the standard deviation. Default 1.5, as in [Huang2024].
+        model: of f at full points, decision coordinates first; see ``DecisionAcquisition``.
+        contexts: the completions, ``M x Dc`` or ``batch x M x Dc``.
+        sqrt_beta: see ``DecisionAcquisition``.
+
+    Attributes:
         tolerance: of interpolated variances, see ``PartialPosterior``; None for no interpolation. Default 1e-10.
-        controlled: which of the ``d = Dx + Dc`` coordinates the decision sets, boolean ``d``. Default the first ones.
 
     Raises:
-        ValueError: if ``contexts`` or ``controlled`` are of a wrong shape or not finite.
+        ValueError: if ``contexts`` are of a wrong shape or not finite.
     """
 
-    def __init__(
-        self,
-        model: Posterior | Model,
-        contexts: Tensor,
-        sqrt_beta: float = 1.5,
-        *,
-        tolerance: float | None = 1e-10,
-        controlled: Tensor | None = None,
-    ) -> None:
-        super().__init__(model)
+    tolerance: float | None = 1e-10
+
+    def __init__(self, model: Posterior | Model, contexts: Tensor, sqrt_beta: float = 1.5) -> None:
+        super().__init__(model, sqrt_beta)
         if contexts.dim() < 2 or contexts.shape[-2] == 0 or not bool(torch.isfinite(contexts).all()):
             raise ValueError(f"contexts must be finite, ... x M x Dc with M >= 1, got shape {tuple(contexts.shape)}")
-        if controlled is not None and (controlled.dim() != 1 or int((~controlled).sum()) != contexts.shape[-1]):
-            raise ValueError(f"controlled must leave {contexts.shape[-1]} coordinates free, got {controlled.tolist()}")
-        self.contexts, self.sqrt_beta, self.controlled = contexts, sqrt_beta, controlled
-        self._tolerance = tolerance
+        self.contexts = contexts
         self._completed: CompletedPosterior | None = None
 
     @abstractmethod
@@ -136,55 +118,33 @@ class PartialAcquisition(DecisionAcquisition):
         return self.reduce(self.completed(x.shape[-1]).mean(self._full(x)))
 
     def completed(self, decision_dim: int) -> CompletedPosterior:
-        """The posterior at full points; it takes decisions with anything in the place of the free coordinates."""
-        dim = decision_dim + self.contexts.shape[-1]
-        if self.controlled is None:
-            self.controlled = torch.arange(dim, device=self.contexts.device) < decision_dim
-        if dim != len(self.controlled):
-            raise ValueError(f"x must have {int(self.controlled.sum())} coordinates, got {decision_dim}")
+        """The posterior at full points; it takes decisions with anything in the place of the contexts."""
         if self._completed is None:
-            full = self.contexts.new_zeros(*self.contexts.shape[:-1], dim)
-            full[..., ~self.controlled] = self.contexts
-            self._completed = complete(
-                self.model,
-                full,
-                self.controlled,
-                1e-14 if self._tolerance is None else self._tolerance,
-                interpolate=self._tolerance is not None,
-            )
+            full = pad(self.contexts, (decision_dim, 0))
+            controlled = torch.arange(full.shape[-1], device=full.device) < decision_dim
+            tolerance = 1e-14 if self.tolerance is None else self.tolerance
+            self._completed = complete(self.model, full, controlled, tolerance, self.tolerance is not None)
         return self._completed
 
     def _full(self, x: Tensor) -> Tensor:
         """Decisions with zeros for the contexts."""
-        assert self.controlled is not None
-        full = x.new_zeros(*x.shape[:-1], len(self.controlled))
-        full[..., self.controlled] = x
-        return full
+        return pad(x, (0, self.contexts.shape[-1]))
 
 
 class ExpectedUpperConfidenceBound(PartialAcquisition):
     """``E_c[mean + sqrt_beta std]`` over samples or a quadrature rule: SBO-KDE ([Huang2024], Algorithm 1, line 5).
 
     Args:
-        model: see ``PartialAcquisition``.
-        contexts: see ``PartialAcquisition``.
-        sqrt_beta: see ``PartialAcquisition``.
+        model: see ``PartialAcquisition``, also for ``contexts`` and ``sqrt_beta``.
+        contexts: the samples, or the nodes of the rule.
+        sqrt_beta: the multiplier.
         weights: of the contexts, ``M`` or ``batch x M``, taken as they are. Default equal ones that sum to one.
-        tolerance: see ``PartialAcquisition``.
-        controlled: see ``PartialAcquisition``.
     """
 
     def __init__(
-        self,
-        model: Posterior | Model,
-        contexts: Tensor,
-        sqrt_beta: float = 1.5,
-        weights: Tensor | None = None,
-        *,
-        tolerance: float | None = 1e-10,
-        controlled: Tensor | None = None,
+        self, model: Posterior | Model, contexts: Tensor, sqrt_beta: float = 1.5, weights: Tensor | None = None
     ) -> None:
-        super().__init__(model, contexts, sqrt_beta, tolerance=tolerance, controlled=controlled)
+        super().__init__(model, contexts, sqrt_beta)
         if weights is not None and weights.shape[-1:] != contexts.shape[-2:-1]:
             raise ValueError(f"weights must be one a context, {contexts.shape[-2]}, got shape {tuple(weights.shape)}")
         self.weights = weights
@@ -202,54 +162,18 @@ class RobustUpperConfidenceBound(PartialAcquisition):
         return bounds.amin(-1)
 
 
-class CandidateAcquisition(AcquisitionFunction):
-    """A function of the upper confidence bounds under several models of the same f.
+class OptimisticUpperConfidenceBound(AcquisitionFunction):
+    """``max_u mean_u(x) + sqrt_beta_u std_u(x)`` over the candidates left ([Ziomek2024], Algorithm 1, line 7).
 
     Args:
         models: the candidates ``U``: one model of batch shape ``(|U|,)``, as a ``Posterior`` with a batched kernel is,
             or a list of models.
         sqrt_beta: the multiplier of the standard deviation, a number or ``|U|``.
-
-    Raises:
-        ValueError: if a model has another batch shape or several outputs, or ``sqrt_beta`` another shape.
-    """
-
-    def __init__(self, models: Posterior | Model | Sequence[Posterior | Model], sqrt_beta: float | Tensor) -> None:
-        listed = isinstance(models, Sequence)
-        found = [as_model(model) for model in (models if isinstance(models, Sequence) else [models])]
-        super().__init__(ModelList(*found) if listed else found[0])
-        wanted = 0 if listed else 1
-        for model in found:
-            if len(model.batch_shape) != wanted:
-                shape = "no batch shape in a list" if listed else "the batch shape (|U|,)"
-                raise ValueError(f"model must have {shape}, got {tuple(model.batch_shape)}")
-        self._models = found
-        self.count = len(found) if listed else found[0].batch_shape[0]
-        if isinstance(sqrt_beta, Tensor) and sqrt_beta.shape not in (torch.Size(), torch.Size([self.count])):
-            raise ValueError(f"sqrt_beta must be a number or one a candidate, got shape {tuple(sqrt_beta.shape)}")
-        self.sqrt_beta = sqrt_beta
-
-    def bounds(self, X: Tensor) -> Tensor:
-        """``mean + sqrt_beta std`` at ``b x 1 x d`` points under every candidate, ``b x |U|``."""
-        if isinstance(self.model, ModelList):
-            each = [moments(model, X) for model in self._models]  # b 1
-            mean, variance = (torch.cat(parts, -1) for parts in zip(*each, strict=True))
-        else:
-            mean, variance = (part.squeeze(-1) for part in moments(self.model, X.unsqueeze(-3)))  # b |U| 1
-        beta = self.sqrt_beta.to(mean) if isinstance(self.sqrt_beta, Tensor) else self.sqrt_beta
-        return upper(mean, variance, beta)
-
-
-class OptimisticUpperConfidenceBound(CandidateAcquisition):
-    """``max_u mean_u(x) + sqrt_beta_u std_u(x)`` over the candidates left ([Ziomek2024], Algorithm 1, line 7).
-
-    Args:
-        models: see ``CandidateAcquisition``.
-        sqrt_beta: see ``CandidateAcquisition``.
         alive: which candidates are left, boolean ``|U|``. Default all.
 
     Raises:
-        ValueError: as ``CandidateAcquisition`` says, or if no candidate is left.
+        ValueError: if a model has another batch shape or several outputs, ``sqrt_beta`` has another shape, or no
+            candidate is left.
     """
 
     def __init__(
@@ -258,42 +182,32 @@ class OptimisticUpperConfidenceBound(CandidateAcquisition):
         sqrt_beta: float | Tensor,
         alive: Tensor | None = None,
     ) -> None:
-        super().__init__(models, sqrt_beta)
-        self.alive = torch.ones(self.count, dtype=torch.bool) if alive is None else alive
-        if self.alive.shape != (self.count,) or not bool(self.alive.any()):
-            raise ValueError(f"alive must mark at least one of {self.count} candidates, got {self.alive.tolist()}")
+        listed = isinstance(models, Sequence)
+        found = [as_model(model) for model in (models if isinstance(models, Sequence) else [models])]
+        super().__init__(ModelList(*found) if listed else found[0])
+        for model in found:
+            if len(model.batch_shape) != (0 if listed else 1):
+                shape = "no batch shape in a list" if listed else "the batch shape (|U|,)"
+                raise ValueError(f"model must have {shape}, got {tuple(model.batch_shape)}")
+        self._models = found
+        count = len(found) if listed else found[0].batch_shape[0]
+        if isinstance(sqrt_beta, Tensor) and sqrt_beta.shape not in (torch.Size(), torch.Size([count])):
+            raise ValueError(f"sqrt_beta must be a number or one a candidate, got shape {tuple(sqrt_beta.shape)}")
+        self.sqrt_beta = sqrt_beta
+        self.alive = torch.ones(count, dtype=torch.bool) if alive is None else alive
+        if self.alive.shape != (count,) or not bool(self.alive.any()):
+            raise ValueError(f"alive must mark at least one of {count} candidates, got {self.alive.tolist()}")
+
+    def bounds(self, X: Tensor) -> Tensor:
+        """``mean + sqrt_beta std`` at ``b x 1 x d`` points under every candidate, ``b x |U|``."""
+        if isinstance(self.model, ModelList):
+            each = [moments(model, X) for model in self._models]  # b 1
+            mean, variance = (torch.cat(parts, -1) for parts in zip(*each, strict=True))
+        else:
+            mean, variance = (part.squeeze(-1) for part in moments(self.model, X.unsqueeze(-3)))  # b |U| 1
+        return upper(mean, variance, torch.as_tensor(self.sqrt_beta, dtype=mean.dtype, device=mean.device))
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name
     def forward(self, X: Tensor) -> Tensor:
         """The bound at ``b x 1 x d`` points, ``b``."""
         return self.bounds(X).masked_fill(~self.alive.to(X.device), -torch.inf).amax(-1)
-
-
-class AveragedUpperConfidenceBound(CandidateAcquisition):
-    """``sum_u w_u (mean_u(x) + sqrt_beta_u std_u(x))``, the bounds averaged by how much each candidate is believed.
-
-    Args:
-        models: see ``CandidateAcquisition``.
-        sqrt_beta: see ``CandidateAcquisition``.
-        weights: ``|U|``, taken as they are. Default equal ones that sum to one.
-
-    Raises:
-        ValueError: as ``CandidateAcquisition`` says, or if there is not one weight a candidate.
-    """
-
-    def __init__(
-        self,
-        models: Posterior | Model | Sequence[Posterior | Model],
-        sqrt_beta: float | Tensor,
-        weights: Tensor | None = None,
-    ) -> None:
-        super().__init__(models, sqrt_beta)
-        if weights is not None and weights.shape != (self.count,):
-            raise ValueError(f"weights must be one a candidate, {self.count}, got {tuple(weights.shape)}")
-        self.weights = weights
-
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name
-    def forward(self, X: Tensor) -> Tensor:
-        """The average at ``b x 1 x d`` points, ``b``."""
-        bounds = self.bounds(X)
-        return bounds.mean(-1) if self.weights is None else bounds @ self.weights.to(bounds)

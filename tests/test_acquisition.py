@@ -11,7 +11,6 @@ from gpytorch.kernels import MaternKernel, ProductKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from cbo_lib.acquisition import (
-    AveragedUpperConfidenceBound,
     DecisionUpperConfidenceBound,
     ExpectedUpperConfidenceBound,
     OptimisticUpperConfidenceBound,
@@ -72,13 +71,13 @@ def test_a_product_is_taken_apart_and_equals_all_pairs(rng, kind, make, interpol
     posterior, _, _ = given_points(rng, 40, kernel=make(), mean=0.7)
     x, contexts, weights = uniform(rng, 6, 2), uniform(rng, 150, 1), uniform(rng, 150)
     given = posterior if kind == "posterior" else posterior.as_botorch()
-    options = {"tolerance": 1e-12 if interpolated else None}
     wanted = by_hand(posterior.as_botorch(), x, contexts, 1.5)
     for ours, expected in (
-        (ExpectedUpperConfidenceBound(given, contexts, **options), wanted.mean(-1)),
-        (ExpectedUpperConfidenceBound(given, contexts, 1.5, weights, **options), wanted @ weights),
-        (RobustUpperConfidenceBound(given, contexts, **options), wanted.amin(-1)),
+        (ExpectedUpperConfidenceBound(given, contexts), wanted.mean(-1)),
+        (ExpectedUpperConfidenceBound(given, contexts, 1.5, weights), wanted @ weights),
+        (RobustUpperConfidenceBound(given, contexts), wanted.amin(-1)),
     ):
+        ours.tolerance = 1e-12 if interpolated else None
         close([ours(x.unsqueeze(1))], [expected], 1e-5 if interpolated else 1e-9)
         assert isinstance(ours.completed(2), PartialPosterior)
 
@@ -125,7 +124,8 @@ def test_botorchs_search_runs_and_finds_no_less_than_a_grid(rng, make, kind):
 @pytest.mark.parametrize("make", [split_matern, matern_ard])
 def test_slopes_are_those_of_differences(rng, make):
     posterior, _, _ = given_points(rng, 20, kernel=make())
-    acquisition = ExpectedUpperConfidenceBound(posterior, uniform(rng, 12, 1), tolerance=None)
+    acquisition = ExpectedUpperConfidenceBound(posterior, uniform(rng, 12, 1))
+    acquisition.tolerance = None
     assert torch.autograd.gradcheck(acquisition, uniform(rng, 3, 1, 2).requires_grad_())
 
 
@@ -134,16 +134,6 @@ def test_where_nothing_is_uncertain_slopes_are_finite(rng):
     x = observed[:1, :2].unsqueeze(1).clone().requires_grad_()
     (slope,) = torch.autograd.grad(ExpectedUpperConfidenceBound(posterior, observed[:1, 2:])(x).sum(), x)
     assert bool(torch.isfinite(slope).all())
-
-
-@pytest.mark.parametrize("make", [lambda: rbf([0.3, 0.6, 1.1]), matern_ard])
-def test_the_coordinates_of_the_decision_may_stand_anywhere(rng, make):
-    posterior, _, _ = given_points(rng, 30, kernel=make())
-    x, contexts, controlled = uniform(rng, 4, 2), uniform(rng, 20, 1), mask(1, 0, 1)
-    ours = ExpectedUpperConfidenceBound(posterior, contexts, controlled=controlled, tolerance=None)(x.unsqueeze(1))
-    full = torch.stack([x[:, 0], torch.zeros_like(x[:, 0]), x[:, 1]], -1)
-    completions = torch.cat([torch.zeros_like(contexts), contexts, torch.zeros_like(contexts)], -1)
-    close([ours], [PointwisePosterior(posterior, completions, controlled).expected_ucb(full, 1.5)], 1e-9)
 
 
 def test_a_prior_without_observations(rng):
@@ -182,10 +172,10 @@ def test_bad_arguments_are_refused(rng):
     for contexts in (points[:, 0], points[:0], points / 0):
         with pytest.raises(ValueError, match=r"contexts must be finite, \.\.\. x M x Dc with M >= 1, got shape"):
             ExpectedUpperConfidenceBound(posterior, contexts)
-    with pytest.raises(ValueError, match="controlled must leave 1 coordinates free"):
-        ExpectedUpperConfidenceBound(posterior, points, controlled=mask(1, 0, 0))
-    with pytest.raises(ValueError, match="x must have 2 coordinates, got 3"):
-        ExpectedUpperConfidenceBound(posterior, points, controlled=mask(1, 1, 0))(uniform(rng, 4, 1, 3))
+    ours = ExpectedUpperConfidenceBound(posterior, points)
+    ours(x)
+    with pytest.raises(ValueError, match=r"x must have shape \(..., n, 3\), got \(4, 4\)"):
+        ours(uniform(rng, 4, 1, 3))
     with pytest.raises(ValueError, match=r"weights must be one a context, 3, got shape \(2,\)"):
         ExpectedUpperConfidenceBound(posterior, points, 1.0, torch.ones(2))
     two = SingleTaskGP(uniform(rng, 5, 3), uniform(rng, 5, 2))
@@ -209,13 +199,10 @@ def test_a_list_of_models_and_a_batch_are_alike(rng):
     bounds = torch.stack(
         [UpperConfidenceBound(m.as_botorch(), float(b) ** 2)(x) for m, b in zip(each, beta, strict=True)]
     )
-    weights = torch.tensor([0.5, 0.2, 0.3], dtype=F64)
     for models in (each, [m.as_botorch() for m in each], together, together.as_botorch()):
         close([OptimisticUpperConfidenceBound(models, beta)(x)], [bounds.amax(0)])
         alive = torch.tensor([True, False, True])
         close([OptimisticUpperConfidenceBound(models, beta, alive)(x)], [bounds[alive].amax(0)])
-        close([AveragedUpperConfidenceBound(models, beta)(x)], [bounds.mean(0)])
-        close([AveragedUpperConfidenceBound(models, beta, weights)(x)], [weights @ bounds])
 
 
 def test_fitted_models_as_candidates(rng):
@@ -224,7 +211,7 @@ def test_fitted_models_as_candidates(rng):
     bounds = torch.stack([UpperConfidenceBound(model, beta=4.0)(x) for model in models])
     close([OptimisticUpperConfidenceBound(models, 2.0)(x)], [bounds.amax(0)], 1e-6)
     box = torch.cat([torch.zeros(1, 3, dtype=F64), torch.ones(1, 3, dtype=F64)])
-    optimize_acqf(AveragedUpperConfidenceBound(models, 2.0), box, 1, 2, 16, options={"seed": 1, "maxiter": 10})
+    optimize_acqf(OptimisticUpperConfidenceBound(models, 2.0), box, 1, 2, 16, options={"seed": 1, "maxiter": 10})
 
 
 def test_candidates_that_do_not_fit_are_refused(rng):
@@ -233,5 +220,3 @@ def test_candidates_that_do_not_fit_are_refused(rng):
         OptimisticUpperConfidenceBound(posterior, 1.0)
     with pytest.raises(ValueError, match=r"model must have no batch shape in a list, got \(3,\)"):
         OptimisticUpperConfidenceBound([batch], 1.0)
-    with pytest.raises(ValueError, match=r"weights must be one a candidate, 3, got \(2,\)"):
-        AveragedUpperConfidenceBound(batch, 1.0, torch.ones(2))

@@ -21,22 +21,14 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
             ``batch x N x Dc``.
         radius: L1, nonnegative.
         sqrt_beta: see ``PartialAcquisition``.
-        tolerance: see ``PartialAcquisition``.
     """
 
     def __init__(
-        self,
-        model: Posterior | Model,
-        samples: Tensor,
-        cover: Tensor,
-        radius: float,
-        sqrt_beta: float = 1.5,
-        *,
-        tolerance: float | None = 1e-10,
+        self, model: Posterior | Model, samples: Tensor, cover: Tensor, radius: float, sqrt_beta: float = 1.5
     ) -> None:
         batch = torch.broadcast_shapes(samples.shape[:-2], cover.shape[:-2])
         both = [points.expand(*batch, *points.shape[-2:]) for points in (samples, cover)]
-        super().__init__(model, torch.cat(both, -2), sqrt_beta, tolerance=tolerance)
+        super().__init__(model, torch.cat(both, -2), sqrt_beta)
         self.count, self.radius = samples.shape[-2], radius
 
     def reduce(self, bounds: Tensor) -> Tensor:
@@ -52,19 +44,10 @@ class MMDUpperConfidenceBound(PartialAcquisition):
         grid: the contexts that distributions may weigh, ``M x Dc``.
         ball: of distributions on the grid, of batch shape ``()`` or that of the posterior.
         sqrt_beta: see ``PartialAcquisition``.
-        tolerance: see ``PartialAcquisition``.
     """
 
-    def __init__(
-        self,
-        model: Posterior | Model,
-        grid: Tensor,
-        ball: MMDBall,
-        sqrt_beta: float = 1.5,
-        *,
-        tolerance: float | None = 1e-10,
-    ) -> None:
-        super().__init__(model, grid, sqrt_beta, tolerance=tolerance)
+    def __init__(self, model: Posterior | Model, grid: Tensor, ball: MMDBall, sqrt_beta: float = 1.5) -> None:
+        super().__init__(model, grid, sqrt_beta)
         self.ball = ball
 
     def reduce(self, bounds: Tensor) -> Tensor:

@@ -34,7 +34,9 @@ def step():
 
 
 def exact(posterior, samples):
-    return ExpectedUpperConfidenceBound(posterior, samples, tolerance=None).values
+    acquisition = ExpectedUpperConfidenceBound(posterior, samples)
+    acquisition.tolerance = None
+    return acquisition.values
 
 
 def interpolated(posterior, samples):
