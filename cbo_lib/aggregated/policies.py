@@ -80,9 +80,7 @@ class GPOO(GaussianProcessTreePolicy):
         """The smoothness function at depths ``n``: ``n``, or ``replicates x n`` if it derives from a fitted prior."""
         if self.delta is not None:
             return self.delta(depth)
-        apart, _ = self.level_deviations(self.max_depth + 2, 0.5)
-        # Of an odd kernel, the largest at this depth or below, so that it decreases.
-        return 2 * apart.flip(-1).cummax(-1).values.flip(-1)[..., depth]
+        return self.prior_variation(self.max_depth + 2)[..., depth.clamp_max(self.max_depth + 1)]
 
     def widths(self) -> Tensor:
         """The confidence width of every node, ``replicates x nodes`` (Eq. 6)."""
@@ -249,8 +247,8 @@ class GPTree(GaussianProcessTreePolicy):
         prior: the Gaussian process prior of f, its noise included. Default: fitted, see ``TreePolicy``.
         budget: the number ``n`` of rounds that the constants are made for. Default 100.
         metric_bound: ``g``, an upper bound of the standard deviation of ``f(x) - f(x')`` at distance ``r``, below 1
-            wherever it is used. Default: that of opposite corners of the widest cell of depth ``h`` under the prior,
-            where the unit of f is the largest sum of both corners' standard deviations; ``V`` is in the units of y.
+            wherever it is used. Default: in place of the ``V`` above, twice the prior standard deviation of
+            ``f(center) - f(corner)`` in the widest cell of the depth, as in ``GPOO``.
         alpha: the exponent of ``g`` near zero, in (0, 1]. Default 1, that of the RBF kernel.
         rho: how fast cells shrink, ``1 / K`` in one dimension. Default ``branching ** (-1 / dim)``.
         u: confidence, failure probability ``exp(-u)``. Default 2.
@@ -285,7 +283,6 @@ class GPTree(GaussianProcessTreePolicy):
             raise ValueError(f"rho must lie in (0, 1), got {self.rho}")
         if not 0 < alpha <= 1:
             raise ValueError(f"alpha must lie in (0, 1], got {alpha}")
-        self.u = u
         self.max_depth = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
         self._levels = math.floor(self.max_depth) + 2
         self._given: Tensor | None = None
@@ -294,22 +291,16 @@ class GPTree(GaussianProcessTreePolicy):
             if wrong := {r: value for r, value in g.items() if not 0 < value < 1}:
                 r, value = next(iter(wrong.items()))
                 raise ValueError(f"metric_bound must lie in (0, 1), got {value} at distance {r}")
-            self._given = self._variation(space.like.new_tensor(list(g.values())))
-
-    def _variation(self, g: Tensor) -> Tensor:
-        """``V`` of every depth from ``g`` of every depth."""
-        h = torch.arange(self._levels, device=g.device)
-        c4 = 1 + 2 * math.log(self.budget**2 * math.pi**2 / 6)
-        return 4 * g * ((2 * self.u + c4 + h * math.log(self.space.branching) - 4 * g.log()).sqrt() + 1)
+            c4 = 1 + 2 * math.log(budget**2 * math.pi**2 / 6)
+            log_k = math.log(space.branching)
+            self._given = space.like.new_tensor(
+                [4 * v * (math.sqrt(2 * u + c4 + h * log_k - 4 * math.log(v)) + 1) for h, v in enumerate(g.values())]
+            )
 
     @property
     def variation(self) -> Tensor:
         """``V`` of every depth, ``depths``, or ``replicates x depths`` where it derives from a fitted prior."""
-        if self._given is not None:
-            return self._given
-        apart, alone = self.level_deviations(self._levels, 1.0)
-        unit = alone.amax(-1, keepdim=True)
-        return unit * self._variation((apart / unit).clamp(1e-9, 1 - 1e-9))
+        return self.prior_variation(self._levels) if self._given is None else self._given
 
     def choose(self) -> Tensor:
         """Expand the best leaf while it is known well enough, then return it."""
@@ -326,7 +317,7 @@ class GPTree(GaussianProcessTreePolicy):
 
     def scores(self) -> Tensor:
         """The smaller of both upper bounds, plus the variation in the cell."""
-        variation, depth = self.variation, self.tree.depth
+        variation, depth = self.variation, self.tree.depth.clamp_max(self._levels - 1)  # no leaf is deeper
         upper = self.tracked.mean + self.multiplier() * self.tracked.variance.sqrt()
         from_parent = upper[:, self.tree.parent] + variation[..., depth - 1]
         from_parent[:, 0] = torch.inf  # the root has none

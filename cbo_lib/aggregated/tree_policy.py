@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
+from cbo_lib.data import as_tensor
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
@@ -185,6 +186,13 @@ class TreePolicy(Policy):
             "recommended_was_expanded": self.expanded[self.rows, named],
         }
 
+    def encode(self, name: str, value: Any) -> Tensor:
+        """Cells are boxes ``2 x d``, or rows of ``2 d`` numbers, lower corner first, such as those of a frame."""
+        rows = as_tensor(name, value, self.space.like)
+        if name == "query" and rows.dim() in (1, 2) and rows.shape[-1] == 2 * self.space.dim:
+            rows = rows.unflatten(-1, (2, self.space.dim))
+        return super().encode(name, rows)
+
     def check(self, **rows: Tensor) -> None:
         """Cells lie in the root cell, lower corner first; a point is a cell without volume."""
         cells, (low, high) = rows["query"], self.space.bounds
@@ -234,7 +242,7 @@ class GaussianProcessTreePolicy(TreePolicy):
         super().begin()
         self._tracked: TrackedPosterior | None = None
         self._version = 0
-        self._deviations: tuple[int, tuple[Tensor, Tensor]] | None = None
+        self._variation: tuple[int, Tensor] | None = None
 
     @property
     def tracked(self) -> TrackedPosterior:
@@ -283,24 +291,23 @@ class GaussianProcessTreePolicy(TreePolicy):
         values["converged"] = torch.zeros_like(self.active) if fit is None else fit.converged
         return {**record, **values}
 
-    def level_deviations(self, levels: int, share: float) -> tuple[Tensor, Tensor]:
-        """Prior standard deviations of ``f(a) - f(b)`` and of ``f(a)`` plus that of ``f(b)``, of each depth.
+    def prior_variation(self, levels: int) -> Tensor:
+        """How much f varies in a cell of each depth below ``levels``, by the prior.
 
-        ``a`` is the lower corner of the widest cell of the depth, ``b`` lies ``share`` of the way to the upper one.
+        Twice the prior standard deviation of ``f(center) - f(corner)`` in the widest cell of the depth; of an odd
+        kernel, the largest at this depth or below, so that it does not grow with the depth.
 
         Returns:
-            Two tensors ``levels``, or ``replicates x levels`` where the prior is fitted.
+            A tensor ``levels``, or ``replicates x levels`` where the prior is fitted.
         """
         kernel = (self.prior or self.surrogate.prior).kernel
-        if self._deviations is not None and self._deviations[0] == self.surrogate.version:
-            return self._deviations[1]
-        cells = self.space.widest_cells(levels)
-        ends = torch.stack([cells[:, 0], torch.lerp(cells[:, 0], cells[:, 1], share)], 1)  # levels 2 d
-        difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(levels, 2))
-        apart = variance(kernel, difference).clamp_min(0.0).sqrt()
-        alone = variance(kernel, Measure.dirac(ends.flatten(0, 1))).sqrt().unflatten(-1, (levels, 2)).sum(-1)
-        self._deviations = self.surrogate.version, (apart, alone)
-        return apart, alone
+        if self._variation is None or self._variation[0] != self.surrogate.version:
+            cells = self.space.widest_cells(levels)
+            ends = torch.stack([cells.mean(1), cells[:, 0]], 1)  # levels 2 d
+            difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(levels, 2))
+            deviation = variance(kernel, difference).clamp_min(0.0).sqrt()
+            self._variation = self.surrogate.version, 2 * deviation.flip(-1).cummax(-1).values.flip(-1)
+        return self._variation[1]
 
 
 def check_smoothness(delta: Smoothness, depth: int, like: Tensor) -> Smoothness:
