@@ -10,14 +10,14 @@ from torch import Tensor
 
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.indirect.space import Point, Space, measure, tabulate
+from cbo_lib.indirect.space import Space, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
 from cbo_lib.measure import Measure
 from cbo_lib.tracked import TrackedPosterior
 
 
 class Belief:
-    """A Gaussian process given what was seen, at actions, at points, and at whatever else was told.
+    """A Gaussian process given what was seen, at actions, at points, and at whatever other actions were told.
 
     Places are numbered as in ``Space``; what was told and is not in the space comes behind, in the order of telling.
 
@@ -26,7 +26,6 @@ class Belief:
         replicates: how many.
         prior: see ``IndirectPolicy``.
         kernel: see ``IndirectPolicy``.
-        direct: whether points are told, not actions.
 
     Raises:
         ValueError: if the prior or the samples are of another number of replicates.
@@ -38,12 +37,10 @@ class Belief:
         replicates: int,
         prior: GaussianProcess | None = None,
         kernel: str | Kernel = "matern",
-        direct: bool = False,
     ) -> None:
-        assert space.points is not None and space.bounds is not None
-        self.space, self.replicates, self.given, self.direct = space, replicates, prior, direct
-        #: All that may be told, row by row: the actions (or the points), then what the space does not hold.
-        self.told = space.points if direct else space.actions
+        self.space, self.replicates, self.given = space, replicates, prior
+        #: The actions of the space, then those that were told and that it does not hold.
+        self.told = space.actions
         self.index = torch.zeros(replicates, 0, dtype=torch.long, device=space.like.device)
         self.y = space.like.new_zeros(replicates, 0)
         self.learned = self.index.bool()
@@ -54,23 +51,17 @@ class Belief:
 
     # Places.
 
-    @property
-    def width(self) -> int:
-        """How many numbers describe what is told."""
-        return self.told.shape[-1]
-
     def known(self, place: Tensor) -> Tensor:
-        """Whether places ``...`` are such as can be told."""
+        """Whether places ``...`` are actions."""
         row = self._row(place)
-        inside = (place >= 0) & (row >= 0) & (row < len(self.told))
-        return inside if self.direct else inside & ((place < self.space.n) | (row >= self.space.n))
+        return (place >= 0) & (row < len(self.told)) & ((place < self.space.n) | (row >= self.space.n))
 
     def coordinates(self, place: Tensor) -> Tensor:
-        """The actions (or points) of places ``...`` that were told or asked, ``... x q``."""
+        """The actions of places ``...``, ``... x q``."""
         return self.told[self._row(place)]
 
     def find(self, rows: Tensor) -> Tensor:
-        """The places of actions (or points) ``n x q``; those that are new are added.
+        """The places of actions ``n x q``; those that are new are added.
 
         Raises:
             ValueError: if one is new and the prior is a table of places.
@@ -86,13 +77,9 @@ class Belief:
                 self._version = -1
             places.append(same[0])
         row = torch.stack(places)
-        if self.direct:
-            return row + self.space.n
         return torch.where(row < self.space.n, row, row + self.space.m)
 
     def _row(self, place: Tensor) -> Tensor:
-        if self.direct:
-            return place - self.space.n
         return torch.where(place < self.space.n, place, place - self.space.m)
 
     # Observations.
@@ -135,7 +122,7 @@ class Belief:
             places = torch.arange(space.n + space.m)[:, None].to(space.like)
             queries = Measure.dirac(places)
         else:
-            more = self.told[space.m if self.direct else space.n :]
+            more = self.told[space.n :]
             groups = [*space.measures(process), *([self._of(process, more)] if len(more) else [])]
             if any(group.p > 1 or group.batch_shape for group in groups):
                 process = tabulate(process, *groups)
@@ -147,7 +134,7 @@ class Belief:
 
     def _of(self, process: GaussianProcess, rows: Tensor) -> Measure:
         assert self.space.conditional is not None
-        return measure(process, Point() if self.direct else self.space.conditional, rows)
+        return measure(process, self.space.conditional, rows)
 
     def _posterior(self, process: GaussianProcess) -> Posterior:
         batch = process.kernel.batch_shape
@@ -194,11 +181,11 @@ class Belief:
         if self.space.noise is None:
             noise = torch.as_tensor(self.process.noise_std).to(self.space.like)
             return (noise.squeeze(-1) if noise.dim() > place.dim() else noise).expand(place.shape)
-        rows = self.told[: self.space.m if self.direct else self.space.n]
+        rows = self.space.actions
         if bool((self._row(place) < len(rows)).all()):
             return self.space.noise[place]
-        nearest = torch.cdist(self.coordinates(place).reshape(-1, self.width), rows).argmin(-1).reshape(place.shape)
-        return self.space.noise[nearest + (self.space.n if self.direct else 0)]
+        nearest = torch.cdist(self.coordinates(place).flatten(0, -2), rows).argmin(-1).reshape(place.shape)
+        return self.space.noise[nearest]
 
     def posterior(self) -> Posterior:
         """The posterior of f, of batch shape ``(replicates,)``; of places, if the prior is a table of them."""

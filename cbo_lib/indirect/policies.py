@@ -51,8 +51,6 @@ class IndirectPolicy(Policy):
     """
 
     query_dims: ClassVar[int] = 0
-    #: Whether points are asked in the place of actions.
-    direct: ClassVar[bool] = False
 
     space: Space
 
@@ -68,7 +66,7 @@ class IndirectPolicy(Policy):
         sqrt_beta: Schedule = 2.0,
     ) -> None:
         initial = (_INITIAL if prior is None else 0) if initial is None else initial
-        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=0 if self.direct else initial)
+        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial)
         cheapest = float(space.costs[: space.n].amin())
         if not budget >= cheapest:
             raise ValueError(f"budget must pay for the cheapest action, {cheapest:g}, got {budget}")
@@ -101,6 +99,10 @@ class IndirectPolicy(Policy):
         """The standard deviation of an observation of each place, ``n + m`` or ``replicates x (n + m)``."""
         return self.belief.noise
 
+    def padded(self, scores: Tensor) -> Tensor:
+        """Scores of the actions ``... x n`` as scores of all places, ``-inf`` at points."""
+        return torch.nn.functional.pad(scores, (0, self.space.m), value=-torch.inf)
+
     # Hooks of its own.
 
     @abstractmethod
@@ -109,7 +111,7 @@ class IndirectPolicy(Policy):
 
     def allowed(self) -> Tensor:
         """Which places may be asked if they can be paid, ``n + m`` or ``replicates x (n + m)``: all actions."""
-        return self.places >= self.n if self.direct else self.places < self.n
+        return self.places < self.n
 
     def advance(self, query: Tensor, asked: Tensor) -> None:  # most keep no state of their own
         """Note that places ``replicates`` of actions were asked and paid, where ``asked`` is true."""
@@ -121,7 +123,7 @@ class IndirectPolicy(Policy):
         space, like = self.space, self.space.like
         self.places = torch.arange(space.n + space.m, device=like.device)
         self.rows = torch.arange(self.replicates, device=like.device)
-        self.belief = Belief(space, self.replicates, self.prior, self.kernel, self.direct)
+        self.belief = Belief(space, self.replicates, self.prior, self.kernel)
         self.left = torch.full((self.replicates,), self.budget).to(like)
         self.last = torch.zeros_like(self.rows)
         self._kept = torch.full_like(self.rows, -1)  # what is recommended where nothing more is learned
@@ -183,8 +185,8 @@ class IndirectPolicy(Policy):
         return {**self._asked_with, **self.belief.fitted()}
 
     def encode(self, name: str, value: Any) -> Tensor:
-        """The places of actions ``q`` or ``n x q`` (of points, if they are asked); new ones are added."""
-        q = self.belief.width
+        """The places of actions ``q`` or ``n x q``; those that the space does not hold are added."""
+        q = self.space.actions.shape[-1]
         rows = table("query", [value] if isinstance(value, int | float) else value, self.space.like)
         if rows.dim() == 2 and rows.shape == (q, 1) and q > 1:
             rows = rows.mT
@@ -194,7 +196,6 @@ class IndirectPolicy(Policy):
 
     def present(self, query: Tensor) -> Tensor:
         """The action or the point of a place."""
-        assert self.space.points is not None
         n, place = self.n, int(query)
         return self.space.actions[place] if place < n else self.space.points[place - n]
 
@@ -202,8 +203,7 @@ class IndirectPolicy(Policy):
         """Raise if a query is no place that can be asked."""
         query = rows["query"]
         if query.is_floating_point() or not bool(self.belief.known(query).all()):
-            kind = "points" if self.direct else "actions"
-            raise ValueError(f"query must hold places of {kind}, see Space, got {query.tolist()}")
+            raise ValueError(f"query must hold places of actions, see Space, got {query.tolist()}")
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether the same action was done, to rounding."""
@@ -269,19 +269,17 @@ class CMES(IndirectPolicy):
     def scores(self) -> Tensor:
         """The logarithm of information over cost; of information that is tiny everywhere ties are judged by it."""
         self._drawn = self.max_samples()
-        part = slice(self.n, None) if self.direct else slice(None, self.n)
-        mean, std = self.mean[:, part], self.std[:, part]
-        noise = self.noise[..., part] if self.noisy else None
+        n = self.n
+        mean, std = self.mean[:, :n], self.std[:, :n]
+        noise = self.noise[..., :n] if self.noisy else None
         gain = conditional_max_value_entropy(mean, std, self._drawn, noise)
         first, nearest = (
             (best.unsqueeze(-1) - mean) / std.clamp_min(1e-12) for best in (self._drawn[:, 0], self._drawn.amin(-1))
         )
-        self._kappa = first.masked_fill(~self.allowed()[..., part], torch.inf).amin(-1)
+        self._kappa = first.masked_fill(~self.allowed()[..., :n], torch.inf).amin(-1)
         # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
         log_gain = torch.where(gain > 0, gain.log(), -0.5 * nearest.square())
-        scores = torch.full_like(self.mean, -torch.inf)
-        scores[:, part] = log_gain - self.space.costs[part].log()
-        return scores
+        return self.padded(log_gain - self.space.costs[:n].log())
 
     def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
         """Matheron: a path moves like the mean does, by its own gap to a noisy observation."""
@@ -302,15 +300,6 @@ class CMES(IndirectPolicy):
         Both are NaN in the initial design.
         """
         return {**super().record(), "max_samples": self._drawn, "kappa": self._kappa}
-
-
-class DirectMES(CMES):
-    """Max-value entropy search on f itself, asking points: what indirect queries cost, measured from above.
-
-    It has no initial design, and it is told points.
-    """
-
-    direct: ClassVar[bool] = True
 
 
 class RandomQueries(IndirectPolicy):
@@ -374,7 +363,7 @@ class ActionPolicy(IndirectPolicy):
         else:
             draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)
             score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, draws)).log()
-        return torch.nn.functional.pad(score, (0, self.space.m), value=-torch.inf)
+        return self.padded(score)
 
     def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
         """Condition g too; EI compares with the largest posterior mean of what was asked."""

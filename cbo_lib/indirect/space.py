@@ -34,7 +34,7 @@ class Conditional(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """``x = a``: direct queries."""
+    """``x = a``: direct queries, of a space whose actions are its points."""
 
     def measure(self, actions: Tensor, order: int = 1) -> Measure:
         """The action itself."""
@@ -116,45 +116,6 @@ class UniformWindow:
 
 
 @dataclass(frozen=True)
-class FinitePolicies:
-    """Agents that pull one of ``K`` arms: the indirect-query bandit ([Zhang2025], section 3.1).
-
-    Args:
-        probabilities: the policy of each agent, from covariates ``... x q`` to probability vectors ``... x K``.
-        arms: the point that stands for each arm, ``K x d``.
-    """
-
-    probabilities: Callable[[Tensor], Tensor]
-    arms: Tensor
-
-    def weights(self, actions: Tensor) -> Tensor:
-        """The checked probability vectors ``... x K``.
-
-        Raises:
-            ValueError: if one is negative or does not sum to one.
-        """
-        weights = self.probabilities(actions)
-        if weights.shape != (*actions.shape[:-1], len(self.arms)):
-            raise ValueError(
-                f"probabilities must give {len(self.arms)} numbers an action, got shape {tuple(weights.shape)}"
-            )
-        if not bool((weights >= 0).all()) or not torch.allclose(weights.sum(-1), torch.ones(()).to(weights), atol=1e-6):
-            raise ValueError("probabilities must be nonnegative and sum to one for every action")
-        return weights
-
-    def measure(self, actions: Tensor, order: int = 1) -> Measure:
-        """The arms, weighted by the policy; exact."""
-        weights = self.weights(actions)
-        return Measure(self.arms.expand(*weights.shape, self.arms.shape[-1]), weights)
-
-    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """One arm an agent."""
-        weights = self.weights(actions)
-        pulled = [w.multinomial(1, generator=g).squeeze(-1) for w, g in zip(weights.cpu(), generators, strict=True)]
-        return self.arms[torch.stack(pulled).to(self.arms.device)]
-
-
-@dataclass(frozen=True)
 class Space:
     """What the learner knows: f is to be maximized over points, and ``g(a) = E[f(X) | a]`` may be asked of actions.
 
@@ -175,13 +136,13 @@ class Space:
         ValueError: if an argument is missing, out of range or does not fit.
     """
 
-    actions: Tensor
+    actions: Any
     samples: tuple[Any, Any] | None = None
     conditional: Conditional | None = None
-    points: Tensor | None = None
-    cost: float | Tensor | None = None
-    noise_std: float | Tensor | None = None
-    bounds: Tensor | None = None
+    points: Any = None
+    cost: Any = None
+    noise_std: Any = None
+    bounds: Any = None
 
     def __post_init__(self) -> None:
         """Convert and check the arguments."""
@@ -217,8 +178,8 @@ class Space:
         if self.bounds is None:
             seen = points if self.samples is None else torch.cat([points, self.samples[0].flatten(0, -2)])
             put("bounds", box_of(seen))
-        if self.bounds.shape[-1] != points.shape[-1]:  # type: ignore[union-attr]
-            raise ValueError(f"bounds must have shape (2, {points.shape[-1]}), as points, got {self.bounds.shape}")  # type: ignore[union-attr]
+        if self.bounds.shape[-1] != points.shape[-1]:
+            raise ValueError(f"bounds must have shape (2, {points.shape[-1]}), as points, got {self.bounds.shape}")
         for name in ("cost", "noise_std"):
             if getattr(self, name) is not None:
                 put(name, one_each(name, getattr(self, name), self.actions))
@@ -236,7 +197,6 @@ class Space:
     @property
     def m(self) -> int:
         """How many points."""
-        assert self.points is not None
         return len(self.points)
 
     @cached_property
@@ -252,7 +212,7 @@ class Space:
 
     def measures(self, process: GaussianProcess) -> tuple[Measure, Measure]:
         """The actions and the points as measures that a prior of f takes."""
-        assert self.conditional is not None and self.points is not None
+        assert self.conditional is not None
         return measure(process, self.conditional, self.actions), measure(process, Point(), self.points)
 
     def tabulate(self, process: GaussianProcess) -> GaussianProcess:
