@@ -84,13 +84,10 @@ class History:
         Raises:
             ValueError: if the file holds no history.
         """
-        wrong = f"path must name a file written by History.save, got {path}"
         with open(path, "rb") as stream:
-            if not zipfile.is_zipfile(stream):
-                raise ValueError(wrong)
-            arrays = unpack_arrays(stream)
+            arrays = unpack_arrays(stream) if zipfile.is_zipfile(stream) else {}
         if _METADATA not in arrays:
-            raise ValueError(wrong)
+            raise ValueError(f"path must name a file written by History.save, got {path}")
         metadata = json.loads(str(arrays.pop(_METADATA)))
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(tensors, metadata["seeds"], metadata["config"], metadata["provenance"])
@@ -159,9 +156,7 @@ def describe(thing: object) -> Any:
         return {"class": type(thing).__name__, **describe(thing.state_dict(keep_vars=True))}
     if callable(thing):
         return getattr(thing, "__qualname__", type(thing).__name__)
-    names = (
-        [f.name for f in fields(thing)] if is_dataclass(thing) else vars(thing) if hasattr(thing, "__dict__") else []
-    )
+    names = [f.name for f in fields(thing)] if is_dataclass(thing) else getattr(thing, "__dict__", ())
     public = {name: describe(getattr(thing, name)) for name in names if not name.startswith("_")}
     return {"class": type(thing).__name__, **public}
 
@@ -172,11 +167,11 @@ _CHECKSUMS = WeakTensorKeyDictionary()
 
 
 def _checksum(tensor: Tensor) -> int:
-    version, known = tensor._version, _CHECKSUMS.get(tensor)
-    if known is None or known[0] != version:
-        known = version, zlib.crc32(tensor.detach().cpu().contiguous().numpy().data)
-        _CHECKSUMS[tensor] = known
-    return known[1]
+    version, checksum = _CHECKSUMS.get(tensor, (None, 0))
+    if version != tensor._version:
+        checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data)
+        _CHECKSUMS[tensor] = tensor._version, checksum
+    return checksum
 
 
 @cache
@@ -218,10 +213,10 @@ class CheckpointLog:
         self.path = Path(path)
         self.steps: list[dict[str, np.ndarray]] = []
         expected = json.dumps(header, sort_keys=True).encode()
-        if not self.path.exists() or self.path.stat().st_size == 0:
+        content = self.path.read_bytes() if self.path.exists() else b""
+        if not content:
             write_atomically(self.path, self._magic + self._framed(expected))
             return
-        content = self.path.read_bytes()
         if not content.startswith(self._magic):
             raise ValueError(f"checkpoint must name a log that simulate wrote, or a new file, got {self.path}")
         records, end = self._complete(content)
@@ -247,15 +242,14 @@ class CheckpointLog:
 
     def _complete(self, content: bytes) -> tuple[list[bytes], int]:
         """The complete records, and where the last of them ends."""
-        records, at = [], len(self._magic)
-        while at + self._frame.size <= len(content):
-            length, checksum = self._frame.unpack_from(content, at)
-            start = at + self._frame.size
+        records, end = [], len(self._magic)
+        while (start := end + self._frame.size) <= len(content):
+            length, checksum = self._frame.unpack_from(content, end)
             record = content[start : start + length]
             if zlib.crc32(record) != checksum:
                 if start + length < len(content):
                     raise ValueError(f"checkpoint must be undamaged; {self.path} has a bad record before its last")
                 break
             records.append(record)
-            at = start + length
-        return records, at
+            end = start + length
+        return records, end

@@ -56,11 +56,9 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
         raise ValueError(f"n must be nonnegative, got {n}")
     with torch.no_grad():
         tracked = GaussianProcess(kernel, noise_std).posterior().track(measure)
-        total = torch.zeros(tracked.batch_shape, dtype=tracked.mean.dtype, device=tracked.mean.device)
-        gains = [total]
+        gains = [torch.zeros_like(tracked.variance[..., 0])]
         for _ in range(n):
             largest, index = tracked.variance.max(-1)
-            total = total + 0.5 * torch.log1p(largest / noise_std**2)
-            gains.append(total)
+            gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise_std**2))
             tracked.observe(index, torch.zeros_like(largest))
     return torch.stack(gains, -1)

@@ -13,12 +13,11 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator import LinearOperator, to_dense
 from torch import Tensor
 
+#: A number, or one a dimension.
+Lengthscale = float | Sequence[float] | Tensor
 
-def rbf_kernel(
-    lengthscale: float | Sequence[float] | Tensor,
-    variance: float = 1.0,
-    dtype: torch.dtype = torch.float64,
-) -> ScaleKernel:
+
+def rbf_kernel(lengthscale: Lengthscale, variance: float = 1.0, dtype: torch.dtype = torch.float64) -> ScaleKernel:
     """A squared exponential kernel with fixed hyperparameters: ``variance * exp(-r^2 / 2)``.
 
     ``r`` is the Euclidean distance after every coordinate is divided by its lengthscale.
@@ -35,30 +34,18 @@ def rbf_kernel(
 
 
 def matern_kernel(
-    lengthscale: float | Sequence[float] | Tensor,
-    variance: float = 1.0,
-    nu: float = 2.5,
-    dtype: torch.dtype = torch.float64,
+    lengthscale: Lengthscale, variance: float = 1.0, nu: float = 2.5, dtype: torch.dtype = torch.float64
 ) -> ScaleKernel:
-    """A Matern kernel with fixed hyperparameters, rougher than ``rbf_kernel``.
+    """A Matern kernel with fixed hyperparameters, rougher than ``rbf_kernel``, whose other arguments and errors it has.
 
-    Args:
-        lengthscale: positive, in the units of the inputs: a number, or one a dimension.
-        variance: positive, the prior variance of f at a point.
-        nu: the smoothness, 0.5, 1.5 or 2.5: draws have derivatives up to the order below it.
-        dtype: of the hyperparameters; it must be that of the points.
-
-    Raises:
-        ValueError: if ``lengthscale`` or ``variance`` is no positive finite number, or ``nu`` another one.
+    The smoothness ``nu`` is 0.5, 1.5 or 2.5, else a ValueError: draws have derivatives up to the order below it.
     """
     if nu not in (0.5, 1.5, 2.5):
         raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {nu}")
     return _scaled(partial(MaternKernel, nu), lengthscale, variance, dtype)
 
 
-def _scaled(
-    base: Callable[..., Kernel], lengthscale: float | Sequence[float] | Tensor, variance: float, dtype: torch.dtype
-) -> ScaleKernel:
+def _scaled(base: Callable[..., Kernel], lengthscale: Lengthscale, variance: float, dtype: torch.dtype) -> ScaleKernel:
     """``variance`` times a base kernel of given lengthscales, without gradients."""
     lengths, scale = torch.as_tensor(lengthscale, dtype=dtype), torch.as_tensor(variance, dtype=dtype)
     if lengths.dim() > 1 or not lengths.numel() or not bool(((lengths > 0) & (lengths < torch.inf)).all()):
@@ -83,14 +70,11 @@ def member(kernel: Kernel, index: int) -> Kernel:
         raise ValueError(f"index must choose from the leading dimension of the batch {tuple(batch)}, got {index}")
 
     def chosen(module: Any) -> Any:
-        own = isinstance(module, StackedKernel | TabulatedKernel)
-        shape = module.batch_shape if own else getattr(module, "_batch_shape", torch.Size())
+        shape = getattr(module, "_batch_shape", torch.Size())
         if len(shape) == len(batch):
             place = min(index, shape[0] - 1)
-            if isinstance(module, StackedKernel):
+            if isinstance(module, _EagerKernel):
                 return module[place]
-            if isinstance(module, TabulatedKernel):
-                return TabulatedKernel(module.gram[place])
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data[place]
             module.batch_shape = shape[1:]
@@ -116,12 +100,10 @@ class StackedKernel(_EagerKernel):
     """Kernels of any structure as one batched kernel, so that a list of candidate priors runs as one batch.
 
     A batched GPyTorch kernel ([Gardner2018]) is one formula with a batch of hyperparameters. Here every member may be
-    a formula of its own: sums over subsets of the coordinates, periodic kernels, other smoothness. The members are
-    evaluated in a loop; everything after the kernel matrix (factors, posteriors, tracked queries) is batched.
+    a formula of its own. They are evaluated in a loop; everything after the kernel matrix is batched.
 
     The matrix of inputs ``B1 x n x d`` and ``B2 x m x d`` is ``B x n x m`` with ``B`` the broadcast of ``B1``, ``B2``
-    and ``(U,)``; its part ``[..., u, :, :]`` is the matrix of member ``u``, which sees the part ``[..., u, :, :]`` of
-    an input whose last batch dimension is ``U``.
+    and ``(U,)``; member ``u`` sees the part ``[..., u, :, :]`` of the inputs and gives that of the matrix.
 
     Args:
         kernels: ``U >= 1`` GPyTorch kernels without batch dimensions. They are held, not copied.
@@ -138,28 +120,17 @@ class StackedKernel(_EagerKernel):
                 raise ValueError(
                     f"kernels must have no batch dimensions, got batch shape {tuple(kernel.batch_shape)} at index {u}"
                 )
-        super().__init__()
+        super().__init__(batch_shape=torch.Size([len(kernels)]))
         self.kernels = torch.nn.ModuleList(kernels)
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """``(U,)``."""
-        return torch.Size([len(self.kernels)])
 
     @property
     def is_stationary(self) -> bool:
         """Whether every member is."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
-    ) -> Tensor:
-        """What GPyTorch asks of every kernel; call the kernel itself instead.
-
-        Raises:
-            ValueError: if the batch dimensions of the inputs do not fit, or ``last_dim_is_batch`` is asked for.
-        """
-        if last_dim_is_batch:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """What GPyTorch asks of every kernel; a ValueError if the inputs do not fit or ``last_dim_is_batch`` is set."""
+        if params.pop("last_dim_is_batch", False):
             raise ValueError("last_dim_is_batch must be False for a StackedKernel, got True")
         count = len(self.kernels)
         try:
@@ -211,18 +182,10 @@ class TabulatedKernel(_EagerKernel):
         symmetric = torch.equal(gram, gram.mT) or torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8)
         if not symmetric or not bool(torch.isfinite(gram).all()):
             raise ValueError("gram must be symmetric and finite")
-        super().__init__()
+        super().__init__(batch_shape=gram.shape[:-2])
         self.register_buffer("gram", gram)
-        self.gram: Tensor
 
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch of the matrices."""
-        return self.gram.shape[:-2]
-
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""
         i, j = x1[..., 0].long(), x2[..., 0].long()
         if not diag:
@@ -257,17 +220,13 @@ class GaussianMeasureKernel(Kernel):
         super().__init__()
         self.length, self.variance = lengthscale, variance
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
-    ) -> Tensor:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""
+        if not diag:
+            x1, x2 = x1.unsqueeze(-2), x2.unsqueeze(-3)
         (a, s), (b, t) = (x.split([x.shape[-1] - 1, 1], -1) for x in (x1, x2))
-        if diag:
-            squared, spread = (a - b).square().sum(-1), (s.square() + t.square()).squeeze(-1)
-        else:
-            squared = (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(-1)
-            spread = s.square() + t.square().mT
-        width = self.length**2 + spread
+        squared = (a - b).square().sum(-1)
+        width = self.length**2 + (s.square() + t.square()).squeeze(-1)
         return self.variance * (self.length**2 / width) ** (a.shape[-1] / 2) * (-squared / (2 * width)).exp()
 
 

@@ -89,30 +89,22 @@ class RegretLedger:
 
     def __post_init__(self) -> None:
         """Every term and bound must fit the regret."""
+        shape = self.regret.shape
         for name, term in self.terms.items():
-            if term.shape != self.regret.shape:
-                raise ValueError(f"terms[{name!r}] must have shape {tuple(self.regret.shape)}, got {tuple(term.shape)}")
+            if term.shape != shape:
+                raise ValueError(f"terms[{name!r}] must have shape {tuple(shape)}, got {tuple(term.shape)}")
         for name, bound in self.bounds.items():
-            if bound.shape not in (self.regret.shape, self.regret.shape[-1:]):
-                raise ValueError(
-                    f"bounds[{name!r}] must have shape {tuple(self.regret.shape)} or its last dimension, "
-                    f"got {tuple(bound.shape)}"
-                )
+            if bound.shape not in (shape, shape[-1:]):
+                want = f"{tuple(shape)} or its last dimension"
+                raise ValueError(f"bounds[{name!r}] must have shape {want}, got {tuple(bound.shape)}")
 
     @property
     def gap(self) -> Tensor:
         """The sum of the terms minus the regret: zero for an identity, nonnegative for a decomposed bound."""
-        total = torch.zeros_like(self.regret)
-        for term in self.terms.values():
-            total = total + term
-        return total - self.regret
+        return sum(self.terms.values(), torch.zeros_like(self.regret)) - self.regret
 
     def check_identity(self, tolerance: float = 1e-8) -> None:
-        """Raise if the terms do not add up to the regret.
-
-        Raises:
-            ValueError: if the ledger is no identity, or a step is off by more than ``tolerance``.
-        """
+        """Raise a ValueError if the ledger is no identity, or a step is off by more than ``tolerance``."""
         if not self.identity:
             raise ValueError("this ledger decomposes a bound, not an identity: look at its gap")
         worst = float(self.gap.abs().max()) if self.gap.numel() else 0.0

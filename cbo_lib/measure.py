@@ -138,13 +138,13 @@ class Measure:
 
     @staticmethod
     def cat(measures: Sequence[Measure]) -> Measure:
-        """Join along ``n``; shorter sets are padded by weight zero at their first point."""
-        p = max(m.p for m in measures)
+        """Join along ``n``; batches are broadcast, shorter sets padded by weight zero at their first point."""
+        p, batch = max(m.p for m in measures), torch.broadcast_shapes(*(m.batch_shape for m in measures))
         points, weights = [], []
         for m in measures:
-            pad = p - m.p
-            points.append(torch.cat([m.points, m.points[..., :1, :].expand(*m.weights.shape[:-1], pad, m.dim)], -2))
-            weights.append(torch.nn.functional.pad(m.weights, (0, pad)))
+            x, w = m.points.expand(*batch, -1, -1, -1), m.weights.expand(*batch, -1, -1)
+            points.append(torch.cat([x, x[..., :1, :].expand(*w.shape[:-1], p - m.p, m.dim)], -2))
+            weights.append(torch.nn.functional.pad(w, (0, p - m.p)))
         return Measure(torch.cat(points, -3), torch.cat(weights, -2))
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from cbo_lib.data import as_box
+
 #: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts. Boxes come
 #: relative to the root, which is the unit box then: a long side is one that was cut seldom, in whatever units.
 SplitRule = Callable[[Tensor, Tensor, int], Tensor]
-
 
 # Indices within a level stay below this, so that depth and index fit one integer (see PartitionTree.order).
 _INDEX_LIMIT = 2**48
@@ -64,8 +65,7 @@ def _slack(boxes: Tensor) -> float:
 def subcell_centers(boxes: Tensor, count: int) -> Tensor:
     """Centers of ``count`` equal sub-cells of each box.
 
-    In one dimension the sub-cells are ``count`` equal intervals. In more dimensions the prime factors of ``count``,
-    largest first, each cut the longest side that the sub-cells then have.
+    In one dimension these are equal intervals; in more dimensions see ``split_by_factors``.
 
     Args:
         boxes: a ``... x 2 x d`` tensor, lower corner first.
@@ -81,8 +81,7 @@ def subcell_centers(boxes: Tensor, count: int) -> Tensor:
         return torch.lerp(boxes[..., :1, :], boxes[..., 1:, :], fractions.unsqueeze(-1))
     flat = boxes.reshape(-1, 2, boxes.shape[-1])
     cells = split_by_factors(flat, torch.zeros(len(flat), dtype=torch.long, device=flat.device), count)
-    centers = cells.mean(-2)
-    return centers.reshape(*boxes.shape[:-2], count, boxes.shape[-1])
+    return cells.mean(-2).reshape(*boxes.shape[:-2], count, boxes.shape[-1])
 
 
 def _prime_factors(count: int) -> list[int]:
@@ -124,23 +123,15 @@ class PartitionTree:
     """
 
     def __init__(self, bounds: Tensor, branching: int = 2, split: SplitRule = split_longest_side) -> None:
-        if bounds.dim() != 2 or bounds.shape[0] != 2:
-            raise ValueError(f"bounds must have shape (2, d), got {tuple(bounds.shape)}")
-        if not bounds.is_floating_point() or not bool(torch.isfinite(bounds).all()):
-            raise ValueError(f"bounds must be finite floating-point numbers, got {bounds.dtype} {bounds.tolist()}")
-        if not bool((bounds[0] < bounds[1]).all()):
-            raise ValueError(f"bounds must have each lower bound below the upper, got {bounds.tolist()}")
         if branching < 2:
             raise ValueError(f"branching must be at least 2, got {branching}")
         self.branching = branching
         self.split = split
-        self.boxes = bounds.unsqueeze(0).clone()
-        self._relative = torch.stack([torch.zeros_like(bounds[0]), torch.ones_like(bounds[0])]).unsqueeze(0)
-        device = bounds.device
-        self.depth = torch.zeros(1, dtype=torch.long, device=device)
-        self.index = torch.zeros(1, dtype=torch.long, device=device)
-        self.parent = torch.full((1,), -1, dtype=torch.long, device=device)
-        self._first_child = torch.full((1,), -1, dtype=torch.long, device=device)
+        self.boxes = as_box("bounds", bounds).unsqueeze(0).clone()
+        low = torch.zeros_like(self.boxes[:, 0])
+        self._relative = torch.stack([low, low + 1], 1)
+        root = torch.zeros(1, dtype=torch.long, device=low.device)
+        self.depth, self.index, self.parent, self._first_child = root, root, root - 1, root - 1
 
     def __len__(self) -> int:
         """How many nodes the tree has."""
@@ -153,6 +144,7 @@ class PartitionTree:
             ValueError: if the split rule returns parts that do not partition their box, or a level is so deep that
                 its indices pass 2^48.
         """
+        offsets = torch.arange(self.branching, device=nodes.device)
         new = nodes[self._first_child[nodes] < 0].unique()
         if new.numel():
             # By depth and index, so that the numbering does not depend on the order of the request.
@@ -162,17 +154,17 @@ class PartitionTree:
                 raise ValueError(f"depth must keep the {self.branching}^depth indices below 2^48, got {depth}")
             parts = self.split(self._relative[new], self.depth[new], self.branching)
             self._check(parts, new)
-            self._relative = torch.cat([self._relative, parts.flatten(0, 1)])
+            parts, parent = parts.flatten(0, 1), new.repeat_interleave(self.branching)
             self._first_child[new] = len(self) + self.branching * torch.arange(len(new), device=new.device)
-            offsets = torch.arange(self.branching, device=new.device)
-            low, high = self.boxes[0]
-            self.boxes = torch.cat([self.boxes, torch.lerp(low, high, parts.flatten(0, 1))])  # exact at both ends
-            self.depth = torch.cat([self.depth, (self.depth[new] + 1).repeat_interleave(self.branching)])
-            index = (self.index[new].unsqueeze(-1) * self.branching + offsets).flatten()
-            self.index = torch.cat([self.index, index])
-            self.parent = torch.cat([self.parent, new.repeat_interleave(self.branching)])
-            self._first_child = torch.cat([self._first_child, torch.full_like(index, -1)])
-        return self._first_child[nodes].unsqueeze(-1) + torch.arange(self.branching, device=nodes.device)
+            self._relative = torch.cat([self._relative, parts])
+            boxes = torch.lerp(self.boxes[0, 0], self.boxes[0, 1], parts)  # exact at both ends
+            self.boxes = torch.cat([self.boxes, boxes])
+            self.depth = torch.cat([self.depth, self.depth[parent] + 1])
+            index = self.index[new].unsqueeze(-1) * self.branching + offsets
+            self.index = torch.cat([self.index, index.flatten()])
+            self.parent = torch.cat([self.parent, parent])
+            self._first_child = torch.cat([self._first_child, torch.full_like(parent, -1)])
+        return self._first_child[nodes].unsqueeze(-1) + offsets
 
     def has_children(self, nodes: Tensor) -> Tensor:
         """Whether the children of nodes exist, booleans of the same shape."""
@@ -192,8 +184,7 @@ class PartitionTree:
 
     def locate(self, x: Tensor, depth: int) -> Tensor:
         """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
-        inside = (x >= self.boxes[0, 0]) & (x <= self.boxes[0, 1])
-        if not bool(inside.all()):
+        if not bool(((x >= self.boxes[0, 0]) & (x <= self.boxes[0, 1])).all()):
             raise ValueError("x must lie in the root box, got a point outside")
         node = torch.zeros(len(x), dtype=torch.long, device=x.device)
         for _ in range(depth):
@@ -206,10 +197,9 @@ class PartitionTree:
     def _check(self, parts: Tensor, nodes: Tensor) -> None:
         """A split must give K boxes inside their parent that do not overlap and whose volumes add up to its volume."""
         parent = self._relative[nodes]
-        if parts.shape != (len(nodes), self.branching, *parent.shape[1:]):
-            raise ValueError(
-                f"split must return shape {(len(nodes), self.branching, *parent.shape[1:])}, got {tuple(parts.shape)}"
-            )
+        shape = (len(nodes), self.branching, *parent.shape[1:])
+        if parts.shape != shape:
+            raise ValueError(f"split must return shape {shape}, got {tuple(parts.shape)}")
         size = parent[:, 1] - parent[:, 0]
         slack = _slack(parent) * size.unsqueeze(1)
         inside = (parts[:, :, 0] >= parent[:, None, 0] - slack) & (parts[:, :, 1] <= parent[:, None, 1] + slack)
@@ -217,8 +207,7 @@ class PartitionTree:
         filled = (volume.sum(-1) - size.prod(-1)).abs() <= 1e3 * _slack(parent) * size.prod(-1)
         high = torch.minimum(parts[:, :, None, 1], parts[:, None, :, 1])
         shared = high - torch.maximum(parts[:, :, None, 0], parts[:, None, :, 0])  # m K K d
-        apart = (shared <= slack.unsqueeze(1)).any(-1) | torch.eye(
-            self.branching, dtype=torch.bool, device=parts.device
-        )
+        same = torch.eye(self.branching, dtype=torch.bool, device=parts.device)
+        apart = (shared <= slack.unsqueeze(1)).any(-1) | same
         if not all(bool(x.all()) for x in (inside, volume > 0, filled, apart)):
             raise ValueError("split must return boxes of positive volume that fill their parent without overlap")

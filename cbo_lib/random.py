@@ -51,11 +51,9 @@ class ReplicateGenerators:
 
 def standard_normal(generators: Sequence[torch.Generator], shape: Sequence[int], like: Tensor) -> Tensor:
     """Independent standard normal draws, ``len(generators) x shape``, on the device and dtype of ``like``."""
-    draws = [torch.randn(tuple(shape), generator=g, dtype=like.dtype) for g in generators]
-    return torch.stack(draws).to(like.device)
+    return torch.stack([torch.randn(tuple(shape), generator=g, dtype=like.dtype) for g in generators]).to(like.device)
 
 
 def uniform(generators: Sequence[torch.Generator], shape: Sequence[int], like: Tensor) -> Tensor:
     """Independent uniform draws from [0, 1), ``len(generators) x shape``, on the device and dtype of ``like``."""
-    draws = [torch.rand(tuple(shape), generator=g, dtype=like.dtype) for g in generators]
-    return torch.stack(draws).to(like.device)
+    return torch.stack([torch.rand(tuple(shape), generator=g, dtype=like.dtype) for g in generators]).to(like.device)

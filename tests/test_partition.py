@@ -273,13 +273,12 @@ def test_a_rule_that_does_not_partition_is_refused(rule, message):
 @pytest.mark.parametrize(
     ("bounds", "branching", "message"),
     [
-        (torch.zeros(2), 2, r"bounds must have shape \(2, d\), got \(2,\)"),
-        (torch.zeros(3, 2), 2, r"bounds must have shape \(2, d\), got \(3, 2\)"),
-        (torch.tensor([[0.0, 1.0], [1.0, 1.0]]), 2, "bounds must have each lower bound below the upper"),
+        (torch.zeros(2), 2, r"bounds must have shape \(2, d\), lower corner first, got \(2,\)"),
+        (torch.zeros(3, 2), 2, r"bounds must have shape \(2, d\), lower corner first, got \(3, 2\)"),
+        (torch.tensor([[0.0, 1.0], [1.0, 1.0]]), 2, "bounds must be finite with each lower bound below the upper"),
         (torch.tensor([[0.0], [float("nan")]]), 2, "bounds must be finite"),
         (torch.tensor([[0.0], [1.0]]), 1, "branching must be at least 2, got 1"),
         (torch.tensor([[0.0], [float("inf")]]), 2, "bounds must"),
-        (torch.tensor([[0], [1]]), 2, "bounds must"),
     ],
 )
 def test_a_root_that_is_no_box_is_refused(bounds, branching, message):
