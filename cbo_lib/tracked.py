@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,27 +11,14 @@ from torch import Tensor
 from cbo_lib.kernels import pivoted_cholesky, rows_of
 from cbo_lib.measure import Measure, covariance
 
+if TYPE_CHECKING:
+    from cbo_lib.gp import Posterior
+
 # Room for this many observations at first.
 _ROWS = 32
 # The kernel of a set of points is computed and factored at once up to this many entries, and used up to this rank.
 _GRAM_ENTRIES = 4_000_000
 _RANK = 64
-
-
-class Start(Protocol):
-    """What tracking continues: the part of a ``Posterior`` that it needs."""
-
-    prior: Any  # a GaussianProcess
-
-    @property
-    def batch_shape(self) -> torch.Size: ...  # noqa: D102
-    @property
-    def count(self) -> int: ...  # noqa: D102
-    @property
-    def log_marginal_likelihood(self) -> Tensor: ...  # noqa: D102
-    def mean(self, measure: Measure) -> Tensor: ...  # noqa: D102
-    def variance(self, measure: Measure) -> Tensor: ...  # noqa: D102
-    def whiten(self, measure: Measure) -> Tensor: ...  # noqa: D102
 
 
 class TrackedPosterior:
@@ -50,10 +37,8 @@ class TrackedPosterior:
     (``t x r``) is kept, and an observation costs ``O(t r + r n)``, the second part one matrix product for all
     replicates.
 
-    Made by ``Posterior.track``.
-
-    A prior mean may have a larger batch than the kernel, such as several means with one kernel: the posteriors then
-    share their factor, and only ``mean`` has the larger batch ``mean_shape``.
+    Made by ``Posterior.track``. A prior mean may have a larger batch than the kernel, such as several means with one
+    kernel: the posteriors then share their factor, and only ``mean`` has the larger batch ``mean_shape``.
 
     Attributes:
         queries: the tracked measures, without batch dimensions.
@@ -64,7 +49,7 @@ class TrackedPosterior:
         ValueError: if ``queries`` has batch dimensions.
     """
 
-    def __init__(self, posterior: Start, queries: Measure) -> None:
+    def __init__(self, posterior: Posterior, queries: Measure) -> None:
         _check_shared(queries, queries.dim)
         self.posterior = posterior
         self.batch_shape = posterior.batch_shape
@@ -162,29 +147,33 @@ class TrackedPosterior:
         if not bool((noise > 0).all()):
             raise ValueError(f"noise_std must be positive, got {noise_std}")
         t, at = self.count, index.unsqueeze(-1)
+        basis, place = self._basis, at.unsqueeze(-2)
         # Prior covariance of the observed query with all queries, or its coefficients.
-        row = (self._prior_rows(at) if self._basis is None else self._coefficients(at)).squeeze(-2)
+        if basis is None:
+            row = self._prior_rows(at).squeeze(-2)
+        else:
+            row = torch.take_along_dim(basis.expand(*self.batch_shape, -1, -1), place, -1).squeeze(-1)
         if self._start:
-            column = self._base.gather(-1, at.unsqueeze(-2).expand(*self._base.shape[:-1], 1))
+            column = torch.take_along_dim(self._base, place, -1)
             row = row - (column.mT @ self._base).squeeze(-2)
         if t:
             rows = self._rows[..., :t, :]
-            if self._basis is None:
-                column = rows.gather(-1, at.unsqueeze(-2).expand(*rows.shape[:-1], 1))
-            else:
-                column = rows @ row.unsqueeze(-1)
+            column = torch.take_along_dim(rows, place, -1) if basis is None else rows @ row.unsqueeze(-1)
             row = row - (column.mT @ rows).squeeze(-2)
         variance_there = self.variance.gather(-1, at).squeeze(-1)
         scale = torch.where(active, (variance_there + noise.square()).sqrt(), 1.0)
         step = (y - self.mean.gather(-1, at.expand(*self.mean_shape, 1)).squeeze(-1)) / scale
         step, row = torch.where(active, step, 0.0), torch.where(active.unsqueeze(-1), row / scale.unsqueeze(-1), 0.0)
-        last = row if self._basis is None else self._expand(row)
+        last = row if basis is None else (row.movedim(0, -2) @ basis).movedim(-2, 0)
         variance = torch.addcmul(self.variance, last, last, value=-1)
         if not bool((variance >= -noise.square().unsqueeze(-1)).all()):
             raise ValueError(
                 f"noise_std must be larger for observations this close: rounding reaches its square, got {noise_std}"
             )
-        self._reserve(t + 1)
+        if t == self._rows.shape[-2]:
+            self._rows = _grow(self._rows, -2)
+            self._index, self._scale = _grow(self._index, -1), _grow(self._scale, -1)
+            self._whitened, self._active = _grow(self._whitened, -1), _grow(self._active, -1)
         self._rows[..., t, :] = row
         self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, scale, step
         self._active[..., t] = active
@@ -210,11 +199,11 @@ class TrackedPosterior:
         base = base.expand(*self.batch_shape, self._start, m)
         mean = posterior.mean(queries).expand(*self.mean_shape, m)
         variances = posterior.variance(queries).expand(*self.batch_shape, m)
-        self._forget_basis()
+        if self._basis is not None:  # new queries have no coefficients
+            self._rows, self._basis = self._rows @ self._basis, None
         rows = self._rows.new_zeros(*self.batch_shape, self._rows.shape[-2], m)
-        kernel_batch, k = self._gram.shape[:-2], self._gram_queries.numel()
-        gram = self._gram.new_zeros(*kernel_batch, self._gram.shape[-2], m)
-        if k:
+        gram = self._gram.new_zeros(*self._gram.shape[:-1], m)
+        if k := self._gram_queries.numel():
             gram[..., :k, :] = covariance(self._kernel, self.queries[self._gram_queries], queries)
         self._gram = torch.cat([self._gram, gram], -1)
         self._gram_row = torch.cat([self._gram_row, self._gram_row.new_full((m,), -1)])
@@ -223,9 +212,8 @@ class TrackedPosterior:
             index = self._index[..., :t]
             cross = self._prior_rows(index)[..., n:]  # t observations against the new queries
             if self._start:
-                observed = self._base.gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, self._start, t))
-                cross = cross - observed.mT @ base
-            columns = self._rows[..., :t, :].gather(-1, index.unsqueeze(-2).expand(*self.batch_shape, t, t))
+                cross = cross - torch.take_along_dim(self._base, index.unsqueeze(-2), -1).mT @ base
+            columns = torch.take_along_dim(self._rows[..., :t, :], index.unsqueeze(-2), -1)
             active = self._active[..., :t, None]
             factor = torch.where(active, torch.tril(columns.mT, -1), 0.0) + torch.diag_embed(self._scale[..., :t])
             solved = torch.linalg.solve_triangular(factor, torch.where(active, cross, 0.0), upper=False)
@@ -253,22 +241,6 @@ class TrackedPosterior:
         tolerance = 10 * torch.finfo(gram.dtype).eps * diagonal.amax(-1)
         return pivoted_cholesky(rows_of(gram), diagonal, min(_RANK, n // 4), tolerance)
 
-    def _coefficients(self, at: Tensor) -> Tensor:
-        """Columns of ``B`` at queries ``batch x 1``, ``batch x 1 x r``."""
-        assert self._basis is not None
-        basis = self._basis.expand(*self.batch_shape, *self._basis.shape[-2:])
-        return basis.gather(-1, at.unsqueeze(-2).expand(*basis.shape[:-1], 1)).mT
-
-    def _expand(self, coefficients: Tensor) -> Tensor:
-        """``C B`` for one row a replicate, ``batch x n``."""
-        assert self._basis is not None
-        return (coefficients.movedim(0, -2) @ self._basis).movedim(-2, 0)
-
-    def _forget_basis(self) -> None:
-        """Go over to ``A``; new queries have no coefficients."""
-        if self._basis is not None:
-            self._rows, self._basis = self._rows @ self._basis, None
-
     def _prior_rows(self, index: Tensor) -> Tensor:
         """Prior covariances of queries ``batch x s`` with all queries, ``batch x s x n``."""
         kernel_batch = self._kernel.batch_shape
@@ -288,17 +260,7 @@ class TrackedPosterior:
         if self._gram.dim() == 2:
             return self._gram[rows]
         gram = self._gram.expand(*self.batch_shape, *self._gram.shape[-2:])
-        return gram.gather(-2, rows.unsqueeze(-1).expand(*rows.shape, gram.shape[-1]))
-
-    def _reserve(self, count: int) -> None:
-        """Make room for ``count`` observations."""
-        if count <= self._rows.shape[-2]:
-            return
-        self._rows = _grow(self._rows, -2, count)
-        self._index = _grow(self._index, -1, count)
-        self._scale = _grow(self._scale, -1, count)
-        self._whitened = _grow(self._whitened, -1, count)
-        self._active = _grow(self._active, -1, count)
+        return torch.take_along_dim(gram, rows.unsqueeze(-1), -2)
 
 
 def _check_shared(queries: Measure, dim: int) -> None:
@@ -310,8 +272,8 @@ def _check_shared(queries: Measure, dim: int) -> None:
         )
 
 
-def _grow(buffer: Tensor, dim: int, count: int) -> Tensor:
-    """A buffer of at least twice the size along ``dim``, old content first."""
+def _grow(buffer: Tensor, dim: int, count: int = 0) -> Tensor:
+    """A buffer of at least twice the size along ``dim``, and of ``count``, old content first."""
     shape = list(buffer.shape)
     shape[dim] = max(shape[dim], count - shape[dim])
     return torch.cat([buffer, buffer.new_zeros(shape)], dim)
