@@ -233,6 +233,17 @@ class Surrogate:
             self._fitted_at, self.version = self.count, self.version + 1
         return self._posterior
 
+    def record(self) -> dict[str, Tensor]:
+        """The fitted hyperparameters, each ``replicates x ...``: NaN before the first fit, none if they are given."""
+        if self.given is not None:
+            return {}
+        if self.fit is None:
+            nan = torch.full_like(self.bounds[0], torch.nan).expand(len(self.y), -1)
+            unknown = dict.fromkeys(("scale", "prior_mean", "noise_std"), nan[:, 0])
+            return {"lengthscale": nan, **unknown, "converged": torch.zeros_like(nan[:, 0], dtype=torch.bool)}
+        known = {"lengthscale": self.fit.lengthscale, "scale": self.fit.scale, "prior_mean": self.fit.mean}
+        return {**known, "noise_std": self.fit.noise_std, "converged": self.fit.converged}
+
     def _due(self) -> bool:
         if self.given is not None:
             return False

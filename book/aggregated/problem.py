@@ -10,8 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from book.functions import maximum
 from cbo_lib.aggregated.space import Space
-from cbo_lib.maximize import maximum
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from book.aggregated.problem import CellProblem
+from book.ledger import Claim, RegretLedger
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.history import History
-from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.partition import node_order, split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.

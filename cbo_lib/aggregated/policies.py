@@ -1,19 +1,18 @@
-"""GPOO and the policies that it is compared with ([Zhang2022], [Munos2014], [Shekhar2018])."""
+"""Gaussian process optimistic optimization ([Zhang2022])."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, TreePolicy, check_smoothness
+from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, check_smoothness
 from cbo_lib.confidence import union_bound_sqrt_beta
-from cbo_lib.gp import GaussianProcess
 from cbo_lib.policy import Schedule
 
 
@@ -25,7 +24,6 @@ class GPOO(GaussianProcessTreePolicy):
 
     Args:
         space: the cells.
-        prior: the Gaussian process prior of f, its noise included. Default: fitted, see ``TreePolicy``.
         delta: the smoothness function: positive, decreasing in the depth, in the units of y. Default: twice the prior
             standard deviation of ``f(center) - f(corner)`` in the widest cell of the depth.
         max_depth: the deepest level whose nodes may be expanded, so that nodes reach depth ``max_depth + 1``
@@ -34,11 +32,11 @@ class GPOO(GaussianProcessTreePolicy):
         sqrt_beta: the multiplier of the standard deviation, a number or a function of the round ``t = 1, 2, ...``.
             Default that of Lemma 1, ``sqrt(2 log(M pi^2 t^2 / (6 theta)))`` with ``M`` the number of nodes of the full
             tree of ``max_depth``.
-        kernel: what is fitted without a prior. Default Matern-5/2.
-        seed: see ``Policy``.
+        options: those of ``TreePolicy``: ``prior``, ``kernel`` and ``seed``.
 
     Attributes:
         width: the confidence width that the drawn node was drawn with, ``replicates``; NaN if it was not asked.
+        widths_before: those of all nodes before the last observation that was asked, ``replicates x nodes``.
 
     Raises:
         ValueError: if ``delta`` is not positive and decreasing, or another argument is out of range.
@@ -48,16 +46,14 @@ class GPOO(GaussianProcessTreePolicy):
         self,
         space: Space,
         *,
-        prior: GaussianProcess | None = None,
         delta: Smoothness | None = None,
         max_depth: int | None = None,
         failure: float = 0.1,
         sqrt_beta: Schedule | None = None,
-        kernel: str | Kernel = "matern",
-        seed: int = 0,
+        **options: Any,
     ) -> None:
         schedule = 2.0 if sqrt_beta is None else sqrt_beta
-        super().__init__(space, prior=prior, kernel=kernel, seed=seed, sqrt_beta=schedule)
+        super().__init__(space, sqrt_beta=schedule, **options)
         deepest = math.floor(48 * math.log(2) / math.log(space.branching)) - 1
         self.max_depth = min(10 * space.dim, deepest) if max_depth is None else max_depth
         if not 0 <= self.max_depth <= deepest:
@@ -119,270 +115,3 @@ class GPOO(GaussianProcessTreePolicy):
             "width": self.width,
             "best_expanded": self.tree.boxes[self.best_of(self.expanded)],
         }
-
-
-class StoOO(TreePolicy):
-    """Stochastic optimistic optimization ([Munos2014], section 3.3), for cells of any number of points.
-
-    The score is the mean of the node's own observations + ``span sqrt(log(n^2 / failure) / (2 T))`` + ``delta(depth)``
-    after ``T`` draws, infinite before the first. A node is expanded after ``span^2 log(n^2 / failure) / (2 delta^2)``
-    draws.
-
-    Args:
-        space: the cells.
-        delta: the smoothness function: positive, decreasing in the depth, in the units of y. Default
-            ``span K^(-depth / d)``.
-        budget: the number ``n`` of rounds that the widths are made for. Default 100.
-        failure: error probability. Default 0.1.
-        span: the length of the interval that observations lie in, 1 in the paper. Default: of those told so far, the
-            largest minus the smallest; 1 while these are equal.
-        prior: of ``posterior``, which the policy itself does not use. Default: fitted, see ``TreePolicy``.
-        kernel: what is fitted without a prior. Default Matern-5/2.
-        seed: see ``Policy``.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        *,
-        delta: Smoothness | None = None,
-        budget: int = 100,
-        failure: float = 0.1,
-        span: float | None = None,
-        prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(space, prior=prior, kernel=kernel, seed=seed)
-        self.budget = _at_least_one(budget)
-        if not 0 < failure < 1:
-            raise ValueError(f"failure must lie in (0, 1), got {failure}")
-        if span is not None and not 0 < span < math.inf:
-            raise ValueError(f"span must be positive and finite, got {span}")
-        self.failure, self.given_span = failure, span
-        self.delta = None if delta is None else check_smoothness(delta, 1, space.like)
-
-    def begin(self) -> None:
-        """The root is the only leaf, and nothing is known of it."""
-        super().begin()
-        self.sums = self.draws.to(self.space.like)
-        infinite = self.space.like.new_full((self.replicates, 1), torch.inf)
-        self.lowest, self.highest = infinite, -infinite
-
-    @property
-    def span(self) -> Tensor:
-        """The length of the interval that observations lie in, ``replicates x 1``."""
-        if self.given_span is not None:
-            return torch.full_like(self.lowest, self.given_span)
-        seen = self.highest - self.lowest
-        return torch.where(seen > 0, seen, 1.0)
-
-    def delta_at(self, depth: Tensor) -> Tensor:
-        """The smoothness function at depths ``n``: ``n``, or ``replicates x n`` where it follows the span."""
-        if self.delta is not None:
-            return self.delta(depth)
-        return self.span * self.space.branching ** (-depth.to(self.sums) / self.space.dim)
-
-    def squared_width(self) -> float:
-        """The squared confidence width of a node that was drawn once, for a span of 1."""
-        return math.log(self.budget**2 / self.failure) / 2
-
-    def grow(self) -> None:
-        """Make room for the nodes that the tree gained."""
-        super().grow()
-        self.sums = torch.nn.functional.pad(self.sums, (0, len(self.tree) - self.sums.shape[1]))
-
-    def scores(self) -> Tensor:
-        """The upper confidence bounds of all nodes."""
-        width = self.span * (self.squared_width() / self.draws).sqrt()
-        return self.estimates() + width + self.delta_at(self.tree.depth)
-
-    def estimates(self) -> Tensor:
-        """The mean of each node's observations, zero before the first."""
-        return self.sums / self.draws.clamp_min(1)
-
-    def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
-        """Add the observation to those of its node."""
-        super().take(row, node)
-        y, at = row["y"], (node >= 0).nonzero().squeeze(-1)
-        self.sums[at, node[at]] += y[at]
-        self.lowest = torch.minimum(self.lowest, y.unsqueeze(-1))
-        self.highest = torch.maximum(self.highest, y.unsqueeze(-1))
-
-    def may_expand(self, node: Tensor) -> Tensor:
-        """Whether its width has come down to delta."""
-        draws = self.draws[self.rows, node]
-        delta = (self.delta_at(self.tree.depth) / self.span)[self.rows, node]
-        return draws >= self.squared_width() / delta.square()
-
-
-class AveStoOO(StoOO):
-    """StoOO for aggregated feedback ([Zhang2022], Algorithm 2): the squared width is ``2 log(t^2 / theta) / T``.
-
-    Its widths follow the round and not the budget, and are twice as large as those of ``StoOO`` at ``t = n``. Arguments
-    are those of ``StoOO``; ``failure`` is the error probability ``theta``, ``budget`` is not used.
-    """
-
-    def squared_width(self) -> float:
-        """Eq. 12."""
-        return 2 * math.log(self.round**2 / self.failure)
-
-
-class GPTree(GaussianProcessTreePolicy):
-    """The tree policy of [Shekhar2018] for Gaussian process bandits, as the published code of [Zhang2022] has it.
-
-    The score of a node is the smaller of its own upper confidence bound and its parent's plus ``V(h - 1)``, plus
-    ``V(h)``. The best leaf is expanded, without a draw, while ``sqrt_beta * std <= V(h)``; else it is drawn.
-
-    ``V(h) = 4 g (sqrt(2 u + C4 + h log K + 4 log(1 / g)) + 1)`` with ``g = metric_bound(rho^h)`` and
-    ``C4 = 1 + 2 log(n^2 pi^2 / 6)``; ``sqrt_beta = scale sqrt(log n + u)``, the same at all rounds; no node deeper
-    than ``log n (1 + 1/alpha) / (2 alpha log(1/rho))`` is expanded. The constants ``v1``, ``C2``, ``C3`` and ``D1``,
-    which the paper leaves open, are 1.
-
-    Args:
-        space: the cells.
-        prior: the Gaussian process prior of f, its noise included. Default: fitted, see ``TreePolicy``.
-        budget: the number ``n`` of rounds that the constants are made for. Default 100.
-        metric_bound: ``g``, an upper bound of the standard deviation of ``f(x) - f(x')`` at distance ``r``, below 1
-            wherever it is used. Default: in place of the ``V`` above, twice the prior standard deviation of
-            ``f(center) - f(corner)`` in the widest cell of the depth, as in ``GPOO``.
-        alpha: the exponent of ``g`` near zero, in (0, 1]. Default 1, that of the RBF kernel.
-        rho: how fast cells shrink, ``1 / K`` in one dimension. Default ``branching ** (-1 / dim)``.
-        u: confidence, failure probability ``exp(-u)``. Default 2.
-        scale: multiplies ``sqrt_beta``; 1 in the paper.
-        kernel: what is fitted without a prior. Default Matern-5/2.
-        seed: see ``Policy``.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        *,
-        prior: GaussianProcess | None = None,
-        budget: int = 100,
-        metric_bound: Callable[[float], float] | None = None,
-        alpha: float = 1.0,
-        rho: float | None = None,
-        u: float = 2.0,
-        scale: float = 1.0,
-        kernel: str | Kernel = "matern",
-        seed: int = 0,
-    ) -> None:
-        self.budget = _at_least_one(budget)
-        super().__init__(
-            space, prior=prior, kernel=kernel, seed=seed, sqrt_beta=scale * math.sqrt(math.log(budget) + u)
-        )
-        self.rho = space.branching ** (-1 / space.dim) if rho is None else rho
-        if not 0 < self.rho < 1:
-            raise ValueError(f"rho must lie in (0, 1), got {self.rho}")
-        if not 0 < alpha <= 1:
-            raise ValueError(f"alpha must lie in (0, 1], got {alpha}")
-        self.max_depth = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
-        self._levels = math.floor(self.max_depth) + 2
-        self._given: Tensor | None = None
-        if metric_bound is not None:
-            g = {self.rho**h: metric_bound(self.rho**h) for h in range(self._levels)}
-            if wrong := {r: value for r, value in g.items() if not 0 < value < 1}:
-                r, value = next(iter(wrong.items()))
-                raise ValueError(f"metric_bound must lie in (0, 1), got {value} at distance {r}")
-            c4 = 1 + 2 * math.log(budget**2 * math.pi**2 / 6)
-            log_k = math.log(space.branching)
-            self._given = space.like.new_tensor(
-                [4 * v * (math.sqrt(2 * u + c4 + h * log_k - 4 * math.log(v)) + 1) for h, v in enumerate(g.values())]
-            )
-
-    @property
-    def variation(self) -> Tensor:
-        """``V`` of every depth, ``depths``, or ``replicates x depths`` where it derives from a fitted prior."""
-        return self.prior_variation(self._levels) if self._given is None else self._given
-
-    def choose(self) -> Tensor:
-        """Expand the best leaf while it is known well enough, then return it."""
-        variation = self.variation
-        while True:
-            node = super().choose()
-            depth = self.tree.depth[node]
-            upper = self.multiplier() * self.tracked.variance[self.rows, node].sqrt()
-            allowed = variation.expand(self.replicates, -1)[self.rows, depth]
-            ready = (upper <= allowed) & (depth <= self.max_depth)
-            if not bool(ready.any()):
-                return node
-            self.expand(node, ready)
-
-    def scores(self) -> Tensor:
-        """The smaller of both upper bounds, plus the variation in the cell."""
-        variation, depth = self.variation, self.tree.depth.clamp_max(self._levels - 1)  # no leaf is deeper
-        upper = self.tracked.mean + self.multiplier() * self.tracked.variance.sqrt()
-        from_parent = upper[:, self.tree.parent] + variation[..., depth - 1]
-        from_parent[:, 0] = torch.inf  # the root has none
-        return torch.minimum(upper, from_parent) + variation[..., depth]
-
-
-class UniformGrid(GaussianProcessTreePolicy):
-    """Draws the cells of one level of the tree in turn, whatever it sees: the baseline without adaptation.
-
-    It shares the posterior of GPOO, so the two differ in where they look alone. The level is the deepest that the
-    budget can visit once; of the cells drawn least, the first in bit-reversed order comes next, so that every prefix is
-    spread out. It recommends the best posterior mean among the visited cells.
-
-    Args:
-        space: the cells.
-        prior: the Gaussian process prior of f, its noise included. Default: fitted, see ``TreePolicy``.
-        budget: the number of rounds to plan for. Default 100.
-        kernel: what is fitted without a prior. Default Matern-5/2.
-        seed: see ``Policy``.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        *,
-        prior: GaussianProcess | None = None,
-        budget: int = 100,
-        kernel: str | Kernel = "matern",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(space, prior=prior, kernel=kernel, seed=seed)
-        self.budget = _at_least_one(budget)
-        self.level = 0
-        while space.branching ** (self.level + 1) <= budget:
-            self.level += 1
-
-    def begin(self) -> None:
-        """Lay out the grid."""
-        super().begin()
-        for _ in range(self.level):
-            for node in self.leaf[0].nonzero().flatten():
-                self.expand(node.expand_as(self.rows))
-        cells = self.leaf[0].nonzero().flatten()
-        index = self.tree.index[cells]
-        reversed_index, rest = torch.zeros_like(index), index.clone()
-        for _ in range(self.level):
-            reversed_index = reversed_index * self.tree.branching + rest % self.tree.branching
-            rest = rest // self.tree.branching
-        self._visits = cells[reversed_index.argsort()]
-
-    def choose(self) -> Tensor:
-        """The next cell of the grid."""
-        draws = self.draws[:, self._visits]
-        return self._visits[(draws == draws.amin(-1, keepdim=True)).to(torch.uint8).argmax(-1)]
-
-    def recommended(self) -> Tensor:
-        """The best estimate among the cells that were drawn."""
-        return self.best_of(self.draws > 0)
-
-    def scores(self) -> Tensor:
-        """Posterior means; the grid does not use them."""
-        return self.tracked.mean
-
-
-def _at_least_one(budget: int) -> int:
-    if budget < 1:
-        raise ValueError(f"budget must be at least 1, got {budget}")
-    return budget

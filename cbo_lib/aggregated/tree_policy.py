@@ -281,15 +281,8 @@ class GaussianProcessTreePolicy(TreePolicy):
             self._tracked.observe(node, row["y"], noise)
 
     def record(self) -> Mapping[str, Tensor]:
-        """Also the hyperparameters, where they are fitted; NaN before there are two observations."""
-        record, fit = super().record(), self.surrogate.fit
-        if self.prior is not None:
-            return record
-        nan = self.space.bounds.new_full((self.replicates,), torch.nan)
-        values = {name: nan if fit is None else getattr(fit, name) for name in ("scale", "mean", "noise_std")}
-        values["lengthscale"] = nan.unsqueeze(-1).expand(-1, self.space.dim) if fit is None else fit.lengthscale
-        values["converged"] = torch.zeros_like(self.active) if fit is None else fit.converged
-        return {**record, **values}
+        """Also the hyperparameters, where they are fitted."""
+        return {**super().record(), **self.surrogate.record()}
 
     def prior_variation(self, levels: int) -> Tensor:
         """How much f varies in a cell of each depth below ``levels``, by the prior.
