@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from book.functions import interval
-from cbo_lib.ledger import RegretLedger
+from book.ledger import RegretLedger
 
 if TYPE_CHECKING:
     from ipywidgets import Widget

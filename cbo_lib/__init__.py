@@ -8,7 +8,6 @@ from cbo_lib import information
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.history import History
 from cbo_lib.kernels import matern_kernel, rbf_kernel
-from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
 from cbo_lib.models import AveragedModel
@@ -19,14 +18,12 @@ from cbo_lib.tracked import TrackedPosterior
 
 __all__ = [
     "AveragedModel",
-    "Claim",
     "GaussianProcess",
     "History",
     "Measure",
     "ObservationError",
     "PartitionTree",
     "Posterior",
-    "RegretLedger",
     "ReplicateGenerators",
     "TrackedPosterior",
     "argmax_finite",

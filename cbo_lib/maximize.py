@@ -12,8 +12,6 @@ from botorch.exceptions.warnings import OptimizationWarning
 from botorch.generation import gen_candidates_scipy
 from torch import Tensor
 
-from cbo_lib.measure import Function
-
 
 def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: float = 1e-9) -> Tensor:
     """The best candidate of each replicate, ties broken by a fixed order.
@@ -139,43 +137,6 @@ def maximize_box(
     # What fell below the best raw value must not win by the tolerance.
     best = argmax_finite(results, results >= top, torch.arange(starts + 1, device=raw.device)).unsqueeze(-1)
     return points.gather(-2, best.unsqueeze(-1).expand(-1, -1, dim)).squeeze(-2), results.gather(-1, best).squeeze(-1)
-
-
-def maximum(f: Function, bounds: Tensor, replicates: int | None = None) -> tuple[Tensor, Tensor]:
-    """Where a test function is largest on a box, and its value there.
-
-    Zooms in from the 8 best of 2^12 Sobol points, all starts and replicates at once. A peak so narrow that no Sobol
-    point lies on its slope is missed.
-
-    Args:
-        f: the function; with ``replicates``, one a replicate: points ``replicates x ... x d`` to ``replicates x ...``.
-        bounds: the box ``2 x d``, lower corner first.
-        replicates: how many functions ``f`` holds. Default: one, without a dimension for it.
-
-    Returns:
-        The point, ``d`` or ``replicates x d``, and the maximum, ``()`` or ``replicates``.
-    """
-    low, high = bounds
-    dim = bounds.shape[-1]
-    sobol = torch.quasirandom.SobolEngine(dim, scramble=False).draw(2**12, dtype=bounds.dtype).to(low)
-    candidates = low + (high - low) * sobol
-    if replicates is not None:
-        candidates = candidates.expand(replicates, *candidates.shape)
-    best = f(candidates).topk(8, dim=-1).indices.unsqueeze(-1)
-    start = candidates.gather(-2, best.expand(*best.shape[:-1], dim))  # (replicates) 8 d
-    # A symmetric stencil that holds the center, so that no zoom loses the best point so far.
-    stencil = 2 * torch.quasirandom.SobolEngine(dim, scramble=False).draw(16 * dim, dtype=low.dtype) - 1
-    stencil = stencil.to(low)
-    stencil = torch.cat([torch.zeros_like(stencil[:1]), stencil, -stencil])
-    radius = (high - low) * 4 / 2 ** (12 / dim)
-    for _ in range(45):
-        around = (start.unsqueeze(-2) + radius * stencil).clamp(low, high)
-        best = f(around).argmax(-1, keepdim=True).unsqueeze(-1)
-        start = around.gather(-2, best.expand(*best.shape[:-1], dim)).squeeze(-2)
-        radius = radius * 0.5
-    values, best_start = f(start).max(-1, keepdim=True)
-    point = start.gather(-2, best_start.unsqueeze(-1).expand(*best_start.shape, dim)).squeeze(-2)
-    return point, values.squeeze(-1)
 
 
 def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) -> Tensor:

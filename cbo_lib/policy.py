@@ -76,6 +76,8 @@ class Policy(ABC):
     count: int
     data: dict[str, Tensor]
     active: Tensor
+    _asked: Tensor | None
+    _design: Tensor
 
     def __init__(
         self,
@@ -95,7 +97,6 @@ class Policy(ABC):
         self.space, self.seed, self.sqrt_beta = space, seed, sqrt_beta
         self.initial, self.resolution = initial, resolution
         self._random: ReplicateGenerators | None = None
-        self._design: Tensor
         if not callable(sqrt_beta):
             self.multiplier()  # raises now if it is out of range
 

@@ -64,7 +64,7 @@ class DiagonalDRBOMMD(DRBOMMD):
 class IdentityBall(MMDBall):
     """A ball whose worst-case sensitivity has the identity in the place of the kernel matrix."""
 
-    def squared_slope(self, rows: Tensor, jitter: float) -> Tensor:
+    def squared_slope(self, rows: Tensor) -> Tensor:
         """The squared distance of the values from their mean."""
         return (rows - rows.mean(-1, keepdim=True)).square().sum(-1, keepdim=True)
 

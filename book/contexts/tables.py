@@ -11,7 +11,7 @@ from torch import Tensor
 
 from book.contexts import problems
 from book.contexts.problem import ContextProblem
-from book.contexts.regret import density_error
+from book.contexts.regret import density_distance, density_error
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.random import ReplicateGenerators
 
@@ -49,7 +49,7 @@ def table_2(
         distribution = make().distribution
         for count in counts:
             samples = distribution.sample(ReplicateGenerators(range(runs)).generators, (count,), clip=clipped)
-            errors = GaussianKDE(samples).total_variation(distribution.density, low, high)
+            errors = density_distance(GaussianKDE(samples), distribution.density, low, high)
             mean, error = float(errors.mean()), float(errors.std()) / runs**0.5
             paper, paper_error = PAPER_TABLE_2[name].get(count, (float("nan"), float("nan")))
             apart = (mean - paper) / (error**2 + paper_error**2) ** 0.5

@@ -14,8 +14,9 @@ from book import harness
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import Constants, density_nodes, ledger
 from book.contexts.tables import density_rate
-from book.functions import interval
+from book.functions import interval, maximum
 from book.harness import Scale
+from book.ledger import RegretLedger
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
@@ -25,8 +26,6 @@ from cbo_lib.distributions import ContextDistribution, Marginal, Normal
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.ledger import RegretLedger
-from cbo_lib.maximize import maximum
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal
 

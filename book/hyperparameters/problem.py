@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from book.functions import maximum
 from cbo_lib.hyperparameters.space import Space
-from cbo_lib.maximize import maximum
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from book.indirect.problem import IndirectProblem
+from book.ledger import Claim, RegretLedger
 from cbo_lib.history import History
-from cbo_lib.ledger import Claim, RegretLedger
 
 
 def simple_regret(history: History, problem: IndirectProblem) -> Tensor:

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from book import figures, harness
-from book.functions import rkhs_samples
+from book.functions import maximum, rkhs_samples
 from book.harness import Comparison, Scale
 from book.subsets import problems
 from book.subsets.prior import fit_prior
@@ -40,7 +40,6 @@ from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import maximum
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets import (
     TSPSQ,

@@ -13,9 +13,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from book.ledger import Claim, RegretLedger
 from book.subsets.problem import SubsetProblem
 from cbo_lib.history import History
-from cbo_lib.ledger import Claim, RegretLedger
 from cbo_lib.subsets.choice import good_enough
 
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from book import figures
 from book.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
-from cbo_lib.ledger import RegretLedger
+from book.ledger import RegretLedger
 
 F64 = torch.float64
 NASTY = [

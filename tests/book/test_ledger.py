@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cbo_lib.ledger import Claim, RegretLedger
+from book.ledger import Claim, RegretLedger
 
 F64 = torch.float64
 REGRET = torch.tensor([[3.0, 1.0, 0.5], [2.0, 0.25, 0.0]], dtype=F64)
