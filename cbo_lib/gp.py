@@ -85,7 +85,7 @@ class GaussianProcess:
                 Default: none, the batch of the kernel alone.
         """
         ones = [1] * len(self.kernel.batch_shape)
-        return Posterior(self, batch_shape=torch.Size([] if replicates is None else [replicates, *ones]))
+        return Posterior(self, None, torch.Size([] if replicates is None else [replicates, *ones]))
 
     def condition(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
         """Condition on noisy values of measures.
@@ -126,12 +126,9 @@ class Posterior:
     front. Made by ``GaussianProcess.condition`` or ``GaussianProcess.posterior``.
     """
 
-    def __init__(
-        self, prior: GaussianProcess, data: _Data | None = None, batch_shape: torch.Size | None = None
-    ) -> None:
-        self.prior = prior
-        self.data = data
-        self._batch_shape = batch_shape or torch.Size()
+    def __init__(self, prior: GaussianProcess, data: _Data | None, batch_shape: torch.Size) -> None:
+        self.prior, self.data = prior, data
+        self._batch_shape = batch_shape
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -206,8 +203,7 @@ class Posterior:
         factor = block.new_zeros(*shape, t + n, t + n)
         factor[..., :t, :t], factor[..., t:, :t], factor[..., t:, t:] = self.data.factor, cross.mT, corner
         whitened = torch.cat([self.data.whitened.expand(*shape, t), step.expand(*shape, n)], -1)
-        batch = torch.broadcast_shapes(self.data.measure.batch_shape, measure.batch_shape)
-        observed = Measure.cat([self.data.measure.expand(*batch), measure.expand(*batch)])
+        observed = Measure.cat([self.data.measure, measure])
         return Posterior(self.prior, _Data(observed, factor, whitened), self._batch_shape)
 
     @property
@@ -238,16 +234,13 @@ class Posterior:
             # A posterior covariance is singular to rounding; the jitter this reports is the remedy, not a fault.
             warnings.simplefilter("ignore", NumericalWarning)
             root = psd_safe_cholesky(self.covariance(measure, measure))
+        shape = (*mean.shape[:-1], n, measure.n)
         if generator is None or isinstance(generator, torch.Generator):
-            shape = (*mean.shape[:-1], n, measure.n)
             z = torch.randn(*shape, generator=generator, dtype=mean.dtype).to(mean.device)
+        elif len(shape) > 2 and len(generator) == shape[0]:
+            z = standard_normal(generator, shape[1:], mean)
         else:
-            if mean.dim() < 2 or len(generator) != mean.shape[0]:
-                raise ValueError(
-                    f"generator must be one generator or one a replicate ({tuple(mean.shape[:-1])}), "
-                    f"got {len(generator)}"
-                )
-            z = standard_normal(generator, (*mean.shape[1:-1], n, measure.n), mean)
+            raise ValueError(f"generator must be one generator or one a replicate ({shape[:-2]}), got {len(generator)}")
         return mean.unsqueeze(-2) + z @ root.mT
 
     def track(self, queries: Measure) -> TrackedPosterior:
@@ -284,20 +277,14 @@ class Posterior:
             """What belongs to the element, if the tensor has the dimension in front of its ``own`` last ones."""
             return tensor[min(index, len(tensor) - 1)] if tensor.dim() == len(batch) + own else tensor
 
-        kernel = prior.kernel
-        if len(kernel.batch_shape) == len(batch):
-            kernel = member(kernel, index)
-        noise_std, mean = prior.noise_std, prior.mean
-        noise_std = part(noise_std, 1) if isinstance(noise_std, Tensor) else noise_std
-        if isinstance(mean, Tensor):
-            mean = part(mean, 1)
-        elif callable(mean):
+        noise_std = part(prior.noise_std, 1) if isinstance(prior.noise_std, Tensor) else prior.noise_std
+        mean = part(prior.mean, 1) if isinstance(prior.mean, Tensor) else prior.mean
+        if callable(mean):
             mean = _MeanOf(mean, index, len(batch))
-        return Posterior(
-            GaussianProcess(kernel, noise_std, mean),
-            None if self.data is None else self.data.map(part),
-            self._batch_shape[1:] if len(self._batch_shape) == len(batch) else self._batch_shape,
-        )
+        kernel = member(prior.kernel, index) if len(prior.kernel.batch_shape) == len(batch) else prior.kernel
+        shape = self._batch_shape[1:] if len(self._batch_shape) == len(batch) else self._batch_shape
+        data = None if self.data is None else self.data.map(part)
+        return Posterior(GaussianProcess(kernel, noise_std, mean), data, shape)
 
 
 @dataclass(frozen=True)
@@ -331,12 +318,9 @@ class PosteriorModel(MeasureModel):
     def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
     ) -> PosteriorModel:
-        """Condition on observations of the measures that candidates stand for.
+        """Condition on values ``... x n x 1`` of the measures that candidates ``... x n x D`` stand for.
 
-        Args:
-            X: ``... x n x D`` candidates.
-            Y: ``... x n x 1`` values.
-            noise: ``... x n x 1`` noise variances, as in BoTorch. Default the noise of the process.
+        ``noise`` holds noise *variances*, ``... x n x 1``, as in BoTorch. Default the noise of the process.
         """
         noise_std = None if noise is None else noise.squeeze(-1).sqrt()
         return PosteriorModel(self.measure_posterior.extend(self._read(X), Y.squeeze(-1), noise_std), self.measure)
@@ -354,11 +338,7 @@ class PosteriorModel(MeasureModel):
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
-    """The lower factor.
-
-    Raises:
-        ValueError: if the matrix is not positive definite, because rounding exceeds the noise.
-    """
+    """The lower factor; a ValueError if there is none, because rounding exceeds the noise."""
     factor, info = torch.linalg.cholesky_ex(matrix)
     if bool(info.any()):
         raise ValueError("noise_std must be larger for observations this close: rounding reaches its square")
@@ -366,11 +346,7 @@ def _cholesky(matrix: Tensor) -> Tensor:
 
 
 def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:
-    """The noise of each observation, of the shape of ``y`` or more batch dimensions.
-
-    Raises:
-        ValueError: if it is not positive or does not broadcast.
-    """
+    """The noise of each observation, of the shape of ``y`` or more batch dimensions; else a ValueError."""
     noise = torch.as_tensor(noise_std, dtype=y.dtype, device=y.device)
     if not bool((noise > 0).all()):
         raise ValueError(f"noise_std must be positive, got {noise_std}")

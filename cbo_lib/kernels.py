@@ -259,8 +259,7 @@ def pivoted_cholesky(
         if found == factor.shape[-2]:
             factor = torch.cat([factor, torch.empty_like(factor)], -2)
         known = factor[..., :found, :]
-        own = known.gather(-1, place.unsqueeze(-2).expand(*known.shape[:-1], 1))
-        row = (rows(place) - own.mT @ known).squeeze(-2)
+        row = (rows(place) - torch.take_along_dim(known, place.unsqueeze(-2), -1).mT @ known).squeeze(-2)
         # An element of the batch that is finished gets rows of zeros.
         factor[..., found, :] = torch.where(top > least, row / torch.maximum(top, least).sqrt(), 0.0)
         left = (left - factor[..., found, :].square()).clamp_min(0.0)
@@ -269,4 +268,4 @@ def pivoted_cholesky(
 
 def rows_of(matrix: Tensor) -> Callable[[Tensor], Tensor]:
     """The rows ``... x 1 x N`` of matrices ``... x N x N`` at places ``... x 1``, for ``pivoted_cholesky``."""
-    return lambda place: matrix.gather(-2, place.unsqueeze(-1).expand(*place.shape, matrix.shape[-1]))
+    return lambda place: torch.take_along_dim(matrix, place.unsqueeze(-1), -2)

@@ -78,21 +78,17 @@ def maximize_box(
         raw_values = values(raw).detach()
     n, dim = raw.shape[-2:]
     if raw_values.dim() != 2 or raw_values.shape[-1] != n or raw.shape[0] not in (1, raw_values.shape[0]):
-        given = f"(replicates, {n})" if raw.shape[0] == 1 else f"({raw.shape[0]}, {n})"
-        raise ValueError(
-            f"values must map points {tuple(raw.shape)} to values {given}, got shape {tuple(raw_values.shape)}"
-        )
+        given = f"({'replicates' if len(raw) == 1 else len(raw)}, {n}), got shape {tuple(raw_values.shape)}"
+        raise ValueError(f"values must map points {tuple(raw.shape)} to values {given}")
     _check_finite(raw_values, "values must be finite, got a NaN or an infinity at a raw point")
     replicates = raw_values.shape[0]
     raw = raw.expand(replicates, n, dim)
-
     first, order = [], torch.arange(n, device=raw.device)
     free = torch.ones_like(raw_values, dtype=torch.bool)
     for _ in range(starts):  # the best raw points in order, ties broken as rounding would not
         first.append(argmax_finite(raw_values, free, order))
         free = free.scatter(-1, first[-1].unsqueeze(-1), False)
-    chosen = torch.stack(first, -1)
-    begin = raw.gather(-2, chosen.unsqueeze(-1).expand(-1, -1, dim))
+    begin = torch.take_along_dim(raw, torch.stack(first, -1).unsqueeze(-1), -2)
 
     def acquisition(x: Tensor) -> Tensor:
         """Values of some rows, ``b x 1 x (d + 1)`` to ``b``; the last feature says which rows they are."""
@@ -101,10 +97,8 @@ def maximize_box(
         points = begin.flatten(0, 1).index_copy(0, index, x[:, 0, :-1]).view_as(begin)
         got = values(points)
         if got.shape != begin.shape[:-1]:
-            raise ValueError(
-                f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}, "
-                f"got shape {tuple(got.shape)}"
-            )
+            given = f"{tuple(begin.shape[:-1])}, got shape {tuple(got.shape)}"
+            raise ValueError(f"values must map points {tuple(begin.shape)} to values {given}")
         _check_finite(got, "values must be finite in the box, got a NaN or an infinity")
         if x.requires_grad:
             if not got.requires_grad:
@@ -131,20 +125,16 @@ def maximize_box(
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
     top, place = raw_values.max(-1, keepdim=True)
-    best_raw = raw.gather(-2, place.unsqueeze(-1).expand(-1, -1, dim))
+    best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
     points = torch.cat([found[:, 0, :-1].reshape(replicates, starts, dim), best_raw], -2).detach()
     results = torch.cat([refined.detach().reshape(replicates, starts), top], -1)
     # What fell below the best raw value must not win by the tolerance.
     best = argmax_finite(results, results >= top, torch.arange(starts + 1, device=raw.device)).unsqueeze(-1)
-    return points.gather(-2, best.unsqueeze(-1).expand(-1, -1, dim)).squeeze(-2), results.gather(-1, best).squeeze(-1)
+    return torch.take_along_dim(points, best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
 
 
 def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) -> Tensor:
-    """The raw points, ``1 x n x d`` or ``replicates x n x d``, inside the box.
-
-    Raises:
-        ValueError: as ``maximize_box`` says.
-    """
+    """The raw points, ``1 x n x d`` or ``replicates x n x d``, inside the box."""
     if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
         raise ValueError(f"bounds must have shape (2, d), got {tuple(bounds.shape)}")
     if not bool((torch.isfinite(bounds).all() & (bounds[0] <= bounds[1])).all()):

@@ -21,11 +21,7 @@ Encoding = Callable[[Tensor], Measure]
 
 
 class MeasureModel(Model, FantasizeMixin):  # type: ignore[misc]  # the two bases differ
-    """A BoTorch model of one output whose candidates are measures.
-
-    Args:
-        measure: what a candidate stands for: maps ``... x q x D`` to ``... x q`` measures.
-    """
+    """A BoTorch model of one output whose candidates stand for measures."""
 
     num_outputs = 1
     likelihood = None  # FantasizeMixin asks whether the noise is that of a likelihood
@@ -116,34 +112,26 @@ class AveragedModel(MeasureModel):
     def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
     ) -> AveragedModel:
-        """Condition on observed averages.
+        """Condition on values ``... x t x 1`` of the averages that candidates ``... x t x D`` encode.
 
-        Args:
-            X: ``... x t x D`` candidates.
-            Y: ``... x t x 1`` values.
-            noise: ``... x t x 1`` noise variances. Default that of the model at a point, its mean over the points of
-                an average.
+        ``noise`` holds the noise *variances*, ``... x t x 1``. Default that of the model at a point, its mean over the
+        points of an average.
         """
         measure, y = self._read(X), Y.squeeze(-1)
         added = torch.zeros_like(y) + (self._noise(measure) if noise is None else noise.squeeze(-1))
-        seen = _Seen(measure, y, added)
         if self._seen is not None:
-            batch = torch.broadcast_shapes(self._seen.measure.batch_shape, measure.batch_shape)
             shape = torch.broadcast_shapes(self._seen.y.shape[:-1], y.shape[:-1])
-            pairs = zip(self._seen[1:], seen[1:], strict=True)
-            seen = _Seen(
-                Measure.cat([self._seen.measure.expand(*batch), measure.expand(*batch)]),
-                *(torch.cat([part.expand(*shape, -1) for part in pair], -1) for pair in pairs),
-            )
+            measure = Measure.cat([self._seen.measure, measure])
+            y = torch.cat([self._seen.y.expand(*shape, -1), y.expand(*shape, -1)], -1)
+            added = torch.cat([self._seen.noise.expand(*shape, -1), added.expand(*shape, -1)], -1)
         result = AveragedModel(self.model, self.measure)
-        result._seen = seen
+        result._seen = _Seen(measure, y, added)
         return result
 
     def _joint(self, measure: Measure) -> tuple[Tensor, Tensor]:
         if self._seen is None:
             return self._averages(measure)
-        batch = torch.broadcast_shapes(self._seen.measure.batch_shape, measure.batch_shape)
-        mean, joint = self._averages(Measure.cat([self._seen.measure.expand(*batch), measure.expand(*batch)]))
+        mean, joint = self._averages(Measure.cat([self._seen.measure, measure]))
         t = self._seen.measure.n
         factor = torch.linalg.cholesky(joint[..., :t, :t] + torch.diag_embed(self._seen.noise))
         gap = (self._seen.y - mean[..., :t]).unsqueeze(-1)
