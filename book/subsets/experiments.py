@@ -129,7 +129,8 @@ def policies(problem: SubsetProblem, prior: GaussianProcess, effort: Effort | No
 
     The paper has no schedule for UCB-CVS; here ``epsilon_t = s / sqrt(t)`` with ``s`` the prior standard deviation.
     """
-    space, known = problem.space, {"prior": prior, "effort": effort}
+    space = problem.space
+    known: dict[str, Any] = {"prior": prior, "effort": effort}
     epsilon = InverseRoot(float(torch.as_tensor(getattr(prior.kernel, "outputscale", 1.0)).sqrt()))
     return {
         "proposed": CheapestGoodSubset(space, cost_spread=1.0, **known),
@@ -308,7 +309,12 @@ def load_results(folder: Path, objective: str, costs: str, variance: float) -> M
         ValueError: if there are none.
     """
     names = ("proposed", "TS-PSQ", "UCB-PSQ", "ETC-50", "UCB-CVS, costs known")
-    return harness.load(None, folder, f"{objective}-{costs}-{variance:g}", names).histories
+    panel = f"{objective}-{costs}-{variance:g}"
+    files = {name: harness.path(folder, panel, name) for name in names}
+    found = {name: History.load(file) for name, file in files.items() if file.exists()}
+    if not found:
+        raise ValueError(f"folder must hold results of {panel!r}, got {folder}")
+    return found
 
 
 EXPERIMENTS = {

@@ -117,10 +117,11 @@ class GroupETC(SubsetPolicy):
 
     def decide(self) -> tuple[Tensor, Decisions]:
         """The largest bound of the group whose turn it is."""
-        number = self.count // self.plays_per_group if self.plays_per_group else len(self.groups)
         wanted = torch.ones_like(self.plays, dtype=torch.bool)
-        if number < len(self.groups):
-            wanted = torch.zeros_like(wanted)
-            wanted[:, self.groups[number]] = True
+        for r, count in enumerate(self.plays.sum(-1).tolist()):
+            number = count // self.plays_per_group if self.plays_per_group else len(self.groups)
+            if number < len(self.groups):
+                wanted[r] = False
+                wanted[r, self.groups[number]] = True
         decisions = self.search.maximize(wanted, self.multiplier())
         return first_best(decisions.bound(self.multiplier())), decisions

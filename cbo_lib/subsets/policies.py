@@ -181,7 +181,10 @@ class SubsetPolicy(Policy):
     def encode(self, name: str, value: Any) -> Tensor:
         """Rows of the batch's form; subsets, one or a list of them, become indices."""
         if name != "subset":
-            return super().encode(name, value)
+            rows = super().encode(name, value)
+            if name == "query" and rows.shape[-1] != self.space.dim:
+                raise ValueError(f"query must be full points of {self.space.dim} coordinates, got {rows.shape[-1]}")
+            return rows
         sets = [frozenset(subset) for subset in self.space.control_sets]
         given = value.tolist() if hasattr(value, "tolist") else list(value)
         rows = (
@@ -203,10 +206,8 @@ class SubsetPolicy(Policy):
         return Play(subset, query[1:][list(subset)])
 
     def check(self, **rows: Tensor) -> None:
-        """Points have ``d`` coordinates, those that were set lie in the box, and no cost is negative."""
+        """Variables that were set lie in the box, and no cost is negative."""
         space, points, subset = self.space, rows["query"], rows["subset"].to(self.spent)
-        if points.shape[-1] != space.dim:
-            raise ValueError(f"query must be full points of {space.dim} coordinates, got {points.shape[-1]}")
         known = ~subset.isnan()
         index = subset.nan_to_num(0.0).long()
         if not bool(((index >= 0) & (index < space.m)).all()):

@@ -276,7 +276,9 @@ class SamplePaths:
         mean = torch.as_tensor(prior.mean, dtype=contexts.dtype, device=contexts.device)
         self._mean = mean.unsqueeze(-1) if mean.dim() else mean
         # E cos(a + b) = cos a E cos b - sin a E sin b, with b the part of the free variables
-        angle = contexts @ (self._frequency.unsqueeze(1) * ~controlled.unsqueeze(-2)).mT  # replicates m M features
+        self._low = search.space.bounds[0]  # phases count from there, so that units do not matter
+        free = (self._frequency.unsqueeze(1) * ~controlled.unsqueeze(-2)).mT
+        angle = (contexts - self._low) @ free  # replicates m M features
         cosine, sine = angle.cos().mean(-2, keepdim=True), angle.sin().mean(-2, keepdim=True)
         amplitude = self._amplitude.unsqueeze(1).unsqueeze(-2)
         self._cosine, self._sine = cosine * amplitude, sine * amplitude
@@ -288,11 +290,10 @@ class SamplePaths:
         observed = data.measure.points.squeeze(-2).expand(replicates, t, -1)
         # y - prior mean, from what conditioning keeps
         y = (data.factor @ data.whitened.unsqueeze(-1)).squeeze(-1).expand(replicates, t)
-        angle = observed @ self._frequency.mT + self._phase.unsqueeze(-2)
+        angle = (observed - self._low) @ self._frequency.mT + self._phase.unsqueeze(-2)
         drawn = (angle.cos() * self._amplitude.unsqueeze(-2)).sum(-1)
-        noise = torch.as_tensor(prior.noise_std, dtype=contexts.dtype, device=contexts.device) * standard_normal(
-            generators, (t,), contexts
-        )
+        noise_std = torch.as_tensor(prior.noise_std, dtype=contexts.dtype, device=contexts.device)
+        noise = noise_std * standard_normal(generators, (t,), contexts)
         factor = data.factor.expand(replicates, t, t)
         weights = torch.cholesky_solve((y - drawn - noise).unsqueeze(-1), factor).squeeze(-1)
         self._split = SplitKernel.of(prior.kernel, controlled, 1)
@@ -302,7 +303,7 @@ class SamplePaths:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Expectations of decisions, see the class."""
-        angle = x @ self._own + self._phase.unsqueeze(1).unsqueeze(-2)
+        angle = (x - self._low) @ self._own + self._phase.unsqueeze(1).unsqueeze(-2)
         value = (angle.cos() * self._cosine - angle.sin() * self._sine).sum(-1) + self._mean
         if self._observed is None:
             return value

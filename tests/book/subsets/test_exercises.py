@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -553,12 +553,12 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
             return subset, self.search.maximize(every, self.sqrt_beta)
 
     class Remembers(UCBPSQ):  # type: ignore[misc]
-        asked = 0
+        asked: ClassVar[list[int]] = []  # of the class, which a new start does not clear
 
         def decide(self) -> Any:
-            self.asked += 1
+            self.asked.append(self.count)
             subset, found = super().decide()
-            return subset, replace(found, points=(found.points + 0.001 * self.asked).clamp(0, 1))
+            return subset, replace(found, points=(found.points + 0.001 * len(self.asked)).clamp(0, 1))
 
     class Mixes(SubsetPolicy):
         """All replicates play what suits them on average."""
