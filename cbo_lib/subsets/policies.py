@@ -181,10 +181,10 @@ class SubsetPolicy(Policy):
     def encode(self, name: str, value: Any) -> Tensor:
         """Rows of the batch's form; subsets, one or a list of them, become indices."""
         if name != "subset":
-            rows = super().encode(name, value)
-            if name == "query" and rows.shape[-1] != self.space.dim:
-                raise ValueError(f"query must be full points of {self.space.dim} coordinates, got {rows.shape[-1]}")
-            return rows
+            points = super().encode(name, value)
+            if name == "query" and points.shape[-1] != self.space.dim:
+                raise ValueError(f"query must be full points of {self.space.dim} coordinates, got {points.shape[-1]}")
+            return points
         sets = [frozenset(subset) for subset in self.space.control_sets]
         given = value.tolist() if hasattr(value, "tolist") else list(value)
         rows = (

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from book.subsets.prior import fit_prior
-from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.policies import CheapestGoodSubset
+from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
 from tests.subsets.helpers import FEW, exhausted, prior, run, solid
 
 pytestmark = [
@@ -26,10 +25,11 @@ MAKERS = {
 
 
 def on(device, mean):
-    """The problem and the prior there; the device is that of the costs."""
+    """The problem and the prior there; the device is that of the box."""
     problem = solid(cost_std=0.3)
     process = prior(problem, mean=mean, variance=0.01 if mean > 2 else 1.0)
-    moved = dataclasses.replace(problem, cost_means=problem.cost_means.to(device))
+    space = dataclasses.replace(problem.space, bounds=problem.space.bounds.to(device))
+    moved = dataclasses.replace(problem, space=space, cost_means=problem.cost_means.to(device))
     process.kernel.to(device)
     return moved, process
 

@@ -282,6 +282,7 @@ def test_a_replicate_alone_is_the_same_as_among_others(name):
     together = run(problem, MAKERS[name](problem, prior(problem)), 8)
     for r, seed in enumerate(SEEDS):
         alone = run(problem, MAKERS[name](problem, prior(problem)), 8, [seed])
+        assert torch.equal(together["query"][r], alone["query"][0])
         for key in together.tensors:
             one, other = together[key][r], alone[key][0]
             if one.is_floating_point():
