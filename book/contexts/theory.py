@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -292,7 +293,7 @@ def theorem_ledgers(
     seeds, steps, samples = harness.choose(scale, (range(10), 40, 256), (range(30), 100, 1024))
     constants, prior = theorem_constants(lengthscale, noise_std), GaussianProcess(rbf_kernel(lengthscale), noise_std)
     problem = drawn_problem(seeds, lengthscale, noise_std)
-    options = {"initial": 3, "prior": prior, "samples": samples}
+    options: dict[str, Any] = {"initial": 3, "prior": prior, "samples": samples}
     options["sqrt_beta"] = constants.sqrt_beta if sqrt_beta is None else sqrt_beta
     axis = interval(problem.space.decisions, 21)[:, 0]
     greedy = greedy_information_gain(prior.kernel, torch.cartesian_prod(axis, axis), noise_std, steps)[1:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -128,32 +128,3 @@ class GaussianKDE:
             parts.append((-0.5 * square).exp().mean(-1))
         norm = (math.sqrt(2 * math.pi) * self.bandwidth).prod(-1, keepdim=True)
         return torch.cat(parts, -1) / norm
-
-    def total_variation(
-        self, density: Callable[[Tensor], Tensor], low: float, high: float, points: int = 4097
-    ) -> Tensor:
-        """``int_low^high |p_hat(c) - p(c)| dc``, the L1 distance to a density in one dimension.
-
-        The paper calls it total variation; the total variation in the usual sense is half of it. By the trapezoidal
-        rule on equally spaced points.
-
-        Args:
-            density: ``p``, from contexts ``m x 1`` to ``m``.
-            low: where to begin.
-            high: where to end, above ``low``.
-            points: of the rule, at least 2.
-
-        Returns:
-            ``...``, one number a replicate.
-
-        Raises:
-            ValueError: if there is more than one dimension, a bandwidth is zero or a number is out of range.
-        """
-        if self.samples.shape[-1] != 1:
-            raise ValueError(f"samples must have one dimension, got {self.samples.shape[-1]}")
-        if not low < high:
-            raise ValueError(f"low must be below high, got {low} and {high}")
-        if points < 2:
-            raise ValueError(f"points must be at least 2, got {points}")
-        grid = torch.linspace(low, high, points, dtype=self.samples.dtype, device=self.samples.device).unsqueeze(-1)
-        return torch.trapezoid((self.density(grid) - density(grid)).abs(), grid.squeeze(-1), dim=-1)

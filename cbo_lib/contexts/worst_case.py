@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,9 +22,8 @@ def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tens
 
     Args:
         values: of the function at ``m >= 1`` samples, ``... x m``.
-        floor: the smallest value over the context space, ``...``, broadcasts to the batch of ``values``; ``inf`` if
-            only the samples count. The mass that is moved goes there, or to the smallest of ``values`` if that is
-            less: a sample lies in the context space too.
+        floor: the smallest value over the context space, broadcasts to ``...``; ``inf`` if only the samples count. The
+            mass that is moved goes there, or to the smallest of ``values`` if that is less.
         radius: L1, nonnegative: a number, or a tensor that broadcasts to ``...``.
 
     Returns:
@@ -62,6 +62,9 @@ class MMDBall:
             ``radius`` is negative or NaN.
     """
 
+    #: Added to the diagonal of ``K`` in ``squared_slope``, positive.
+    jitter: ClassVar[float] = 1e-3
+
     def __init__(self, reference: Tensor, gram: Tensor, radius: float | Tensor) -> None:
         m = gram.shape[-1]
         if gram.dim() < 2 or gram.shape[-2] != m or m == 0:
@@ -78,13 +81,9 @@ class MMDBall:
         self._radius = _check_radius(radius, gram, batch).reshape(-1)  # g
         self._reference = reference.expand(*batch, m).reshape(-1, m)  # g m
         self._gram = gram.expand(*batch, m, m).reshape(-1, m, m)  # g m m
-        self._ball: SimplexBall | None = None
-        self._inverse: dict[float, tuple[Tensor, Tensor]] = {}
 
     def worst_case(self, values: Tensor, tolerance: float = 2e-5) -> Tensor:
-        """The smallest ``q'v`` over the ball.
-
-        The gradient is that of ``q'v`` with ``q`` held fixed (envelope theorem).
+        """The smallest ``q'v`` over the ball; the gradient is that with ``q`` held fixed (envelope theorem).
 
         Args:
             values: ``v``, ``*b x n x m``; without batch dimensions ``... x m``.
@@ -109,51 +108,39 @@ class MMDBall:
         corner = torch.zeros_like(rows).scatter_(-1, place, 1.0)
         reference = self._reference.unsqueeze(-2).expand_as(rows)
         # A ball that holds all mass at the smallest value, or nothing but its center, needs no solver.
-        everything = self._reach(place) <= radius
+        everything = self._reaches.take_along_dim(place, -1) <= radius
         wanted = ~everything & (radius > 0) & (spread > 0)
         result = torch.where(everything & (radius > 0), corner, reference)
         if bool(wanted.any()):
             scaled = (rows - low) / torch.where(spread > 0, spread, 1.0)
-            solved = self._solver().minimizers(scaled.double(), wanted, tolerance)
+            solved = self._solver.minimizers(scaled.double(), wanted, tolerance)
             result = torch.where(wanted, solved.to(result), result)
         return result.reshape(values.shape)
 
-    def minimax_approx(self, values: Tensor, jitter: float = 1e-3) -> Tensor:
+    def minimax_approx(self, values: Tensor) -> Tensor:
         """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022], minimax approximation).
 
         As a function of the radius the worst case is convex. So it lies above its tangent at zero, whose slope is the
         worst-case sensitivity, and above the smallest value; and below the chord to the radius ``d*`` at which all
         mass may sit on the smallest value. From ``d*`` on it is that value.
 
-        Args:
-            values: as in ``worst_case``.
-            jitter: added to the diagonal of ``K`` in the slope, positive.
-
-        Returns:
-            As ``worst_case``; differentiable in ``values``.
-
-        Raises:
-            ValueError: as ``worst_case``, or if ``jitter`` is not positive.
+        Shapes and errors are those of ``worst_case``; differentiable in ``values``.
         """
-        if not jitter > 0:
-            raise ValueError(f"jitter must be positive, got {jitter}")
         rows = self._rows(values)
         worst, place = rows.min(-1, keepdim=True)
         mean = (rows * self._reference.unsqueeze(-2)).sum(-1, keepdim=True)
-        radius, square = self._radius[:, None, None], self.squared_slope(rows, jitter)
-        tiny = torch.finfo(rows.dtype).tiny
-        lower = torch.maximum(mean - radius * square.clamp_min(tiny).sqrt(), worst)
-        reach = self._reach(place)
+        radius, tiny = self._radius[:, None, None], torch.finfo(rows.dtype).tiny
+        lower = torch.maximum(mean - radius * self.squared_slope(rows).clamp_min(tiny).sqrt(), worst)
+        reach = self._reaches.take_along_dim(place, -1)
         chord = mean + (worst - mean) * radius / reach.clamp_min(tiny)
-        result = torch.where(radius >= reach, worst, (lower + chord) / 2)
-        return result.reshape(values.shape[:-1])
+        return torch.where(radius >= reach, worst, (lower + chord) / 2).reshape(values.shape[:-1])
 
-    def squared_slope(self, rows: Tensor, jitter: float) -> Tensor:
+    def squared_slope(self, rows: Tensor) -> Tensor:
         """``v' K^-1 v - (1' K^-1 v)^2 / (1' K^-1 1)``, which leaves out that a distribution is nonnegative.
 
         Of values ``g x n x m``, ``g x n x 1``.
         """
-        inverse, total = self._inverted(jitter)
+        inverse, total = self._inverse
         weighted = rows @ inverse
         return (rows * weighted).sum(-1, keepdim=True) - weighted.sum(-1, keepdim=True).square() / total
 
@@ -166,77 +153,57 @@ class MMDBall:
             raise ValueError(f"values must have shape ({shape}), got {tuple(values.shape)}")
         return values.reshape(len(self._gram), -1, m)
 
-    def _reach(self, place: Tensor) -> Tensor:
-        """The discrepancy of the reference and all mass at a context, for indices ``g x n x 1``."""
-        return self._reaches.unsqueeze(-2).expand(*place.shape[:-1], -1).gather(-1, place)
-
     @cached_property
     def _reaches(self) -> Tensor:
-        """That of every context, ``g x m``."""
+        """The discrepancy of the reference and all mass at one context, of every context, ``g x 1 x m``."""
         embedded = (self._gram @ self._reference.unsqueeze(-1)).squeeze(-1)  # g m
         own = (embedded * self._reference).sum(-1, keepdim=True)
         square = self._gram.diagonal(dim1=-2, dim2=-1) - 2 * embedded + own
-        return square.clamp_min(0.0).sqrt()
+        return square.clamp_min(0.0).sqrt().unsqueeze(-2)
 
+    @cached_property
     def _solver(self) -> SimplexBall:
-        if self._ball is None:
-            gram, eps = self._gram.double(), torch.finfo(torch.float64).eps  # single precision stalls far from the end
-            largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)
-            radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
-            # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
-            tolerance = torch.maximum(2.5e-6 * radius.square(), 16 * eps * largest)
-            diagonal = gram.diagonal(dim1=-2, dim2=-1)
-            factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance)
-            assert factor is not None
-            if factor.shape[-2] == 0:
-                factor = torch.zeros_like(gram[:, :1])
-            self._ball = SimplexBall(factor, self._reference.double(), radius)
-        return self._ball
+        gram, eps = self._gram.double(), torch.finfo(torch.float64).eps  # single precision stalls far from the end
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
+        # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
+        tolerance = torch.maximum(2.5e-6 * radius.square(), 16 * eps * diagonal.amax(-1))
+        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance)
+        assert factor is not None
+        if factor.shape[-2] == 0:
+            factor = torch.zeros_like(gram[:, :1])
+        return SimplexBall(factor, self._reference.double(), radius)
 
-    def _inverted(self, jitter: float) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _inverse(self) -> tuple[Tensor, Tensor]:
         """``(K + jitter)^-1``, and the sum of its entries ``g x 1 x 1``."""
-        if jitter not in self._inverse:
-            ridge = jitter * torch.eye(self._gram.shape[-1]).to(self._gram)
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky(self._gram + ridge))
-            self._inverse[jitter] = inverse, inverse.sum((-2, -1))[:, None, None]
-        return self._inverse[jitter]
+        ridge = self.jitter * torch.eye(self._gram.shape[-1]).to(self._gram)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(self._gram + ridge))
+        return inverse, inverse.sum((-2, -1))[:, None, None]
 
 
 def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:
     """The worst expectation within a maximum mean discrepancy of a reference ([Kirschner2020]).
 
-    The smallest ``q'v`` over distributions ``q`` with ``(q - p)' K (q - p) <= radius^2``, by a batched interior-point
-    method; see ``MMDBall``, which is faster for several calls with one ``p`` and ``K``.
+    ``MMDBall``, which is faster for several calls with one ``p`` and ``K``, has the same arguments and errors; here all
+    of them broadcast to ``values``, and without batch dimensions one ball serves all values.
 
     Args:
         values: ``v``, ``... x m``.
-        reference: ``p``, ``... x m``, nonnegative, of sum one; broadcasts to ``values``.
-        gram: ``K``, ``... x m x m``, symmetric, positive semidefinite; broadcasts.
-        radius: nonnegative: a number, or a tensor that broadcasts to ``...``.
+        reference: ``p``, ``... x m``.
+        gram: ``K``, ``... x m x m``.
+        radius: a number, or ``...``.
 
     Returns:
         ``...``, within ``1e-4`` of the largest ``|v|`` of the minimum; differentiable in ``values``.
-
-    Raises:
-        ValueError: if a shape is wrong, a value is not finite, ``reference`` is no distribution, ``gram`` is not
-            symmetric, or ``radius`` is negative or NaN.
     """
-    ball, shaped = _ball(values, reference, gram, radius)
-    return ball.worst_case(shaped).reshape(values.shape[:-1])
-
-
-def _ball(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> tuple[MMDBall, Tensor]:
-    """A ball for every batch element, or one for all if they share it, and the values in its shape."""
     _check_values(values)
     if reference.dim() == 1 and gram.dim() == 2 and torch.as_tensor(radius).dim() == 0:
-        return MMDBall(reference, gram, radius), values
+        return MMDBall(reference, gram, radius).worst_case(values)
     batch, m = values.shape[:-1], values.shape[-1]
-    ball = MMDBall(
-        _broadcast("reference", reference, (*batch, m)),
-        _broadcast("gram", gram, (*batch, m, m)),
-        _check_radius(radius, values, batch),
-    )
-    return ball, values.unsqueeze(-2)
+    reference, gram = _broadcast("reference", reference, (*batch, m)), _broadcast("gram", gram, (*batch, m, m))
+    ball = MMDBall(reference, gram, _check_radius(radius, values, batch))
+    return ball.worst_case(values.unsqueeze(-2)).squeeze(-1)
 
 
 def _check_values(values: Tensor) -> None:

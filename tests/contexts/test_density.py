@@ -19,10 +19,6 @@ def generators(*seeds):
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def normal(mean, std):
-    return lambda c: torch.as_tensor(stats.norm.pdf(c.squeeze(-1).numpy(), mean, std))
-
-
 @given(st.integers(0, 10_000), st.integers(2, 60))
 def test_one_dimension_is_scipys_estimate(seed, n):
     rng = np.random.default_rng(seed)
@@ -137,8 +133,6 @@ def test_constant_contexts_are_a_point_mass(value, n):
     assert kde.sample(20, *generators(0)).unique().tolist() == [value]
     with pytest.raises(ValueError, match=r"samples must differ for a density, got the same value in dimension \[0\]"):
         kde.density(torch.tensor([[value]], dtype=F64))
-    with pytest.raises(ValueError, match="samples must differ"):
-        kde.total_variation(normal(0, 1), 0.0, 1.0)
 
 
 def test_one_constant_dimension_is_repeated_and_the_other_drawn(rng):
@@ -154,43 +148,6 @@ def test_one_replicate_without_a_density_spoils_the_batch_by_name(rng):
     samples[1] = 0.5
     with pytest.raises(ValueError, match="samples must differ"):
         GaussianKDE(samples).density(samples[0])
-
-
-# ---- distances
-
-
-def test_the_distance_is_the_integral_of_the_difference(rng):
-    samples = torch.rand(7, 1, generator=rng, dtype=F64)
-    kde = GaussianKDE(samples)
-
-    def gap(c):
-        return abs(float(kde.density(torch.tensor([[c]], dtype=F64))) - stats.norm.pdf(c, 0.5, 0.2))
-
-    expected, _ = integrate.quad(gap, -0.5, 1.5, limit=200)
-    assert float(kde.total_variation(normal(0.5, 0.2), -0.5, 1.5)) == pytest.approx(expected, abs=1e-5)
-
-
-def test_the_distance_is_that_of_densities_and_not_half_of_it():
-    far = GaussianKDE(torch.tensor([[0.0], [0.1]], dtype=F64))
-    assert float(far.total_variation(normal(5, 0.1), -3.0, 8.0, 20_001)) == pytest.approx(2.0, abs=1e-6)
-    assert float(far.total_variation(lambda c: far.density(c), -3.0, 3.0)) == 0.0
-
-
-def test_distances_of_replicates(rng):
-    samples = torch.rand(4, 11, 1, generator=rng, dtype=F64)
-    found = GaussianKDE(samples).total_variation(normal(0.5, 0.3), 0.0, 1.0)
-    assert found.shape == (4,)
-    for r in range(4):
-        torch.testing.assert_close(found[r], GaussianKDE(samples[r]).total_variation(normal(0.5, 0.3), 0.0, 1.0))
-
-
-def test_more_samples_come_nearer_at_about_the_rate_of_the_theory():
-    """E |p_hat - p|_1 falls like n^(-2/5): here from 25 to 1600 samples, averaged over 40 replicates."""
-    contexts = torch.randn(40, 1600, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
-    sizes = [25, 100, 400, 1600]
-    mean = [float(GaussianKDE(contexts[:, :n]).total_variation(normal(0, 1), -5.0, 5.0, 201).mean()) for n in sizes]
-    slope = np.polyfit(np.log(sizes), np.log(mean), 1)[0]
-    assert slope == pytest.approx(-0.4, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +166,6 @@ def test_more_samples_come_nearer_at_about_the_rate_of_the_theory():
         (lambda: GaussianKDE(torch.rand(3, 1)).sample(5, generators(0, 1)), "generator must be one a replicate"),
         (lambda: GaussianKDE(torch.rand(3, 1)).density(torch.rand(4, 2)), r"c must have shape \(..., m, 1\)"),
         (lambda: GaussianKDE(torch.rand(3, 1)).density(torch.rand(1)), r"c must have shape \(..., m, 1\), got \(1,\)"),
-        (lambda: GaussianKDE(torch.rand(3, 2)).total_variation(normal(0, 1), 0.0, 1.0), "one dimension, got 2"),
-        (lambda: GaussianKDE(torch.rand(3, 1)).total_variation(normal(0, 1), 1.0, 1.0), "low must be below high"),
-        (lambda: GaussianKDE(torch.rand(3, 1)).total_variation(normal(0, 1), 0.0, 1.0, 1), "points must be at least 2"),
     ],
 )
 def test_refused(call, message):
