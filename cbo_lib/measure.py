@@ -111,7 +111,7 @@ class Measure:
         """The dimensions in front of ``n``."""
         return self.points.shape[:-3]
 
-    def expectation(self, f: Callable[[Tensor], Tensor]) -> Tensor:
+    def expectation(self, f: Function) -> Tensor:
         """``sum_j w_j f(x_j)`` of each set, ``... x n``.
 
         ``f`` maps points ``... x d`` to values ``...``. A batch of functions may add dimensions to the batch of the
@@ -160,13 +160,18 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
         A ``... x n x m`` tensor; the batch dimensions are those of the kernel, ``a`` and ``b``, broadcast.
     """
     _check_kernel(kernel, a)
+    batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape)
     if a.n == 0 or b.n == 0:
-        batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape)
         return a.points.new_zeros(*batch, a.n, b.n)
-    if _is_shared(a) or _is_shared(b):
-        # One kernel between the shared points replaces one between all pairs of weighted points.
-        left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
-        dense = kernel(left, right).to_dense()
+    shared = _is_shared(a) or _is_shared(b)
+    rows = max(1, _SLICE_ENTRIES // max(1, batch.numel() * a.p * b.n * b.p))
+    if rows < a.n and not shared:
+        parts = [covariance(kernel, a[start : start + rows], b) for start in range(0, a.n, rows)]
+        return torch.cat(parts, -2)
+    # One kernel between shared points replaces one between all pairs of weighted points.
+    left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
+    dense = kernel(left, right).to_dense()
+    if shared:
         if _is_shared(a):
             dense = a.weights @ dense
         else:
@@ -174,13 +179,6 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
         if _is_shared(b):
             return dense @ b.weights.mT
         return (dense.unflatten(-1, (b.n, b.p)) * b.weights.unsqueeze(-3)).sum(-1)
-    batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape).numel()
-    rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * b.n * b.p))
-    if rows < a.n:
-        parts = [covariance(kernel, a[start : start + rows], b) for start in range(0, a.n, rows)]
-        return torch.cat(parts, -2)
-    left, right = a.points.flatten(-3, -2), b.points.flatten(-3, -2)
-    dense = kernel(left, right).to_dense()
     if a.p == 1 and b.p == 1:
         return a.weights * dense * b.weights.transpose(-1, -2)
     blocks = dense.unflatten(-1, (b.n, b.p)).unflatten(-3, (a.n, a.p))  # ... n p m q
