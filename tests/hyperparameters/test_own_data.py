@@ -240,3 +240,24 @@ def test_a_policy_of_one_s_own_needs_no_underscore():
     policy = Cautious(SPACES["points"], sqrt_beta=1.0)
     policy.tell(0.5, 0.2)
     assert policy.ask().tolist() == [0.5]  # elsewhere less is certain
+
+
+@pytest.mark.parametrize("domain", ["points", "box"])
+def test_candidates_may_have_a_noise_of_their_own(domain):
+    priors = [GaussianProcess(rbf_kernel(0.2), 0.05), GaussianProcess(rbf_kernel(0.2), 0.5, 1.0)]
+    policy = HEGPUCB(Space(priors, **where(domain)))
+    policy.tell([0.1, 0.6], [0.3, 0.9])
+    x = [torch.tensor([[0.1], [0.6]], dtype=F64)]
+    y = [0.3, 0.9]
+    for t in range(3):
+        x.append(policy.ask().unsqueeze(0))
+        y.append(0.2 * t)
+        policy.tell(x[-1], y[-1])
+    for u, prior in enumerate(priors):
+        exact = prior.condition(Measure.dirac(torch.cat(x)), torch.tensor(y, dtype=F64))
+        for found in (
+            policy.moments(line(41).unsqueeze(0))[0][0, u],
+            policy.posterior.mean(Measure.dirac(line(41)))[u],
+        ):
+            torch.testing.assert_close(found, exact.mean(Measure.dirac(line(41))), rtol=0, atol=1e-9)
+        torch.testing.assert_close(policy.likelihood[0, u], exact.log_marginal_likelihood, rtol=0, atol=1e-9)
