@@ -19,7 +19,8 @@ What there is:
   policies; ``problem`` and ``steps`` may be given by policy. With a folder, each history is stored once it is there.
 - ``Comparison(problems, histories)``: ``.problem``, ``.regrets(function)``, ``.final(function, at=)``,
   ``.paired(function, policy, rival, at=, limit=) -> verdict.Paired``, ``.save(folder, name)``.
-- ``load(problem, folder, name, policies) -> Comparison``: what was stored, in files named by ``path``.
+- ``load(problem, folder, name, policies) -> Comparison``, ``stored(folder, name, policies)``: what was stored, in files
+  named by ``path``.
 - ``save_table(frame, path)`` and ``load_table(path)``: tables with their attributes, as JSON.
 - ``command(experiments, folder, show=)``: ``python -m book.<setting>.experiments NAME [--scale paper] [--seeds 0:30]``.
   An experiment gives a ``Comparison`` or a table.
@@ -216,7 +217,13 @@ def run(
 
 
 def load(problem: P | Mapping[str, P], folder: str | Path, name: str, policies: Sequence[str]) -> Comparison[P]:
-    """What was stored of an experiment: those of the policies that are there.
+    """What was stored of an experiment, see ``stored``, with what the policies were run on."""
+    histories = stored(folder, name, policies)
+    return Comparison(_each(problem, histories), histories)
+
+
+def stored(folder: str | Path, name: str, policies: Sequence[str]) -> dict[str, History]:
+    """The stored histories of an experiment: those of the policies that are there.
 
     Raises:
         ValueError: if none is there.
@@ -225,7 +232,7 @@ def load(problem: P | Mapping[str, P], folder: str | Path, name: str, policies: 
     histories = {policy: History.load(file) for policy, file in paths.items() if file.exists()}
     if not histories:
         raise ValueError(f"folder must hold results of {name!r}, got {folder}")
-    return Comparison(_each(problem, histories), histories)
+    return histories
 
 
 def path(folder: str | Path, name: str, policy: str) -> Path:
