@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
-from scipy.special import gammainc, ndtr
+from scipy.special import ndtr
 from torch import Tensor
 from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
@@ -32,15 +31,12 @@ class Marginal(Protocol):
 
     def density(self, c: Tensor) -> Tensor:
         """The density."""
-        ...
 
     def cdf(self, c: Tensor) -> Tensor:
         """The probability of at most ``c``."""
-        ...
 
     def inverse_cdf(self, u: Tensor) -> Tensor:
         """A draw from a uniform number in (0, 1); for most the quantile."""
-        ...
 
 
 class Law(ABC):
@@ -63,16 +59,24 @@ class Law(ABC):
         return self.law(u).icdf(u)
 
 
+class _Checked:
+    """Raises ``ValueError`` unless parameters are finite, spreads positive, and ``low`` lies below ``high``."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            spread = name in ("std", "scale")
+            if not math.isfinite(value) or (spread and value <= 0):
+                raise ValueError(f"{name} must be finite{' and positive' if spread else ''}, got {value}")
+        if hasattr(self, "low") and hasattr(self, "high") and not self.low < self.high:
+            raise ValueError(f"low must lie below high, got {self.low} and {self.high}")
+
+
 @dataclass(frozen=True)
-class Normal(Law):
+class Normal(_Checked, Law):
     """``N(mean, std^2)``."""
 
     mean: float
     std: float
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        _check(self, positive=("std",))
 
     def law(self, like: Tensor) -> Distribution:
         """See ``Law``."""
@@ -84,15 +88,11 @@ class Normal(Law):
 
 
 @dataclass(frozen=True)
-class Uniform(Law):
+class Uniform(_Checked, Law):
     """Uniform on ``[low, high]``, by default the unit interval."""
 
     low: float = 0.0
     high: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        _check(self)
 
     def law(self, like: Tensor) -> Distribution:
         """See ``Law``."""
@@ -104,7 +104,7 @@ class Uniform(Law):
 
 
 @dataclass(frozen=True)
-class TruncatedNormal:
+class TruncatedNormal(_Checked):
     """A normal distribution, truncated to an interval; torch has none.
 
     Args:
@@ -125,60 +125,26 @@ class TruncatedNormal:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        _check(self, positive=("scale",))
+        super().__post_init__()
         if self._inside < 1e-200:
             raise ValueError(f"low and high must hold a part of the normal distribution, got {self}")
-
-    @staticmethod
-    def of_variance(variance: float, low: float = 0.0, high: float = 1.0) -> TruncatedNormal:
-        """The one about the middle of an interval whose variance, after the truncation, is given.
-
-        The experiments of [Hoang2024] have "mean 0.5 and the same variance which is one of 0.02, 0.04 (the uniform
-        distribution on [0, 1] has variance 1/12)". The comparison only makes sense for the variance of the variable
-        itself. With ``h = 1 / (8 scale^2)`` and the regularized incomplete gamma function P, on [0, 1]
-
-            variance = P(3/2, h) / (8 h P(1/2, h)),
-
-        which falls in ``h`` from 1/12, the uniform limit, to 0.
-
-        Args:
-            variance: of the truncated variable, positive and below that of the uniform distribution,
-                ``(high - low)^2 / 12``.
-            low: where it begins. Default 0.
-            high: where it ends. Default 1.
-
-        Raises:
-            ValueError: if the variance is not positive, or so near to that of the uniform distribution, within 1e-12
-                of it on [0, 1], that the scale is lost to rounding; or low is not below high.
-        """
-        width = high - low
-        unit = variance / width**2 if width > 0 else math.nan
-        if not 0 < unit <= 1 / 12 - 1e-12:
-            raise ValueError(
-                f"variance of a truncated normal distribution on [{low:g}, {high:g}] must lie in "
-                f"(0, {width:g}^2/12); at the end it is Uniform({low:g}, {high:g}), got {variance}"
-            )
-
-        def gap(log_h: float) -> float:
-            h = math.exp(log_h)
-            return float(gammainc(1.5, h) / (8 * h * gammainc(0.5, h))) - unit
-
-        # The truncated variance is at most scale^2 = 1 / (8 h), and it is 1/12 - h/45 for small h.
-        log_h = brentq(gap, math.log(1e-13), math.log(1 / (8 * unit)) + 1e-9, xtol=1e-14, rtol=1e-14)
-        return TruncatedNormal((low + high) / 2, width * math.sqrt(1 / (8 * math.exp(log_h))), low, high)
 
     @property
     def _tails(self) -> tuple[float, float]:
         """The probabilities below ``low`` and above ``high`` before the truncation."""
-        a, b = ((end - self.location) / self.scale for end in (self.low, self.high))
-        return float(ndtr(a)), float(ndtr(-b))
+        return float(ndtr((self.low - self.location) / self.scale)), float(
+            ndtr((self.location - self.high) / self.scale)
+        )
 
     @property
     def _inside(self) -> float:
         """The probability of the interval before the truncation, from the tails that are small."""
-        a, b = ((end - self.location) / self.scale for end in (self.low, self.high))
         below, above = self._tails
-        return float(ndtr(-a)) - above if a > 0 else float(ndtr(b)) - below if b < 0 else 1 - below - above
+        if self.location < self.low:
+            return float(ndtr((self.location - self.low) / self.scale)) - above
+        if self.location > self.high:
+            return float(ndtr((self.high - self.location) / self.scale)) - below
+        return 1 - below - above
 
     def density(self, c: Tensor) -> Tensor:
         """The density; zero outside of the interval."""
@@ -363,12 +329,3 @@ class ContextDistribution:
         contexts = torch.cartesian_prod(*[c for c, _ in rules]).reshape(-1, self.dim)
         weights = torch.cartesian_prod(*[w for _, w in rules]).reshape(-1, self.dim).prod(-1)
         return contexts, weights
-
-
-def _check(parameters: Any, positive: tuple[str, ...] = ()) -> None:
-    """Raise ``ValueError`` unless numbers are finite, those named positive, and ``low`` lies below ``high``."""
-    for name, value in vars(parameters).items():
-        if not math.isfinite(value) or (name in positive and value <= 0):
-            raise ValueError(f"{name} must be finite{' and positive' if name in positive else ''}, got {value}")
-    if hasattr(parameters, "low") and not parameters.low < parameters.high:
-        raise ValueError(f"low must lie below high, got {parameters.low} and {parameters.high}")

@@ -16,9 +16,10 @@ the variance is interpolated: as a function of ``c`` it is a constant minus a co
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,8 @@ from torch import Tensor
 from cbo_lib.gp import Posterior, PosteriorModel
 from cbo_lib.kernels import pivoted_cholesky
 from cbo_lib.measure import Measure, expands_to
+
+Factor = Callable[[Tensor, Tensor], Tensor]
 
 # The products of features grow with the square of the rank; beyond this the matrix itself is used.
 _RANK = 96
@@ -119,25 +122,10 @@ class CompletedPosterior(ABC):
         """
         return upper(*self.mean_and_variance(x), sqrt_beta)
 
-    def expected_ucb(self, x: Tensor, sqrt_beta: float, weights: Tensor | None = None) -> Tensor:
-        """The average of ``ucb`` over the contexts, ``batch x groups x n``: what [Huang2024] and [Tay2023] maximize.
-
-        Args:
-            x: as in ``mean``.
-            sqrt_beta: the multiplier of the standard deviation.
-            weights: of the contexts, ``M``, or with the dimensions ``batch x groups`` in front; taken as they are,
-                whatever their sum. Default ``1 / M``.
-        """
+    def expected_ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
+        """The average of ``ucb`` over the contexts, ``batch x groups x n``: what [Huang2024] and [Tay2023] maximize."""
         count = self._contexts.shape[-2]
-        if weights is None:
-            weights = self._contexts.new_full((count,), 1.0 / count)
-        if weights.shape[-1:] != (count,) or not expands_to(weights.shape[:-1], self._shape):
-            raise ValueError(
-                f"weights must have shape ({count},) or broadcast to {(*self._shape, count)}, "
-                f"got {tuple(weights.shape)}"
-            )
-        slices = _slices(self._check(x, "x"), self._shape.numel() * count)
-        return torch.cat([self.ucb(part, sqrt_beta) @ weights.unsqueeze(-1) for part in slices], -2).squeeze(-1)
+        return (self.ucb(x, sqrt_beta) @ self._contexts.new_full((count, 1), 1.0 / count)).squeeze(-1)
 
     def _check(self, points: Tensor, name: str) -> Tensor:
         """Points with all dimensions ``batch x groups x n x d``."""
@@ -154,8 +142,8 @@ class PointwisePosterior(CompletedPosterior):
 
     Args:
         model: a posterior given any measures, or a BoTorch model of one output.
-        contexts: see ``CompletedPosterior``.
-        controlled: see ``CompletedPosterior``.
+        contexts: see ``CompletedPosterior``, also for ``controlled``.
+        controlled: which coordinates are set.
     """
 
     def __init__(self, model: Posterior | Model, contexts: Tensor, controlled: Tensor) -> None:
@@ -179,8 +167,8 @@ class PartialPosterior(CompletedPosterior):
             those that are not: RBF kernels, also with a lengthscale a coordinate; scaled ones; and products of these,
             of Matern kernels whose ``active_dims`` lie on one side, and of other stationary ones whose ``active_dims``
             lie on the same side for every group.
-        contexts: see ``CompletedPosterior``.
-        controlled: see ``CompletedPosterior``.
+        contexts: see ``CompletedPosterior``, also for ``controlled``.
+        controlled: which coordinates are set.
         tolerance: positive; see ``interpolate``. None: take no shortcut. Default 1e-14, and never less than the dtype
             resolves.
         interpolate: False for a factor of the completions' kernel; ``tolerance`` is the largest entry that it may leave
@@ -226,8 +214,8 @@ class PartialPosterior(CompletedPosterior):
         self.chosen = contexts.shape[-2]
         self._observed = _points(posterior, contexts, self._groups)
         self._factor, self._weights = contexts.new_zeros(*batch, 0, 0), contexts.new_zeros(*self._shape, 1, 0)
-        if posterior.data is not None:
-            data, t = posterior.data, posterior.count
+        if (data := posterior.data) is not None:
+            t = posterior.count
             self._factor = data.factor.expand(*batch, t, t)
             weights = torch.linalg.solve_triangular(self._factor.mT, data.whitened.unsqueeze(-1), upper=True)
             self._weights = weights.expand(*batch, t, 1).reshape(*batch, *ones, 1, t)
@@ -239,11 +227,13 @@ class PartialPosterior(CompletedPosterior):
 
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """See ``CompletedPosterior``."""
-        scale = self._kernel.scale.unsqueeze(-1).unsqueeze(-1)
+        scale = self._kernel.scale[..., None, None]
         left = self._kernel.controlled(self._check(x, "x"), self._observed)  # ... n t
         # Rounding may leave a variance of -1e-17 where it is zero; a floor keeps the gradient of its root finite.
         floor = scale * (1e-12 if torch.is_grad_enabled() else 0.0)
-        parts = [self._reduction(part) for part in _slices(left, self._nodes.numel())]
+        entries = _CPU_ENTRIES if left.device.type == "cpu" else _GPU_ENTRIES
+        slices = left.split(max(1, entries // max(1, self._nodes.numel())), -2)
+        parts = [self._reduction(part) for part in slices]
         variance = (scale - torch.cat(parts, -2)).clamp(min=floor)
         return self._mean(left), variance if self._spread is None else (variance @ self._spread.mT).clamp(min=floor)
 
@@ -272,14 +262,8 @@ class PartialPosterior(CompletedPosterior):
         """
         t, count = self._observed.shape[-2], self._contexts.shape[-2]
         observed = self._observed.expand(*self._shape, *self._observed.shape[-2:])
-        self._features = self._spread = nodes = None
-        if interpolate and tolerance is not None and int((~self.controlled).sum(-1).max()) <= 3:
-            found = interpolation(self._kernel, self._contexts, count // 2, tolerance)
-            if found is not None:
-                index, self._spread = found
-                index = index.unsqueeze(-1).expand(*index.shape, self._contexts.shape[-1])
-                nodes, self.chosen = self._contexts.gather(-2, index), index.shape[-2]
-        elif not interpolate and tolerance is not None:
+        self._features = self._spread = None
+        if tolerance is not None and not interpolate:
             together, most = torch.cat([self._contexts, observed], -2), min(t // 2, count // 2, _RANK)
             basis = pivoted_factor(self._kernel.free, together, most, tolerance)
             if basis is not None:
@@ -289,30 +273,38 @@ class PartialPosterior(CompletedPosterior):
                 twice = torch.where(self._row == self._column, 1.0, 2.0).to(basis)
                 self._products = self._features[..., self._row] * self._features[..., self._column] * twice
                 return
-        self._loadings = self._kernel.free(self._contexts, observed)
-        self._nodes = self._loadings if nodes is None else self._kernel.free(nodes, observed)
+        self._loadings = self._nodes = self._kernel.free(self._contexts, observed)
+        if tolerance is not None and interpolate and int((~self.controlled).sum(-1).max()) <= 3:
+            self._interpolate(count // 2, tolerance)
 
-
-def _slices(decisions: Tensor, entries: int) -> tuple[Tensor, ...]:
-    """Decisions ``... n x k`` in parts, where each takes a number of entries."""
-    most = _CPU_ENTRIES if decisions.device.type == "cpu" else _GPU_ENTRIES
-    return decisions.split(max(1, most // max(1, entries)), -2)
+    def _interpolate(self, most: int, tolerance: float) -> None:
+        """Find the contexts that determine the variance at all others, if no more than ``most`` are needed."""
+        basis = pivoted_factor(lambda a, b: self._kernel.free(a, b).square(), self._contexts, most, tolerance)
+        if basis is None or basis.shape[-1] == 0:
+            return
+        # Row pivoting chooses rows such that no entry of the interpolation is large.
+        swaps, lower, _ = torch.lu_unpack(*torch.linalg.lu_factor_ex(basis)[:2])
+        self.chosen = rank = basis.shape[-1]
+        # Where others of the batch need more contexts than this one, the surplus ones are interpolated like all others.
+        used = (basis != 0).any(-2).unsqueeze(-2)
+        lower = torch.where(used, lower, 0.0)
+        top = torch.where(used.mT, lower[..., :rank, :], torch.eye(rank, dtype=basis.dtype, device=basis.device))
+        spread = torch.linalg.solve_triangular(top, lower, upper=False, left=False, unitriangular=True)
+        order = swaps.argmax(-2)  # row i of the factors belongs to context order[i]
+        self._spread = spread.take_along_dim(order.argsort(-1).unsqueeze(-1), -2)
+        self._nodes = self._loadings.take_along_dim(order[..., :rank].unsqueeze(-1), -2)
 
 
 def _points(posterior: Posterior, like: Tensor, groups: torch.Size) -> Tensor:
-    """The observed points, ``batch x groups of 1 x t x d``.
-
-    Raises:
-        NoProductError: if averages were observed.
-    """
-    shape = (*posterior.batch_shape, posterior.count, like.shape[-1])
+    """The observed points, ``batch x groups of 1 x t x d``; ``NoProductError`` if averages were observed."""
+    batch, shape = posterior.batch_shape, (posterior.count, like.shape[-1])
     points = like.new_zeros(shape)
     if posterior.data is not None:
         measure = posterior.data.measure
         if measure.p != 1 or not bool((measure.weights == 1).all()):
             raise NoProductError("the posterior must be given values at points, got values of averages")
-        points = measure.points.squeeze(-2).expand(shape)
-    return points.reshape(*posterior.batch_shape, *[1] * len(groups), *shape[-2:])
+        points = measure.points.squeeze(-2)
+    return points.expand(*batch, *shape).reshape(*batch, *[1] * len(groups), *shape)
 
 
 def complete(
@@ -322,10 +314,7 @@ def complete(
     tolerance: float | None = 1e-14,
     interpolate: bool = False,
 ) -> CompletedPosterior:
-    """A ``PartialPosterior`` where the model has the structure that it needs, else a ``PointwisePosterior``.
-
-    Arguments and errors are those of the two.
-    """
+    """A ``PartialPosterior`` where the model has the structure that it needs, else a ``PointwisePosterior``."""
     if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
         model = model.measure_posterior
     try:
@@ -345,15 +334,14 @@ class TrackedPartial:
     ``O(t^2 + t n M)`` and the memory is ``t (n + M) + n M``; a factor with ``n M`` columns is never formed.
 
     Args:
-        posterior: the prior or a posterior; observations are taken in by ``update``. Requirements are those of
-            ``PartialPosterior``.
+        posterior: the prior or a posterior; observations are taken in by ``update``.
         x: decisions ``n x d`` or ``batch x groups x n x d``.
-        contexts: ``M x d`` or ``batch x groups x M x d``.
-        controlled: boolean, ``d`` or ``groups x d``.
+        contexts: see ``PartialPosterior``, also for ``controlled`` and errors.
+        controlled: which coordinates are set.
 
     Attributes:
-        mean: ``batch x groups x n x M``.
-        variance: ``batch x groups x n x M``.
+        mean: ``batch x groups x n x M``, as ``variance``.
+        variance: without noise.
     """
 
     def __init__(self, posterior: Posterior, x: Tensor, contexts: Tensor, controlled: Tensor) -> None:
@@ -403,32 +391,23 @@ class SplitKernel:
 
     Attributes:
         scale: ``batch x 1...``.
-        stationary: of either side the smoothness of each Matern factor, infinite for the squared exponential one, and
-            its inverse lengthscales ``batch x groups x 1 x d``, zero for coordinates that it does not look at.
-        others: the other factors of either side.
+        factors: those of either side, 1 at distance zero; none looks at coordinates of the other side.
     """
 
     scale: Tensor
-    stationary: tuple[tuple[tuple[float, Tensor], ...], ...]
-    others: tuple[tuple[Callable[[Tensor, Tensor], Tensor], ...], ...]
+    factors: Sequence[Sequence[Factor]]
 
     @staticmethod
     def of(kernel: Kernel, controlled: Tensor, batch: int) -> SplitKernel:
         """Take a kernel apart.
 
-        Args:
-            kernel: see ``PartialPosterior``.
-            controlled: boolean, ``d`` or ``groups x d``.
-            batch: how many batch dimensions the posterior has, at least those of the kernel.
-
-        Raises:
-            NoProductError: if it is no product over the two sides.
+        Arguments and errors are those of ``PartialPosterior``; ``batch`` is how many batch dimensions the posterior
+        has, at least those of the kernel.
         """
-        dim, groups = controlled.shape[-1], controlled.shape[:-1]
+        dim, ones = controlled.shape[-1], [1] * (controlled.dim() - 1)
         parameter = next(kernel.parameters(), torch.ones((), dtype=torch.float64))
-        scale = torch.ones([1] * batch, dtype=parameter.dtype, device=parameter.device)
-        squares = [(math.inf, torch.zeros(dim, dtype=parameter.dtype, device=parameter.device))]
-        others: tuple[list[Callable[[Tensor, Tensor], Tensor]], ...] = ([], [])
+        scale, squares = parameter.new_ones([1] * batch), [(math.inf, parameter.new_zeros(dim))]
+        others: list[list[Factor]] = [[], []]
         stack = [kernel]
         while stack:
             part = stack.pop()
@@ -456,25 +435,26 @@ class SplitKernel:
                 origin = parameter.new_zeros(1, dim)
                 at_zero = part(origin, origin).to_dense().detach()
                 scale = scale * at_zero[..., 0, 0]
-                others[0 if bool(side[0]) else 1].append(_normalized(part, at_zero))
-        roots = [(nu, w.sqrt().reshape(*w.shape[:-1], *[1] * len(groups), 1, dim)) for nu, w in squares]
-        sides = [[(nu, root * mask.unsqueeze(-2)) for nu, root in roots] for mask in (controlled, ~controlled)]
-        # One is there on either side, so that there are ones where nothing is looked at.
-        stationary = (tuple(p for p in side if bool((p[1] > 0).any())) or (side[0],) for side in sides)
-        scale = scale.reshape([*scale.shape, *[1] * len(groups)])
-        return SplitKernel(scale, tuple(stationary), (tuple(others[0]), tuple(others[1])))
+                others[0 if bool(side[0]) else 1].append(functools.partial(_normalized, part, at_zero))
+        sides: list[list[Factor]] = []
+        for mask, own in zip((controlled, ~controlled), others, strict=True):
+            roots = [(nu, w.sqrt().reshape(*w.shape[:-1], *ones, 1, dim) * mask.unsqueeze(-2)) for nu, w in squares]
+            # The first is there at least, so that there are ones where nothing is looked at.
+            seen = [pair for pair in roots if bool((pair[1] > 0).any())] or roots[:1]
+            sides.append([*(functools.partial(_correlation, *pair) for pair in seen), *own])
+        return SplitKernel(scale.reshape([*scale.shape, *ones]), sides)
 
     def controlled(self, x: Tensor, y: Tensor) -> Tensor:
         """The factor of the coordinates that are set, ``... n x d`` and ``... m x d`` to ``... n x m``."""
-        return self.scale.unsqueeze(-1).unsqueeze(-1) * self._evaluate(0, x, y)
+        return self.scale[..., None, None] * self._evaluate(0, x, y)
 
     def free(self, x: Tensor, y: Tensor) -> Tensor:
         """The factor of the coordinates that are not."""
         return self._evaluate(1, x, y)
 
     def _evaluate(self, side: int, x: Tensor, y: Tensor) -> Tensor:
-        factors = [_correlation(nu, inverse, x, y) for nu, inverse in self.stationary[side]]
-        return math.prod(factors[1:] + [other(x, y) for other in self.others[side]], start=factors[0])
+        first, *more = self.factors[side]
+        return math.prod((factor(x, y) for factor in more), start=first(x, y))
 
 
 def _correlation(nu: float, inverse: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -504,14 +484,10 @@ def _sides(kernel: Kernel, controlled: Tensor) -> Tensor:
     return own[:, 0]
 
 
-def _normalized(kernel: Kernel, at_zero: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """A stationary kernel, divided by its value at distance zero, as a function of two sets of points."""
-
-    def value(x: Tensor, y: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        return kernel(x.expand(*shape, *x.shape[-2:]), y.expand(*shape, *y.shape[-2:])).to_dense() / at_zero
-
-    return value
+def _normalized(kernel: Kernel, at_zero: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """A stationary kernel, divided by its value at distance zero."""
+    shape = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return kernel(x.expand(*shape, *x.shape[-2:]), y.expand(*shape, *y.shape[-2:])).to_dense() / at_zero
 
 
 @torch.no_grad()
@@ -520,12 +496,10 @@ def pivoted_factor(
 ) -> Tensor | None:
     """``B`` (``... N x r``) with ``side(points, points) = B B^T`` to ``tolerance``; None if ``r`` would pass ``rank``.
 
-    See ``pivoted_cholesky``.
-
     Args:
         side: a kernel, 1 at distance zero.
         points: ``... N x d``.
-        rank: the most columns that are worth having.
+        rank: the most columns that are worth having; see ``pivoted_cholesky``.
         tolerance: the largest entry that may be left over; never less than eight roundings of 1, which is more than an
             entry is wrong by.
     """
@@ -533,36 +507,7 @@ def pivoted_factor(
     diagonal = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1])
 
     def rows(place: Tensor) -> Tensor:
-        return side(points.gather(-2, place.unsqueeze(-1).expand(*place.shape, points.shape[-1])), points)
+        return side(points.take_along_dim(place.unsqueeze(-1), -2), points)
 
     factor = pivoted_cholesky(rows, diagonal, rank, tolerance)
     return None if factor is None else factor.mT.contiguous()
-
-
-def interpolation(kernel: SplitKernel, contexts: Tensor, most: int, tolerance: float) -> tuple[Tensor, Tensor] | None:
-    """Which contexts determine the variance at all others, and how.
-
-    Args:
-        kernel: of the posterior.
-        contexts: full points ``... x M x d``.
-        most: how many may be chosen.
-        tolerance: the largest entry of the squared kernel of the contexts that the chosen ones may leave over.
-
-    Returns:
-        Indices ``... x N`` and a matrix ``... x M x N`` that takes values at the chosen contexts to values at all; None
-        if more than ``most`` were needed.
-    """
-    basis = pivoted_factor(lambda a, b: kernel.free(a, b).square(), contexts, most, tolerance)
-    if basis is None or basis.shape[-1] == 0:
-        return None
-    # Row pivoting chooses rows such that no entry of the interpolation is large.
-    swaps, lower, _ = torch.lu_unpack(*torch.linalg.lu_factor_ex(basis)[:2])
-    rank = basis.shape[-1]
-    # Where others of the batch need more contexts than this one, the surplus ones are interpolated like all others.
-    used = (basis != 0).any(-2).unsqueeze(-2)
-    lower = torch.where(used, lower, 0.0)
-    identity = torch.eye(rank, dtype=basis.dtype, device=basis.device)
-    top = torch.where(used.mT, lower[..., :rank, :], identity)
-    spread = torch.linalg.solve_triangular(top, lower, upper=False, left=False, unitriangular=True)
-    order = swaps.argmax(-2)  # row i of the factors belongs to context order[i]
-    return order[..., :rank], spread.gather(-2, order.argsort(-1).unsqueeze(-1).expand(*order.shape, rank))

@@ -195,5 +195,5 @@ def pointwise_ucb(model, x, contexts, controlled, sqrt_beta):
     return PointwisePosterior(model, contexts, controlled).ucb(x, sqrt_beta)
 
 
-def expected_ucb(posterior, x, contexts, controlled, sqrt_beta, weights=None):
-    return PartialPosterior(posterior, contexts, controlled).expected_ucb(x, sqrt_beta, weights)
+def expected_ucb(posterior, x, contexts, controlled, sqrt_beta):
+    return PartialPosterior(posterior, contexts, controlled).expected_ucb(x, sqrt_beta)

@@ -11,6 +11,7 @@ from scipy import integrate, stats
 from scipy.integrate import quad
 
 from book.contexts.marginals import Burr, Cauchy, Mixture
+from book.subsets.marginals import truncated_normal
 from cbo_lib.distributions import ContextDistribution, Empirical, Law, Normal, TruncatedNormal, Uniform
 
 F64 = torch.float64
@@ -174,7 +175,7 @@ def scipys(marginal):
 
 @given(st.floats(1e-6, 1 / 12 - 1e-4))
 def test_the_variance_is_that_of_the_truncated_variable(variance):
-    ours = TruncatedNormal.of_variance(variance)
+    ours = truncated_normal(variance)
     theirs = scipys(ours)
     assert theirs.var() == pytest.approx(variance, rel=1e-9)
     assert theirs.mean() == pytest.approx(0.5, abs=1e-12)
@@ -183,7 +184,7 @@ def test_the_variance_is_that_of_the_truncated_variable(variance):
 
 @given(st.floats(1e-4, 1 / 12 - 1e-4))
 def test_quantiles_and_densities_are_scipys(variance):
-    ours, x = TruncatedNormal.of_variance(variance), np.linspace(-0.25, 1.25, 301)
+    ours, x = truncated_normal(variance), np.linspace(-0.25, 1.25, 301)
     u = np.linspace(0, 1, 201)
     np.testing.assert_allclose(ours.inverse_cdf(torch.from_numpy(u)), scipys(ours).ppf(u), rtol=0, atol=1e-11)
     np.testing.assert_allclose(ours.density(torch.from_numpy(x)), scipys(ours).pdf(x), rtol=1e-11, atol=1e-11)
@@ -191,7 +192,7 @@ def test_quantiles_and_densities_are_scipys(variance):
 
 @pytest.mark.parametrize("variance", [*PAPER, 0.08])
 def test_moments_are_integrals_of_the_density(variance):
-    marginal = TruncatedNormal.of_variance(variance)
+    marginal = truncated_normal(variance)
 
     def density(x):
         return float(marginal.density(torch.tensor(x, dtype=F64)))
@@ -201,7 +202,7 @@ def test_moments_are_integrals_of_the_density(variance):
     assert moments[2] - moments[1] ** 2 == pytest.approx(variance, abs=1e-10)
 
 
-@pytest.mark.parametrize("marginal", [TruncatedNormal.of_variance(0.04), Uniform()], ids=str)
+@pytest.mark.parametrize("marginal", [truncated_normal(0.04), Uniform()], ids=str)
 def test_quantiles_invert_the_distribution(marginal):
     for u in (0.0, 0.001, 0.2, 0.5, 0.7, 0.999, 1.0):
         x = float(marginal.inverse_cdf(torch.tensor(u, dtype=F64)))
@@ -211,7 +212,7 @@ def test_quantiles_invert_the_distribution(marginal):
 
 @given(st.floats(1e-6, 0.08), st.floats(0, 1))
 def test_quantiles_are_symmetric_monotone_and_inside(variance, u):
-    ours = TruncatedNormal.of_variance(variance)
+    ours = truncated_normal(variance)
     u = torch.tensor([u, 1 - u, 0.5, 0.0, 1.0], dtype=F64)
     x = ours.inverse_cdf(u)
     assert float(x[0] + x[1]) == pytest.approx(1, abs=1e-9)
@@ -222,31 +223,28 @@ def test_quantiles_are_symmetric_monotone_and_inside(variance, u):
 
 def test_the_uniform_distribution_is_the_limit_of_large_variance():
     u = torch.linspace(0, 1, 101, dtype=F64)
-    gaps = [
-        float((TruncatedNormal.of_variance(1 / 12 - e).inverse_cdf(u) - u).abs().max())
-        for e in (1e-3, 1e-5, 1e-7, 1e-12)
-    ]
+    gaps = [float((truncated_normal(1 / 12 - e).inverse_cdf(u) - u).abs().max()) for e in (1e-3, 1e-5, 1e-7, 1e-12)]
     assert gaps[0] > 10 * gaps[1] > 100 * gaps[2] and gaps[3] < 1e-8
     # Close to the limit the variance is 1/12 - 1 / (360 scale^2).
-    assert TruncatedNormal.of_variance(1 / 12 - 1e-7).scale == pytest.approx(math.sqrt(1 / 3.6e-5), rel=1e-3)
+    assert truncated_normal(1 / 12 - 1e-7).scale == pytest.approx(math.sqrt(1 / 3.6e-5), rel=1e-3)
 
 
 def test_a_small_variance_is_hardly_truncated():
-    assert TruncatedNormal.of_variance(1e-4).scale == pytest.approx(0.01, rel=1e-12)
-    assert TruncatedNormal.of_variance(0.02).scale ** 2 == pytest.approx(0.0201, abs=5e-5)
-    assert TruncatedNormal.of_variance(0.04).scale ** 2 == pytest.approx(0.0456, abs=5e-5)
+    assert truncated_normal(1e-4).scale == pytest.approx(0.01, rel=1e-12)
+    assert truncated_normal(0.02).scale ** 2 == pytest.approx(0.0201, abs=5e-5)
+    assert truncated_normal(0.04).scale ** 2 == pytest.approx(0.0456, abs=5e-5)
 
 
 @pytest.mark.parametrize("variance", [1 / 12, 0.0834, 1.0, 0.0, -0.02, math.nan, math.inf])
 def test_variances_that_no_truncated_normal_has_are_refused(variance):
     with pytest.raises(ValueError, match=r"variance of a truncated normal distribution on \[0, 1\] must lie in"):
-        TruncatedNormal.of_variance(variance)
+        truncated_normal(variance)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-3.0, 5.0), (100.0, 101.5)])
 def test_a_variance_on_another_interval_is_that_of_the_unit_one_scaled(low, high):
     u, width = torch.linspace(0, 1, 33, dtype=F64), high - low
-    ours, unit = TruncatedNormal.of_variance(0.03 * width**2, low, high), TruncatedNormal.of_variance(0.03)
+    ours, unit = truncated_normal(0.03 * width**2, low, high), truncated_normal(0.03)
     torch.testing.assert_close(ours.inverse_cdf(u), low + width * unit.inverse_cdf(u), rtol=1e-12, atol=1e-12)
 
 
@@ -314,7 +312,7 @@ def test_observed_values_are_a_marginal():
         (lambda: TruncatedNormal(0.5, 0.0), "scale must be finite and positive, got 0"),
         (lambda: TruncatedNormal(0.5, 1.0, 2.0, 1.0), "low must lie below high, got 2.0 and 1.0"),
         (lambda: TruncatedNormal(0.5, 0.01, 20.0, 21.0), "low and high must hold a part of the normal distribution"),
-        (lambda: TruncatedNormal.of_variance(0.1, 1.0, 0.0), "variance of a truncated normal distribution on"),
+        (lambda: truncated_normal(0.1, 1.0, 0.0), "variance of a truncated normal distribution on"),
         (lambda: Empirical([]), r"rows must be finite, n x d or n, got shape \(0,\)"),
         (lambda: Empirical([1.0, math.inf]), r"rows must be finite, n x d or n, got shape \(2,\)"),
         (lambda: Empirical([[1.0, 2.0]], UNIT), r"bounds must be a box \(2, 2\)"),

@@ -392,10 +392,9 @@ def test_gradients_are_those_of_finite_differences(rng, name, controlled, t):
         controlled = mask([1, 1, 0], [1, 0, 0])
     posterior, _, _ = given_points(rng, t, 2, kernel=KERNELS[name][0]())
     x, contexts = uniform(rng, *[1] * (controlled.dim() - 1), 3, 3).requires_grad_(), uniform(rng, 30, 3)
-    weights = uniform(rng, 30)
     partial = PartialPosterior(posterior, contexts, controlled)
     assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, 1.5), x)
-    assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, -0.7, weights), x)
+    assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, -0.7), x)
     (gradient,) = torch.autograd.grad(partial.expected_ucb(x, 1.5).sum(), x)
     step = 1e-5
     for i in range(3):
@@ -446,22 +445,7 @@ def test_the_units_of_the_values_do_not_matter(rng):
     close([results[1]], [results[0]], 1e-8)
 
 
-# Weights and slices
-
-
-@pytest.mark.parametrize("t", [0, 30])
-def test_weights_are_taken_as_they_are(rng, t):
-    x, contexts = uniform(rng, 2, 5, 4, 3), uniform(rng, 20, 3)
-    process = GaussianProcess(rbf_kernel(0.5, 1.3), 0.1)
-    posterior = process.posterior(2) if t == 0 else given_points(rng, t, 2)[0]
-    partial = PartialPosterior(posterior, contexts, GROUPS)
-    bound = partial.ucb(x, 1.5)
-    for front in ((), (1,), (5,), (2, 1), (1, 5), (2, 5)):
-        weights = normal(rng, *front, 20)
-        wanted = torch.einsum("rgnm,rgm->rgn", bound, weights.expand(2, 5, 20))
-        close([partial.expected_ucb(x, 1.5, weights)], [wanted], 1e-12)
-        close([expected_ucb(posterior, x, contexts, GROUPS, 1.5, weights)], [wanted], 1e-12)
-    close([partial.expected_ucb(x, 1.5)], [partial.expected_ucb(x, 1.5, torch.full((20,), 0.05, dtype=F64))], 1e-12)
+# Slices
 
 
 @pytest.mark.parametrize("entries", [1, 50, 1000])
@@ -612,12 +596,3 @@ def test_wrong_decisions_are_refused(rng, t, shape, message):
     ):
         with pytest.raises(ValueError, match=message):
             use(torch.zeros(shape, dtype=F64))
-
-
-@pytest.mark.parametrize("shape", [(8,), (1,), (), (3, 9), (2, 9), (2, 2, 5, 9)])
-def test_wrong_weights_are_refused(rng, shape):
-    """Weights for each replicate need a dimension for the groups: which of two is meant must not depend on sizes."""
-    posterior, _, _ = given_points(rng, 4, 2)
-    partial = PartialPosterior(posterior, uniform(rng, 9, 3), GROUPS)
-    with pytest.raises(ValueError, match=r"weights must have shape \(9,\) or broadcast to \(2, 5, 9\), got"):
-        partial.expected_ucb(uniform(rng, 4, 3), 1.5, torch.ones(shape, dtype=F64))

@@ -6,7 +6,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior, SplitKernel, interpolation
+from cbo_lib.partial import PartialPosterior
 
 F64 = torch.float64
 
@@ -58,10 +58,6 @@ def test_with_too_many_contexts_needed_nothing_is_interpolated(rng):
         assert fast.chosen == 60
         for ours, theirs in zip(fast.mean_and_variance(x), exact, strict=True):
             assert torch.equal(ours, theirs)
-    kernel = SplitKernel.of(given.prior.kernel, controlled, 1)
-    assert interpolation(kernel, c, 30, 1e-10) is None
-    index, spread = interpolation(kernel, c, 60, 1e-10)
-    assert index.shape[-1] > 30 and spread.shape == (1, 60, index.shape[-1])
 
 
 def test_groups_are_a_loop_over_their_coordinates(rng):

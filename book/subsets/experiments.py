@@ -23,6 +23,7 @@ from book import figures, harness
 from book.functions import maximum, rkhs_samples
 from book.harness import Comparison, Scale
 from book.subsets import problems
+from book.subsets.marginals import truncated_normal
 from book.subsets.prior import fit_prior
 from book.subsets.problem import SubsetProblem
 from book.subsets.problems import Costs
@@ -36,7 +37,6 @@ from book.subsets.regret import (
     share_of_last_tenth,
     simple_regret,
 )
-from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
@@ -91,7 +91,7 @@ def known_norm(
 
     floor = float(maximum(lambda x: -g(x), box)[1])
     sets = ((0,), (1,), (2,), (0, 1), (0, 1, 2))
-    space = Space(box, sets, (TruncatedNormal.of_variance(variance),) * 3, budget=100.0)
+    space = Space(box, sets, (truncated_normal(variance),) * 3, budget=100.0)
     means = torch.tensor(costs, dtype=torch.float64)
     problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="known norm")
     return problem, GaussianProcess(kernel, noise_std, floor)
@@ -118,7 +118,7 @@ def equally_good(seed: int = 0, noise_std: float = 0.1) -> tuple[SubsetProblem, 
     kernel.outputscale = torch.tensor(1.0, dtype=torch.float64)
     box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
     sets = ((0, 1, 2), (0, 1), (0,), (1,))
-    space = Space(box, sets, (TruncatedNormal.of_variance(0.04),) * 3, budget=100.0)
+    space = Space(box, sets, (truncated_normal(0.04),) * 3, budget=100.0)
     means = torch.tensor([1.0, 0.2, 0.1, 0.1], dtype=torch.float64)
     problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="equally good")
     return problem, GaussianProcess(kernel.requires_grad_(False), noise_std, floor)

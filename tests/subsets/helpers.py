@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from book.subsets.marginals import truncated_normal
 from book.subsets.problem import SubsetProblem
-from cbo_lib.distributions import TruncatedNormal, Uniform
+from cbo_lib.distributions import Uniform
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
@@ -51,7 +52,7 @@ def unit(dim):
 @functools.cache
 def solid(costs=(0.3, 0.05, 0.6, 0.2), cost_std=0.02, f=hill, budget=10.0, noise_std=0.1):
     """Three variables; the costs do not ascend, and the full set is not the dearest."""
-    free = (TruncatedNormal.of_variance(0.02), TruncatedNormal.of_variance(0.04), Uniform())
+    free = (truncated_normal(0.02), truncated_normal(0.04), Uniform())
     space = Space(unit(3), ((0,), (1, 2), (0, 1), (0, 1, 2)), free, budget)
     return SubsetProblem(space, f, torch.tensor(costs, dtype=F64), cost_std, noise_std, "solid", nodes=128)
 
@@ -59,14 +60,14 @@ def solid(costs=(0.3, 0.05, 0.6, 0.2), cost_std=0.02, f=hill, budget=10.0, noise
 @functools.cache
 def flat(costs=(0.2, 0.1, 0.5), cost_std=0.0, budget=6.0):
     """Two variables, two subsets of which no one knows the full set's value, and the full set."""
-    space = Space(unit(2), ((0,), (1,), (1, 0)), (TruncatedNormal.of_variance(0.02), Uniform()), budget)
+    space = Space(unit(2), ((0,), (1,), (1, 0)), (truncated_normal(0.02), Uniform()), budget)
     return SubsetProblem(space, tilted, torch.tensor(costs, dtype=F64), cost_std, 0.1, "flat", nodes=128)
 
 
 @functools.cache
 def partial():
     """Three variables and no full set; all subsets are of the same size."""
-    space = Space(unit(3), ((2, 0), (0, 1), (1, 2)), (TruncatedNormal.of_variance(0.02),) * 3, 8.0)
+    space = Space(unit(3), ((2, 0), (0, 1), (1, 2)), (truncated_normal(0.02),) * 3, 8.0)
     costs, noise = torch.tensor([0.3, 0.2, 0.1], dtype=F64), torch.tensor([0.02, 0.02, 0.0], dtype=F64)
     return SubsetProblem(space, hill, costs, noise, 0.1, "partial", nodes=128)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from book.subsets.marginals import truncated_normal
 from cbo_lib import subsets
 from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.gp import GaussianProcess
@@ -286,7 +287,7 @@ def test_what_cannot_be_learned_is_refused_and_nothing_is(told, message):
 
 def test_a_distribution_of_other_units_is_refused():
     with pytest.raises(ValueError, match=r"the median of variable 1 is 0\.5, its bounds are"):
-        own(free=(TruncatedNormal.of_variance(0.04),) * 3)
+        own(free=(truncated_normal(0.04),) * 3)
     own(
         free=[
             TruncatedNormal(low + 0.3 * (high - low), (high - low) / 4, low, high)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
+from book.subsets.marginals import truncated_normal
 from book.subsets.problem import SubsetProblem
-from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
 from cbo_lib.subsets import Effort, Space
@@ -244,7 +244,7 @@ def test_the_least_effort_suffices():
 
 
 def test_one_variable_alone():
-    space = Space(unit(1), ((0,),), (TruncatedNormal.of_variance(0.02),), 100.0)
+    space = Space(unit(1), ((0,),), (truncated_normal(0.02),), 100.0)
     problem = SubsetProblem(space, lambda x: 1 - (x[..., 0] - 0.3) ** 2, torch.ones(1, dtype=F64), 0.0, 0.01)
     bounds = told(problem, GaussianProcess(ard((0.3,)), 0.01, 1.0), 1, 12, HARD)
     found = bounds.maximize(torch.ones(1, 1, dtype=torch.bool), 0.0)

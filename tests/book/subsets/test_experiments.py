@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from book import figures
 from book.subsets import experiments, problems, regret
-from cbo_lib.distributions import TruncatedNormal
+from book.subsets.marginals import truncated_normal
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
@@ -57,7 +57,7 @@ def test_the_problem_of_known_norm_is_what_it_says(norm, seed):
     assert problem.space.control_sets == ((0,), (1,), (2,), (0, 1), (0, 1, 2))
     assert problem.cost_means.tolist() == list(costs) and problem.cost_std == pytest.approx(0.01)
     assert problem.noise_std == process.noise_std == 0.05
-    assert problem.space.free == (TruncatedNormal.of_variance(0.03),) * 3
+    assert problem.space.free == (truncated_normal(0.03),) * 3
     assert float(process.kernel.outputscale) == 1 and float(process.kernel.base_kernel.lengthscale) == pytest.approx(
         0.4
     )

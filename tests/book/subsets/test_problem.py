@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import kstest, truncnorm
 
+from book.subsets.marginals import truncated_normal
 from book.subsets.problem import SubsetProblem
-from cbo_lib.distributions import TruncatedNormal, Uniform
+from cbo_lib.distributions import Uniform
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets import Space
 from tests.subsets.helpers import unit
 
 F64 = torch.float64
 SETS = ((0,), (1, 2), (0, 1, 2))
-MARGINALS = (TruncatedNormal.of_variance(0.04), Uniform(), TruncatedNormal.of_variance(0.02))
+MARGINALS = (truncated_normal(0.04), Uniform(), truncated_normal(0.02))
 WAVES = ((3.0, 0.3), (7.0, 0.0), (5.0, 1.0))
 
 
@@ -226,7 +227,7 @@ def test_linear_functions_have_best_values_in_closed_form(slopes, codes, random)
     sets = tuple(tuple(k for k in range(4) if code >> k & 1) for code in sorted(codes, key=lambda _: random.random()))
     a = torch.tensor(slopes, dtype=F64)
     costs = torch.tensor([random.choice([0.01, 0.1, 1.0]) for _ in sets], dtype=F64)
-    space = Space(unit(4), sets, (TruncatedNormal.of_variance(0.03),) * 4, 100.0)
+    space = Space(unit(4), sets, (truncated_normal(0.03),) * 4, 100.0)
     p = SubsetProblem(space, lambda x: 10 + x @ a, costs)
     best = torch.stack([10 + a.sum() / 2 + a[list(s)].abs().sum() / 2 for s in sets])
     torch.testing.assert_close(p.best_values, best, rtol=0, atol=2e-3)
