@@ -1,8 +1,9 @@
 """Indirect queries: the learner sees conditional averages of f [Zhang2025]."""
 
+from cbo_lib.indirect.baselines import ActionPolicy, RandomQueries
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, conditional_mean_measure
 from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy, conditional_max_value_entropy
-from cbo_lib.indirect.policies import CMES, ActionPolicy, IndirectPolicy, RandomQueries
+from cbo_lib.indirect.policies import CMES, IndirectPolicy
 from cbo_lib.indirect.space import ClippedGaussian, Point, Space, UniformWindow
 from cbo_lib.indirect.tree import CMETS, Nodes
 

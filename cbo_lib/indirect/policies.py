@@ -1,4 +1,4 @@
-"""CMES [Zhang2025] and the policies that it is compared with."""
+"""CMES [Zhang2025], and what its rivals share with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
-from cbo_lib.indirect.space import Point, Space, table
+from cbo_lib.indirect.space import Space, table
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.policy import Policy, Schedule
 from cbo_lib.random import standard_normal, uniform
@@ -300,75 +300,3 @@ class CMES(IndirectPolicy):
         Both are NaN in the initial design.
         """
         return {**super().record(), "max_samples": self._drawn, "kappa": self._kappa}
-
-
-class RandomQueries(IndirectPolicy):
-    """Asks uniformly random actions."""
-
-    def scores(self) -> Tensor:
-        """Random numbers."""
-        return uniform(self.generators, (len(self.places),), self.left)
-
-
-class ActionPolicy(IndirectPolicy):
-    """A usual policy on g, which knows nothing of f: the baselines of [Zhang2025], section 7.
-
-    It asks by a Gaussian process on actions given the data ``(a, z)`` alone, and recommends like all others.
-
-    Args:
-        space: what the learner knows.
-        acquisition: ``"mes"``, ``"ucb"`` or ``"ei"``.
-        action_prior: of g on actions, without batch. Default: fitted, like that of f.
-        samples: of ``g*``, for MES. Default 10.
-        sqrt_beta: the multiplier of UCB. Default 2.
-        options: those of ``IndirectPolicy``; ``prior`` is for the recommendation.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        *,
-        acquisition: Literal["mes", "ucb", "ei"],
-        action_prior: GaussianProcess | None = None,
-        samples: int = 10,
-        sqrt_beta: Schedule = 2.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(space, sqrt_beta=sqrt_beta, **options)
-        if acquisition not in ("mes", "ucb", "ei"):
-            raise ValueError(f"acquisition must be 'mes', 'ucb' or 'ei', got {acquisition!r}")
-        self.action_prior, self.acquisition, self.samples = action_prior, acquisition, samples
-
-    def begin(self) -> None:
-        """Also nothing is known of g."""
-        super().begin()
-        alone = Space(
-            self.space.actions, conditional=Point(), points=self.space.actions[:1], noise_std=self.space.noise_std
-        )
-        self.on_actions = Belief(alone, self.replicates, self.action_prior, self.kernel)
-        self._best = torch.full_like(self.left, -torch.inf)
-
-    def scores(self) -> Tensor:
-        """The acquisition on g; points are out of the question."""
-        mean, std = self.on_actions.mean[:, : self.n], self.on_actions.std[:, : self.n].clamp_min(1e-9)
-        if self.acquisition == "ucb":
-            score = mean + self.multiplier() * std
-        elif self.acquisition == "ei":
-            gap = (mean - self._best.unsqueeze(-1).clamp_min(-1e3)) / std
-            density = (-0.5 * gap.square() - 0.5 * math.log(2 * math.pi)).exp()
-            score = (std * (density + gap * torch.special.log_ndtr(gap).exp())).clamp_min(0.0).log()
-        else:
-            draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)
-            score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, draws)).log()
-        return self.padded(score)
-
-    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
-        """Condition g too; EI compares with the largest posterior mean of what was asked."""
-        place = self.on_actions.find(self.belief.coordinates(query))
-        self.on_actions.observe(place, y, learned)
-        if self.acquisition == "ei":
-            there = self.on_actions.tracked.mean[self.rows, place]
-            self._best = torch.where(learned, torch.maximum(self._best, there), self._best)

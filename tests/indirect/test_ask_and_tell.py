@@ -225,6 +225,17 @@ def test_a_fitted_policy_learns_noise_and_scale(samples):
     assert float(best) > float(oven(x).quantile(0.8))
 
 
+def test_a_fitted_baseline_sees_the_box_of_its_actions(samples):
+    actions = ACTIONS * 100
+    x, taken = samples
+    policy = ActionPolicy(Space(actions, samples=(x, 100 * taken)), acquisition="ucb", initial=0)
+    policy.tell(actions, 30 + actions[:, 0] / 10)
+    policy.ask()
+    low, high = policy.on_actions.space.bounds
+    assert torch.equal(low, actions.amin(0)) and torch.equal(high, actions.amax(0))
+    assert float(policy.on_actions.surrogate.fit.lengthscale.min()) > 10
+
+
 def test_a_budget_ends_a_run_and_what_was_not_asked_is_free(samples):
     policy = CMES(Space(ACTIONS, samples=samples, cost=2.0), prior=PRIOR, budget=5.0)
     policy.tell(ACTIONS[:4], [30.0, 31.0, 29.0, 30.5])
