@@ -12,7 +12,7 @@ from torch import Tensor
 from book import figures
 from book.subsets.problem import SubsetProblem
 from cbo_lib.history import History
-from cbo_lib.subsets.choice import good_enough
+from cbo_lib.subsets.policies import good_enough
 
 
 def names(problem: SubsetProblem) -> list[str]:

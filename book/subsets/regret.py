@@ -16,7 +16,7 @@ from torch import Tensor
 from book.ledger import Claim, RegretLedger
 from book.subsets.problem import SubsetProblem
 from cbo_lib.history import History
-from cbo_lib.subsets.choice import good_enough
+from cbo_lib.subsets.policies import good_enough
 
 
 def counted(history: History, problem: SubsetProblem) -> Tensor:

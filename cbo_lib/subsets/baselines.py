@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.data import as_tensor
-from cbo_lib.subsets.policies import SubsetPolicy
+from cbo_lib.subsets.base import SubsetPolicy
 from cbo_lib.subsets.search import Decisions, SamplePaths, first_best
 from cbo_lib.subsets.space import Space
 

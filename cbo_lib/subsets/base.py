@@ -1,0 +1,236 @@
+"""What all policies of the setting share: the posterior, the search for decisions, the book of costs, the plays."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from cbo_lib.fit import Surrogate
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.measure import Measure
+from cbo_lib.policy import Policy, Schedule
+from cbo_lib.subsets.search import Decisions, Effort, Search, first_best
+from cbo_lib.subsets.space import Space
+
+
+class Play(NamedTuple):
+    """What a single run asks for.
+
+    Attributes:
+        subset: the variables to set, as the space lists them.
+        values: theirs, in that order, in the user's units.
+    """
+
+    subset: tuple[int, ...]
+    values: Tensor
+
+
+class SubsetPolicy(Policy):
+    """What the policies share: the posterior, the search for decisions, the book of costs and the recommendation.
+
+    A single run asks for a ``Play`` and is told the full point that came to be, in the user's units, the value there,
+    the subset that was set and what that cost: ``tell(x, y, subset=play.subset, cost=3.2)``, or ``n`` of each. Without
+    a subset, or without a cost, a row informs the posterior alone; where the point is what was asked, the subset is
+    known. Costs that are told before the first ``ask`` are old: they are not charged to the budget. A replicate ends
+    when its budget is spent. In a batch a query is a row ``1 + d``, the subset's index and a point.
+
+    Who writes a policy overrides ``decide``, ``record``, ``begin`` and ``forget`` for a state of its own, and finds
+    ``search``, ``plays`` and ``paid`` (of each subset, ``replicates x m``), ``spent`` and what ``Policy`` keeps. The
+    recommendation is the play, of those that were asked and made, whose expected lower bound was largest when asked.
+
+    Args:
+        space: the box, the control sets, how free variables vary, and the budget.
+        prior: of f, with its noise; its kernel must be a product over the coordinates. Default: fitted to what is told.
+        effort: see ``Effort``; give all policies of a comparison the same.
+        kernel: what is fitted: ``"matern"``, a product of one Matern-5/2 kernel a variable, or ``"rbf"``. Default
+            ``"matern"``.
+        refit_every: see ``Surrogate``.
+        seed, sqrt_beta, resolution: see ``Policy``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    query_dims = 1
+    sees: ClassVar[Mapping[str, int]] = {"subset": 0, "cost": 0}
+    optional: ClassVar[frozenset[str]] = frozenset(sees)
+
+    space: Space
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        prior: GaussianProcess | None = None,
+        effort: Effort | None = None,
+        kernel: str | Kernel = "matern",
+        refit_every: int | None = None,
+        seed: int = 0,
+        sqrt_beta: Schedule = 2.0,
+        resolution: float | None = 2**-13,
+    ) -> None:
+        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, resolution=resolution)
+        self.prior, self.kernel, self.refit_every = prior, kernel, refit_every
+        self.effort = effort or Effort()
+
+    # What a policy of one's own overrides.
+
+    @abstractmethod
+    def decide(self) -> tuple[Tensor, Decisions]:
+        """The subset that each replicate plays, ``replicates`` indices, and decisions that hold its values."""
+
+    def forget(self) -> None:
+        """Hyperparameters were fitted anew: give up what was concluded under the old ones."""
+
+    def begin(self) -> None:
+        """Make the state of ``replicates`` runs that know nothing yet."""
+        space, replicates = self.space, self.replicates
+        groups = [(j,) for j in range(space.dim)]
+        self.surrogate = Surrogate(space.bounds, replicates, self.prior, self.kernel, groups, self.refit_every)
+        posterior = self.surrogate.posterior()
+        self.search = Search(space, posterior, replicates, self.effort, self.resolution)
+        self.plays = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
+        self.paid = space.like.new_zeros(replicates, space.m)
+        self.spent = space.like.new_zeros(replicates)
+        self._opened = False  # whether anything was asked
+        self._query = torch.cat([self.paid[:, :1], space.center.repeat(replicates, 1)], -1)
+        self._recommended = self._query
+        self._lower = self._best = torch.full_like(self.spent, -torch.inf)
+        self._expected = self._there = (self.spent, self.spent)
+
+    def propose(self) -> Tensor:
+        """The subset's index, then a point, ``replicates x (1 + d)``."""
+        subset, decisions = self.decide()
+        points, mean, std = decisions.of(subset)
+        self._opened, self._expected = True, (mean, std)
+        self._lower = mean - self.multiplier() * std
+        self._query = torch.cat([subset.to(points).unsqueeze(-1), points], -1)
+        return self._query
+
+    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
+        """Take in one full point a replicate, its noisy value, and what was paid for which subset."""
+        subset, cost = row["subset"].to(self.spent), row["cost"].to(self.spent)
+        subset = torch.where(asked & subset.isnan(), self._query[:, 0], subset)
+        told = ~subset.isnan() & ~cost.isnan()
+        at, paid = subset.nan_to_num(0.0).long().unsqueeze(-1), torch.where(told, cost, 0.0)
+        self.plays = self.plays.scatter_add(-1, at, told.long().unsqueeze(-1))
+        self.paid = self.paid.scatter_add(-1, at, paid.unsqueeze(-1))
+        if self._opened:
+            self.spent = self.spent + cost.nan_to_num(0.0)
+        better = asked & (self._lower > self._best)
+        self._best = torch.where(better, self._lower, self._best)
+        self._recommended = torch.where(better.unsqueeze(-1), self._query, self._recommended)
+        self._there = self.search.prediction(row["query"])
+        version = self.surrogate.version
+        self.surrogate.observe(Measure.dirac(row["query"].unsqueeze(-2)), row["y"].unsqueeze(-1))
+        posterior = self.surrogate.posterior()
+        if self.surrogate.version == version:
+            self.search.update(posterior)
+        else:
+            self.search.restart(posterior)
+            mean, std = self._expect(self._recommended)
+            known = self._best > -torch.inf
+            self._best = torch.where(known, mean - self.multiplier() * std, self._best)
+            self.forget()
+        self.active = self.active & (self.spent < self.space.budget)
+
+    def best(self) -> Tensor:
+        """The recommendation, ``replicates x (1 + d)``; of the posterior's making where nothing was asked yet."""
+        none = self._best == -torch.inf
+        if not bool(none.any()):
+            return self._recommended
+        found = self.search.maximize(none.unsqueeze(-1).expand_as(self.plays), -self.multiplier(), keep=False)
+        subset = first_best(found.bound(-self.multiplier()))
+        query = torch.cat([subset.to(self.spent).unsqueeze(-1), found.of(subset)[0]], -1)
+        return torch.where(none.unsqueeze(-1), query, self._recommended)
+
+    def multiplier(self, t: int | None = None) -> float:
+        """``sqrt_beta`` of round ``t``, by default of this one."""
+        return float(super().multiplier(t))
+
+    def posteriors(self) -> Posterior:
+        """The posterior of f at full points, its batch the replicates."""
+        return self.surrogate.posterior()
+
+    def record(self) -> Mapping[str, Tensor]:
+        """Of the last step, ``replicates`` each.
+
+        ``expected_mean`` and ``expected_std`` of what was asked, the averages of posterior mean and standard deviation
+        over the free variables; ``mean`` and ``std`` at the full point that came to be, before the observation;
+        ``spent``. Of a fit also ``lengthscale``, ``scale``, ``prior_mean``, ``noise_std`` and ``converged``.
+        """
+        names = ("expected_mean", "expected_std", "mean", "std")
+        record = {**dict(zip(names, (*self._expected, *self._there), strict=True)), "spent": self.spent}
+        if self.prior is None:
+            fit, none = self.surrogate.fit, torch.full_like(self.spent, torch.nan)
+            record["lengthscale"] = fit.lengthscale if fit else none.unsqueeze(-1).repeat(1, self.space.dim)
+            record["scale"], record["prior_mean"] = (fit.scale, fit.mean) if fit else (none, none)
+            record["noise_std"] = fit.noise_std if fit else none
+            record["converged"] = fit.converged if fit else torch.zeros_like(self.active)
+        return record
+
+    # What a single run tells and is asked.
+
+    def encode(self, name: str, value: Any) -> Tensor:
+        """Rows of the batch's form; subsets, one or a list of them, become indices."""
+        if name != "subset":
+            points = super().encode(name, value)
+            if name == "query" and points.shape[-1] != self.space.dim:
+                raise ValueError(f"query must be full points of {self.space.dim} coordinates, got {points.shape[-1]}")
+            return points
+        sets = [frozenset(subset) for subset in self.space.control_sets]
+        given = value.tolist() if hasattr(value, "tolist") else list(value)
+        rows = (
+            given
+            if given and all(isinstance(row, list | tuple | set | frozenset | Tensor) for row in given)
+            else [given]
+        )
+        found = []
+        for row in rows:
+            asked = frozenset(int(j) for j in row)
+            if asked not in sets:
+                raise ValueError(f"subset must be one of {list(self.space.control_sets)}, got {row}")
+            found.append(float(sets.index(asked)))
+        return self.space.like.new_tensor(found)
+
+    def present(self, query: Tensor) -> Play:
+        """The play of a row ``1 + d``."""
+        subset = tuple(self.space.control_sets[int(query[0])])
+        return Play(subset, query[1:][list(subset)])
+
+    def check(self, **rows: Tensor) -> None:
+        """Variables that were set lie in the box, and no cost is negative."""
+        space, points, subset = self.space, rows["query"], rows["subset"].to(self.spent)
+        known = ~subset.isnan()
+        index = subset.nan_to_num(0.0).long()
+        if not bool(((index >= 0) & (index < space.m)).all()):
+            raise ValueError(f"subset must be an index from 0 to {space.m - 1}, got {subset.tolist()}")
+        low, high = space.bounds
+        slack = 1e-9 * (high - low)
+        outside = ((points < low - slack) | (points > high + slack)) & space.controlled[index] & known.unsqueeze(-1)
+        if bool(outside.any()):
+            raise ValueError(
+                f"query must have the variables that were set in their bounds {space.bounds.tolist()}, "
+                f"got {points[outside.any(-1)][0].tolist()}"
+            )
+        if bool((rows["cost"] < 0).any()):
+            raise ValueError(f"cost must not be negative, got {float(rows['cost'].nan_to_num(0.0).min()):g}")
+
+    def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
+        """Whether the subset that was asked was set to the values that were asked; free coordinates do not count."""
+        subset, told = asked[:, 0], row["subset"].to(asked)
+        low, high = self.space.bounds
+        near = (row["query"] - asked[:, 1:]).abs() <= 1e-9 * (high - low)
+        return ((told == subset) | told.isnan()) & (near | ~self.space.controlled[subset.long()]).all(-1)
+
+    def _expect(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """What is expected of rows ``replicates x (1 + d)``, ``replicates`` each."""
+        subset = query[:, 0].long()
+        wanted = torch.nn.functional.one_hot(subset, self.space.m).bool()
+        _, mean, std = self.search.expect(query[:, None, 1:].expand(-1, self.space.m, -1), wanted).of(subset)
+        return mean, std
