@@ -136,7 +136,7 @@ def test_optimize_acqf_finds_the_maximum_of_a_dense_grid(name):
 def test_the_acquisition_is_what_the_policy_maximizes():
     case = setting("lengthscale")
     policy = HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=3)
-    policy.start([5])
+    policy.start([8])
     asked, seen = [], []
     with torch.no_grad():
         for t in range(12):
