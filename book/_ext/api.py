@@ -4,6 +4,7 @@ A source is named by the first author and the year of an entry, and an entry's k
 (``zhang2022gaussian``). A source without an entry is a warning, which fails the build.
 """
 
+import contextlib
 import re
 import typing
 from pathlib import Path
@@ -64,8 +65,9 @@ def resolve(app: Sphinx, what: str, name: str, thing: Any, options: Any, argumen
     """Name the types of a class's arguments in full, which Sphinx does for functions: every setting has a ``Space``."""
     known = app.env.temp_data.get("annotations", {}).get(name, {})
     if what == "class" and known:
-        hints = typing.get_type_hints(thing.__init__)
-        known.update({key: stringify_annotation(hints[key], "smart") for key in known.keys() & hints.keys()})
+        with contextlib.suppress(NameError):  # a type that is imported for type checkers alone
+            hints = typing.get_type_hints(thing.__init__)
+            known.update({key: stringify_annotation(hints[key], "smart") for key in known.keys() & hints.keys()})
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
