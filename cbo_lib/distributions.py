@@ -11,10 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from scipy.special import ndtr
 from torch import Tensor
@@ -227,27 +225,16 @@ class Empirical:
 class ContextDistribution:
     """Independent marginals, clipped onto a box ([Huang2024], Appendix B.2).
 
-    Clipping puts the probability of the tails on the faces of the box: atoms, which a rule that samples the density
-    alone would miss.
-
     Args:
         marginals: one a coordinate, before clipping.
         bounds: the box ``2 x Dc``, lower corner first. Its dtype and device are those of all results.
-        breaks: where each coordinate's quadrature is cut into pieces, besides the ends of the box; values outside of
-            the box count for nothing. Default: nowhere.
-        order: Gauss-Legendre nodes of a piece. Default 16.
-        sobol: if positive, ``nodes`` are so many scrambled Sobol points ([Owen1998]) with equal weights, for more
-            dimensions than a product rule can serve; a power of two. Default 0: the product rule.
 
     Raises:
-        ValueError: if the bounds are no box, there is not one marginal a coordinate or ``order`` is below 1.
+        ValueError: if the bounds are no box, or there is not one marginal a coordinate.
     """
 
     marginals: tuple[Marginal, ...]
     bounds: Tensor
-    breaks: tuple[tuple[float, ...], ...] = ()
-    order: int = 16
-    sobol: int = 0
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -255,12 +242,6 @@ class ContextDistribution:
             raise ValueError(f"bounds must be a box (2, Dc), lower corner first, got {self.bounds.tolist()}")
         if len(self.marginals) != self.dim:
             raise ValueError(f"marginals must be one a coordinate, {self.dim}, got {len(self.marginals)}")
-        if self.breaks and len(self.breaks) != self.dim:
-            raise ValueError(f"breaks must be one tuple a coordinate, {self.dim}, got {len(self.breaks)}")
-        if self.order < 1:
-            raise ValueError(f"order must be at least 1, got {self.order}")
-        if self.sobol < 0:
-            raise ValueError(f"sobol must be nonnegative, got {self.sobol}")
 
     @property
     def dim(self) -> int:
@@ -290,42 +271,3 @@ class ContextDistribution:
     def clip(self, c: Tensor) -> Tensor:
         """The nearest contexts in the box."""
         return c.clamp(self.bounds[0], self.bounds[1])
-
-    def density(self, c: Tensor) -> Tensor:
-        """The density before clipping, at contexts ``... x Dc``, ``...``."""
-        return torch.stack([part.density(c[..., k]) for k, part in enumerate(self.marginals)]).prod(0)
-
-    @property
-    def atoms(self) -> Tensor:
-        """The probability of each coordinate to be clipped to its lower and to its upper end, ``2 x Dc``."""
-        low = torch.stack([part.cdf(self.bounds[0, k]) for k, part in enumerate(self.marginals)])
-        high = torch.stack([1 - part.cdf(self.bounds[1, k]) for k, part in enumerate(self.marginals)])
-        return torch.stack([low, high])
-
-    def marginal_nodes(self, k: int) -> tuple[Tensor, Tensor]:
-        """A composite Gauss-Legendre rule of coordinate ``k`` with its atoms, nodes ``n`` and weights ``n``.
-
-        The weights sum to one; before, their sum differs from it by the error of the rule for the density.
-        """
-        low, high = self.bounds[:, k].tolist()
-        inner = {b for b in (self.breaks[k] if self.breaks else ()) if low < b < high}
-        cuts = torch.tensor([low, *sorted(inner), high]).to(self.bounds)
-        nodes, weights = (torch.as_tensor(part).to(self.bounds) for part in np.polynomial.legendre.leggauss(self.order))
-        half = cuts.diff().unsqueeze(-1) / 2
-        c = (cuts[:-1].unsqueeze(-1) + half * (1 + nodes)).flatten()
-        w = (half * weights).flatten() * self.marginals[k].density(c)
-        atoms = self.atoms[:, k]
-        c, w = torch.cat([cuts[[0, -1]], c]), torch.cat([atoms, w])
-        return c[w > 0], w[w > 0] / w.sum()
-
-    @cached_property
-    def nodes(self) -> tuple[Tensor, Tensor]:
-        """A rule for expectations under the clipped distribution: contexts ``N x Dc`` and weights ``N``."""
-        if self.sobol:
-            engine = torch.quasirandom.SobolEngine(self.dim, scramble=True, seed=0)
-            u = engine.draw(self.sobol, dtype=torch.float64).to(self.bounds)
-            return self.from_uniform(u), torch.full((self.sobol,), 1 / self.sobol).to(self.bounds)
-        rules = [self.marginal_nodes(k) for k in range(self.dim)]
-        contexts = torch.cartesian_prod(*[c for c, _ in rules]).reshape(-1, self.dim)
-        weights = torch.cartesian_prod(*[w for _, w in rules]).reshape(-1, self.dim).prod(-1)
-        return contexts, weights

@@ -19,7 +19,7 @@ from botorch.models.transforms import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from cbo_lib.distributions import ContextDistribution
+from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.history import write_atomically
 from cbo_lib.measure import Function
 
@@ -54,7 +54,7 @@ class Surrogate(torch.nn.Module):
         """The objective, ``...``, in percent a year."""
         return self.mean + _mix(points, self.x, self.lengthscale, self.weights)
 
-    def expectation(self, distribution: ContextDistribution) -> Function:
+    def expectation(self, distribution: QuadratureDistribution) -> Function:
         """``E f(x, c)`` as a function of decisions ``... x 3``, for contexts with independent marginals.
 
         The kernel is a product over coordinates. So the expectation is a sum over the centers again, whose weights

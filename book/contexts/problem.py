@@ -10,8 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts.space import Space, check_inside
-from cbo_lib.distributions import ContextDistribution
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
@@ -41,7 +41,7 @@ class ContextProblem:
 
     space: Space
     f: Function
-    distribution: ContextDistribution
+    distribution: QuadratureDistribution
     noise_std: float = 0.0
     expectation: Function | None = None
     value_error: float = math.nan

@@ -16,8 +16,9 @@ from torch import Tensor
 from book.contexts.marginals import Burr, Cauchy, Mixture
 from book.contexts.portfolio import Surrogate, load_portfolio
 from book.contexts.problem import ContextProblem
+from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts.space import Space
-from cbo_lib.distributions import ContextDistribution, Marginal, Normal, Uniform
+from cbo_lib.distributions import Marginal, Normal, Uniform
 
 #: Half the side of Ackley's cube.
 _EDGE = 32.768
@@ -65,8 +66,8 @@ def ackley(
     waves = tuple(0.5 + j * period for j in range(-33, 34))
     fine = _around(0.5, period, tuple(2.0**-k for k in range(1, 13)))
     marginal = Normal(0.5, 0.15)
-    single = ContextDistribution((marginal,), unit_box(1, device), (waves + fine,))
-    many = ContextDistribution((marginal,) * context_dim, unit_box(context_dim, device), sobol=2**14)
+    single = QuadratureDistribution((marginal,), unit_box(1, device), (waves + fine,))
+    many = QuadratureDistribution((marginal,) * context_dim, unit_box(context_dim, device), sobol=2**14)
     return ContextProblem(
         unit_space(2, context_dim, device),
         f,
@@ -87,7 +88,7 @@ class _AckleyExpectation:
     clipped normal distribution has in a closed form.
     """
 
-    def __init__(self, single: ContextDistribution, context_dim: int) -> None:
+    def __init__(self, single: QuadratureDistribution, context_dim: int) -> None:
         dim = 2 + context_dim
         contexts, weights = single.nodes
         c = (2 * contexts.squeeze(-1) - 1) * _EDGE
@@ -132,7 +133,7 @@ def modified_branin(noise_std: float = 0.0, device: torch.device | None = None) 
 
     # The root of h bends sharply where h is small: many pieces.
     normal, fine = Normal(0.5, 0.1), tuple(j / 40 for j in range(1, 40))
-    rule = ContextDistribution((normal,), unit_box(1, device), (fine,))
+    rule = QuadratureDistribution((normal,), unit_box(1, device), (fine,))
 
     def expectation(decisions: Tensor) -> Tensor:
         (contexts, weights), (x1, x2) = rule.nodes, decisions.unsqueeze(-2).unbind(-1)
@@ -144,7 +145,7 @@ def modified_branin(noise_std: float = 0.0, device: torch.device | None = None) 
     return ContextProblem(
         unit_space(2, 2, device),
         f,
-        ContextDistribution((normal,) * 2, unit_box(2, device), breaks, order=8),
+        QuadratureDistribution((normal,) * 2, unit_box(2, device), breaks, order=8),
         noise_std,
         expectation,
         value_error=1e-9,
@@ -160,7 +161,7 @@ def _hartmann(
     def f(points: Tensor) -> Tensor:
         return function(points)
 
-    contexts = ContextDistribution((marginal,), unit_box(1, device), (breaks,))
+    contexts = QuadratureDistribution((marginal,), unit_box(1, device), (breaks,))
     return ContextProblem(unit_space(5, 1, device), f, contexts, noise_std, value_error=1e-9, name=name)
 
 
@@ -231,7 +232,7 @@ def newsvendor(noise_std: float = 0.0, device: torch.device | None = None) -> Co
 
     # f has a kink where the demand meets the stock: many short pieces.
     breaks = (tuple(j / 256 for j in range(1, 256)),)
-    contexts = ContextDistribution((Burr(2.0, 20.0),), unit_box(1, device), breaks, order=4)
+    contexts = QuadratureDistribution((Burr(2.0, 20.0),), unit_box(1, device), breaks, order=4)
     return ContextProblem(
         unit_space(1, 1, device), f, contexts, noise_std, expectation, value_error=1e-9, name="Newsvendor (1+1)"
     )
@@ -265,7 +266,7 @@ def portfolio(
     else:
         raise ValueError(f"contexts must be 'normal' or 'uniform', got {contexts!r}")
     surrogate = load_portfolio(device=device) if surrogate is None else surrogate
-    distribution = ContextDistribution((marginal,) * 2, unit_box(2, device), breaks, order=10)
+    distribution = QuadratureDistribution((marginal,) * 2, unit_box(2, device), breaks, order=10)
     return ContextProblem(
         unit_space(3, 2, device),
         surrogate,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from book import harness
 from book.contexts.problem import ContextProblem
+from book.contexts.quadrature import QuadratureDistribution
 from book.contexts.regret import Constants, density_nodes, ledger
 from book.contexts.tables import density_rate
 from book.functions import interval, maximum
@@ -23,7 +24,7 @@ from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import tv_worst_case
-from cbo_lib.distributions import ContextDistribution, Marginal, Normal
+from cbo_lib.distributions import Marginal, Normal
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import rbf_kernel
@@ -135,7 +136,7 @@ def drawn_problem(
     """
     box = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     breaks = (tuple(j / 16 for j in range(1, 16)),)
-    contexts = ContextDistribution((marginal or Normal(0.5, 0.15),), box, breaks, order=8)
+    contexts = QuadratureDistribution((marginal or Normal(0.5, 0.15),), box, breaks, order=8)
     f = PriorDraws(lengthscale, seeds)
     return DrawnProblem(
         Space(box, box),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from book.contexts.problem import ContextProblem
-from cbo_lib.contexts import ContextDistribution
+from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.random import ReplicateGenerators
@@ -25,7 +25,7 @@ def hill(noise_std=0.05, scale=1.0):
         x, c = points[..., 0], points[..., 1]
         return scale * ((-((x - 0.8 - 0.5 * c) ** 2) / 0.1).exp() + 0.6 * (-((x - 1.6) ** 2) / 0.02).exp() - 0.2 * c)
 
-    contexts = ContextDistribution((Normal(0.1, 0.4),), box(-1.0, 1.0, 1), ((-0.5, 0.0, 0.5),))
+    contexts = QuadratureDistribution((Normal(0.1, 0.4),), box(-1.0, 1.0, 1), ((-0.5, 0.0, 0.5),))
     return ContextProblem(Space(box(0.0, 2.0, 1), box(-1.0, 1.0, 1)), f, contexts, noise_std, name="hill")
 
 
@@ -36,7 +36,7 @@ def plane(noise_std=0.05):
         x, c = points[..., :2], points[..., 2:]
         return (-((x - 0.3 - 0.4 * c).square().sum(-1)) / 0.2).exp() + 0.3 * c[..., 0]
 
-    contexts = ContextDistribution((Normal(0.5, 0.2), Uniform()), box(0.0, 1.0, 2), order=8)
+    contexts = QuadratureDistribution((Normal(0.5, 0.2), Uniform()), box(0.0, 1.0, 2), order=8)
     return ContextProblem(Space(box(0.0, 1.0, 2), box(0.0, 1.0, 2)), f, contexts, noise_std, name="plane")
 
 
@@ -58,7 +58,7 @@ class Always:
 
 def constant(place=0.3):
     """``hill`` with a context that never changes."""
-    contexts = ContextDistribution((Always(place),), box(-1.0, 1.0, 1))
+    contexts = QuadratureDistribution((Always(place),), box(-1.0, 1.0, 1))
     return replace(hill(), distribution=contexts, name="constant")
 
 

@@ -10,7 +10,8 @@ from scipy import stats
 
 from book.contexts.portfolio import DATA, Surrogate, fit_surrogate, load_portfolio, save_surrogate
 from book.contexts.problems import portfolio, unit_box
-from cbo_lib.distributions import ContextDistribution, Normal, Uniform
+from book.contexts.quadrature import QuadratureDistribution
+from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.history import describe
 from tests.contexts.programs import daily_trade
 
@@ -89,7 +90,7 @@ def test_a_fit_predicts_what_it_has_not_seen(fitted):
 def test_the_expectation_is_a_double_integral(fitted, marginals, laws):
     """Inside of the box by scipy; the faces and corners of clipping by hand."""
     breaks = ((0.3, 0.5, 0.7),) * 2
-    value = fitted.expectation(ContextDistribution(marginals, unit_box(2), breaks))
+    value = fitted.expectation(QuadratureDistribution(marginals, unit_box(2), breaks))
     x = torch.tensor([0.3, 0.6, 0.2], dtype=F64)
     nodes, weights = np.polynomial.legendre.leggauss(200)
     grid = (nodes + 1) / 2

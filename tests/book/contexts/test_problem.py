@@ -8,9 +8,10 @@ import torch
 from scipy import stats
 
 from book.contexts.problem import ContextProblem
+from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts import RandomDecisions
 from cbo_lib.contexts.space import Space
-from cbo_lib.distributions import ContextDistribution, Normal, Uniform
+from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
 
@@ -24,7 +25,7 @@ def bowl(z):
 
 
 def problem(**changes):
-    contexts = ContextDistribution((Normal(0.3, 0.5),), INTERVAL, ((0.3,),))
+    contexts = QuadratureDistribution((Normal(0.3, 0.5),), INTERVAL, ((0.3,),))
     space = Space(BOX, INTERVAL)
     return ContextProblem(**{"space": space, "f": bowl, "distribution": contexts, "noise_std": 0.1, **changes})
 
@@ -60,7 +61,7 @@ def test_a_formula_takes_the_place_of_the_rule():
 
 
 def test_many_decisions_are_valued_in_slices(rng):
-    contexts = ContextDistribution((Uniform(),), INTERVAL, (tuple(j / 4096 for j in range(1, 4096)),))
+    contexts = QuadratureDistribution((Uniform(),), INTERVAL, (tuple(j / 4096 for j in range(1, 4096)),))
     one = problem(distribution=contexts)
     x = torch.lerp(BOX[0], BOX[1], torch.rand(40, 2, generator=rng, dtype=F64))
     assert 40 * len(contexts.nodes[1]) > 2**20

@@ -10,7 +10,8 @@ import torch
 from scipy import integrate, optimize, stats
 
 from book.contexts.problems import ackley, complicated_hartmann, hartmann, modified_branin, newsvendor, portfolio
-from cbo_lib.distributions import ContextDistribution, Normal
+from book.contexts.quadrature import QuadratureDistribution
+from cbo_lib.distributions import Normal
 from cbo_lib.random import ReplicateGenerators
 
 F64 = torch.float64
@@ -180,7 +181,7 @@ def clipped_normal(function, mean, std):
 def test_ackley_with_four_contexts_is_a_product_rule_and_a_power():
     """Away from the kink the root is smooth enough for a product rule; the cosines are a power of one integral."""
     one, x = problem("ackley 4"), torch.tensor([[0.9, 0.2], [0.05, 0.75]], dtype=F64)
-    rule = ContextDistribution((Normal(0.5, 0.15),) * 4, one.space.contexts, ((0.3, 0.5, 0.7),) * 4, order=6)
+    rule = QuadratureDistribution((Normal(0.5, 0.15),) * 4, one.space.contexts, ((0.3, 0.5, 0.7),) * 4, order=6)
     contexts, weights = rule.nodes
     z = [(65.536 * part - 32.768).square().sum(-1) for part in (x, contexts)]
     root = (-0.2 * ((z[0].unsqueeze(-1) + z[1]) / 6).sqrt()).exp() @ weights
