@@ -99,7 +99,8 @@ class TreePolicy(Policy):
 
     def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
         """Learn from one observation of a box a replicate, the value of ``node`` where that is not -1."""
-        self.surrogate.observe(self.space.measure(row["query"].unsqueeze(1)), row["y"].unsqueeze(1))
+        if self.prior is None:
+            self.surrogate.observe(self.space.measure(row["query"].unsqueeze(1)), row["y"].unsqueeze(1))
 
     # What hooks use.
 
@@ -173,7 +174,10 @@ class TreePolicy(Policy):
 
     def posteriors(self) -> Posterior:
         """The posterior of f given all that was told, a fitted one without a prior."""
-        return self.surrogate.posterior()
+        if self.prior is None:
+            return self.surrogate.posterior()
+        prior = self.prior.posterior(None if self.prior.kernel.batch_shape else self.replicates)
+        return prior.extend(self.space.measure(self.data["query"]), self.data["y"]) if self.count else prior
 
     def record(self) -> Mapping[str, Tensor]:
         """Depth and index of the drawn node (-1 if none), depth of the recommended one, whether each is expanded."""
@@ -252,11 +256,7 @@ class GaussianProcessTreePolicy(TreePolicy):
             if self._version != self.surrogate.version:
                 self._tracked, self._version = None, self.surrogate.version
         if self._tracked is None:
-            if self.prior is not None and self.surrogate.count == 0:
-                posterior = self.prior.posterior(self.replicates)
-            else:
-                posterior = self.surrogate.posterior()
-            self._tracked = posterior.track(self.space.measure(self.tree.boxes))
+            self._tracked = self.posteriors().track(self.space.measure(self.tree.boxes))
         return self._tracked
 
     def grow(self) -> None:
