@@ -4,8 +4,6 @@ Each takes the upper confidence bounds ``mean + sqrt_beta * std`` of a decision,
 models, to one number. They serve any BoTorch loop, ``b x 1 x d -> b``.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 

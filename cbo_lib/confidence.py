@@ -1,7 +1,5 @@
 """Widths of confidence intervals."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A file holds names of classes, plain values and arrays. Reading one runs no code
 of the module of the class that is loaded, whose classes are looked up and not imported.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

@@ -5,8 +5,6 @@ A marginal is anything with ``density``, ``cdf`` and ``inverse_cdf``. ``Normal``
 them a marginal in one line.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ with the dimension ([Hvarfner2024]), a constant mean, a log-normal prior on the 
 box, outputs standardized in each replicate, and everything that is returned is in the user's units again.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

@@ -5,8 +5,6 @@ their prior values, and the textbook formulas hold with measures in the place of
 ([Rasmussen2006], Algorithm 2.1; [Zhang2022], Eq. 4).
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings
@@ -62,14 +60,14 @@ class GaussianProcess:
             return measure.expectation(self.mean)
         return self.mean * measure.weights.sum(-1)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> GaussianProcess:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.
 
         A mean that is a plain function stays as it is; one that is a ``torch.nn.Module`` moves too.
         """
         return self._map(_mover(device, dtype))
 
-    def _map(self, move: Callable[[Tensor], Tensor]) -> GaussianProcess:
+    def _map(self, move: Callable[[Tensor], Tensor]) -> "GaussianProcess":
         def moved(value: Any) -> Any:
             if isinstance(value, torch.nn.Module):
                 return copy.deepcopy(value)._apply(move)
@@ -77,7 +75,7 @@ class GaussianProcess:
 
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
 
-    def posterior(self, replicates: int | None = None) -> Posterior:
+    def posterior(self, replicates: int | None = None) -> "Posterior":
         """The posterior before any observation.
 
         Args:
@@ -87,7 +85,7 @@ class GaussianProcess:
         ones = [1] * len(self.kernel.batch_shape)
         return Posterior(self, None, torch.Size([] if replicates is None else [replicates, *ones]))
 
-    def condition(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
+    def condition(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> "Posterior":
         """Condition on noisy values of measures.
 
         Args:
@@ -114,7 +112,7 @@ class _Data:
     factor: Tensor  # ... t t, the lower Cholesky factor of K + noise
     whitened: Tensor  # ... t, factor^{-1} (y - prior mean)
 
-    def map(self, part: Part) -> _Data:
+    def map(self, part: Part) -> "_Data":
         measure = Measure(part(self.measure.points, 3), part(self.measure.weights, 2))
         return _Data(measure, part(self.factor, 2), part(self.whitened, 1))
 
@@ -169,7 +167,7 @@ class Posterior:
             prior = prior - self.whiten(a).mT @ self.whiten(b)
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-2]), a.n, b.n)
 
-    def extend(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> Posterior:
+    def extend(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> "Posterior":
         """Condition on more observations.
 
         The Cholesky factor grows by rows, so that one more observation costs ``O(t^2)`` and not ``O(t^3)``
@@ -247,7 +245,7 @@ class Posterior:
         """Keep the mean and variance of a finite set of queries up to date (see ``TrackedPosterior``)."""
         return TrackedPosterior(self, queries)
 
-    def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
+    def as_botorch(self, measure: Encoding = Measure.dirac) -> "PosteriorModel":
         """A BoTorch model, for any acquisition function and ``optimize_acqf``.
 
         Args:
@@ -255,15 +253,15 @@ class Posterior:
         """
         return PosteriorModel(self, measure)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Posterior:
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Posterior":
         """The same posterior on another device or in another dtype; the kernel is copied, not shared."""
         return self._map(_mover(device, dtype))
 
-    def _map(self, move: Callable[[Tensor], Tensor]) -> Posterior:
+    def _map(self, move: Callable[[Tensor], Tensor]) -> "Posterior":
         data = None if self.data is None else self.data.map(lambda tensor, own: move(tensor))
         return Posterior(self.prior._map(move), data, self._batch_shape)
 
-    def select(self, index: int) -> Posterior:
+    def select(self, index: int) -> "Posterior":
         """One element of the leading batch dimension, such as a replicate, without that dimension.
 
         Raises:
@@ -317,7 +315,7 @@ class PosteriorModel(MeasureModel):
 
     def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
-    ) -> PosteriorModel:
+    ) -> "PosteriorModel":
         """Condition on values ``... x n x 1`` of the measures that candidates ``... x n x D`` stand for.
 
         ``noise`` holds noise *variances*, ``... x n x 1``, as in BoTorch. Default the noise of the process.
@@ -331,7 +329,7 @@ class PosteriorModel(MeasureModel):
     def _noise(self, measure: Measure) -> Tensor:
         return torch.as_tensor(self.measure_posterior.prior.noise_std, dtype=measure.points.dtype).square()
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PosteriorModel:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PosteriorModel":
         self.measure_posterior = self.measure_posterior._map(fn)
         self.kernel = self.measure_posterior.prior.kernel
         return self

@@ -1,7 +1,5 @@
 """What a simulation recorded, on disk without pickle: a finished history, and the log of a run under way."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -78,7 +76,7 @@ class History:
         write_atomically(path, pack_arrays(arrays))
 
     @classmethod
-    def load(cls, path: str | Path) -> History:
+    def load(cls, path: str | Path) -> "History":
         """Read what ``save`` wrote; nothing in the file is executed.
 
         Raises:

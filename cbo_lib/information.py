@@ -1,7 +1,5 @@
 """Information gain."""
 
-from __future__ import annotations
-
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor

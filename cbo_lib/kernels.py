@@ -1,7 +1,5 @@
 """Kernels with fixed hyperparameters, and kernels that GPyTorch does not have."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Acquisition maximization for many replicates at once."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import cast

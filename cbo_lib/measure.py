@@ -5,8 +5,6 @@ A point, the average of a cell, a learned conditional expectation and an average
 need only kernel evaluations between its points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -55,7 +53,7 @@ class Measure:
                 raise ValueError(f"{name} must be finite, got a NaN or an infinity")
 
     @classmethod
-    def dirac(cls, x: Tensor) -> Measure:
+    def dirac(cls, x: Tensor) -> "Measure":
         """The value at single points: ``x`` is ``... x n x d``."""
         if x.dim() < 2:
             raise ValueError(f"x must have shape (..., n, d), got {tuple(x.shape)}")
@@ -63,14 +61,14 @@ class Measure:
         return cls(points, torch.ones_like(points[..., 0]))
 
     @classmethod
-    def average(cls, points: Tensor) -> Measure:
+    def average(cls, points: Tensor) -> "Measure":
         """The mean over each point set: ``points`` is ``... x n x p x d``, all weights are ``1/p``."""
         if points.dim() < 3 or points.shape[-2] == 0:
             raise ValueError(f"points must have shape (..., n, p, d) with p >= 1, got {tuple(points.shape)}")
         return cls(points, torch.full_like(points[..., 0], 1.0 / points.shape[-2]))
 
     @classmethod
-    def uniform(cls, boxes: Tensor, order: int) -> Measure:
+    def uniform(cls, boxes: Tensor, order: int) -> "Measure":
         """The mean over whole boxes, by a Gauss-Legendre rule of ``order`` nodes a dimension.
 
         Args:
@@ -125,11 +123,11 @@ class Measure:
             )
         return (self.weights * values).sum(-1)
 
-    def __getitem__(self, index: Tensor | slice | Sequence[int]) -> Measure:
+    def __getitem__(self, index: Tensor | slice | Sequence[int]) -> "Measure":
         """Select along the ``n`` dimension; an index tensor ``(m,)`` gives ``m`` sets."""
         return Measure(self.points[..., index, :, :], self.weights[..., index, :])
 
-    def expand(self, *batch_shape: int) -> Measure:
+    def expand(self, *batch_shape: int) -> "Measure":
         """The same measures seen by every element of a batch."""
         return Measure(
             self.points.expand(*batch_shape, *self.points.shape[-3:]),
@@ -137,7 +135,7 @@ class Measure:
         )
 
     @staticmethod
-    def cat(measures: Sequence[Measure]) -> Measure:
+    def cat(measures: Sequence["Measure"]) -> "Measure":
         """Join along ``n``; batches are broadcast, shorter sets padded by weight zero at their first point."""
         p, batch = max(m.p for m in measures), torch.broadcast_shapes(*(m.batch_shape for m in measures))
         points, weights = [], []

@@ -1,7 +1,5 @@
 """BoTorch models of averages, so that any acquisition function can choose what the average is over ([Balandat2020])."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -111,7 +109,7 @@ class AveragedModel(MeasureModel):
 
     def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
-    ) -> AveragedModel:
+    ) -> "AveragedModel":
         """Condition on values ``... x t x 1`` of the averages that candidates ``... x t x D`` encode.
 
         ``noise`` holds the noise *variances*, ``... x t x 1``. Default that of the model at a point, its mean over the
@@ -155,7 +153,7 @@ class AveragedModel(MeasureModel):
         noise = noisy.variance - free.variance  # type: ignore[attr-defined]  # every Gaussian posterior has it
         return noise.squeeze(-1).unflatten(-1, (measure.n, measure.p)).mean(-1).clamp_min(0.0)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AveragedModel:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "AveragedModel":
         super()._apply(fn, recurse)
         self.model.train(not self.model.training)  # GPyTorch's caches do not move: a change of mode empties them
         self.model.train(not self.model.training)

@@ -14,8 +14,6 @@ the variance is interpolated: as a function of ``c`` it is a constant minus a co
 ``N`` on the completions, the variance at ``N`` of them determines it at all, for any number of observations.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from abc import ABC, abstractmethod
@@ -398,7 +396,7 @@ class SplitKernel:
     factors: Sequence[Sequence[Factor]]
 
     @staticmethod
-    def of(kernel: Kernel, controlled: Tensor, batch: int) -> SplitKernel:
+    def of(kernel: Kernel, controlled: Tensor, batch: int) -> "SplitKernel":
         """Take a kernel apart.
 
         Arguments and errors are those of ``PartialPosterior``; ``batch`` is how many batch dimensions the posterior

@@ -4,8 +4,6 @@ One tree serves all replicates: a node that two replicates reach is stored once,
 the nodes that a replicate has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -17,8 +17,6 @@ Who writes a policy of their own overrides the hooks, which always see the batch
 ``learn``, ``best``, ``record`` and ``posteriors``.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Random numbers: one generator a replicate, so that replicate 7 is the same alone or among thirty."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 

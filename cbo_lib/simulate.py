@@ -1,7 +1,5 @@
 """The loop that runs every experiment: ask, observe, tell, record; all replicates as one batch."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A posterior kept up to date on a finite set of queries, one rank-one step an observation."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -49,7 +47,7 @@ class TrackedPosterior:
         ValueError: if ``queries`` has batch dimensions.
     """
 
-    def __init__(self, posterior: Posterior, queries: Measure) -> None:
+    def __init__(self, posterior: "Posterior", queries: Measure) -> None:
         _check_shared(queries, queries.dim)
         self.posterior = posterior
         self.batch_shape = posterior.batch_shape

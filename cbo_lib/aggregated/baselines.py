@@ -1,7 +1,5 @@
 """The policies that GPOO is compared with ([Munos2014], [Shekhar2018], [Zhang2022])."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Gaussian process optimistic optimization ([Zhang2022])."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """What the learner knows under aggregated feedback: a box, its cells, and what the value of a cell averages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 All replicates grow one partition tree; each has its own mask of leaves and of expanded nodes, ``replicates x nodes``.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Acquisition functions of the worst average over a set of distributions of the contexts, for any BoTorch model."""
 
-from __future__ import annotations
-
 import torch
 from botorch.models.model import Model
 from torch import Tensor

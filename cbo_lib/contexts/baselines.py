@@ -1,7 +1,5 @@
 """What SBO-KDE and DRBO-KDE are compared with: GP-UCB, StableOpt, balls of the mean discrepancy, random decisions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

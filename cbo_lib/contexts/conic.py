@@ -1,7 +1,5 @@
 """A batched interior-point method: a linear function on the simplex under one quadratic constraint."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import NamedTuple
 
@@ -103,11 +101,11 @@ class _Point(NamedTuple):
     def gap(self, radius: Tensor) -> Tensor:
         return _dot(self.q, self.z) + self.top * radius + _dot(self.e, self.u)
 
-    def moved(self, d: _Point, primal: Tensor, dual: Tensor) -> _Point:
+    def moved(self, d: "_Point", primal: Tensor, dual: Tensor) -> "_Point":
         q, u = self.q + primal * d.q, self.u + primal * d.u
         return _Point(q, u, self.z + dual * d.z, self.top + dual * d.top, self.e + dual * d.e)
 
-    def lengths(self, d: _Point, radius: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+    def lengths(self, d: "_Point", radius: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
         """A fraction of the way to the boundary, at most one, for each side."""
         primal = torch.minimum(_orthant(self.q, d.q), _cone(radius, self.u, torch.zeros_like(self.top), d.u))
         dual = torch.minimum(_orthant(self.z, d.z), _cone(self.top, self.e, d.top, d.e))

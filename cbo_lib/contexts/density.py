@@ -1,7 +1,5 @@
 """Kernel density estimation of the contexts that were seen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """SBO-KDE, DRBO-KDE and what all policies for unknown contexts share."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

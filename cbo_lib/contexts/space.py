@@ -1,7 +1,5 @@
 """What a learner knows of a problem with unknown contexts: two boxes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

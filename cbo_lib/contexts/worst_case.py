@@ -1,7 +1,5 @@
 """The worst expectation over a ball of distributions around an estimate."""
 
-from __future__ import annotations
-
 import math
 from functools import cached_property
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """What the policies for unknown hyperparameters share: the posteriors of all candidates."""
 
-from __future__ import annotations
-
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping

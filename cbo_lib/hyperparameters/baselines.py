@@ -1,7 +1,5 @@
 """The policies that HE-GP-UCB and HE-StableOpt are compared with."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

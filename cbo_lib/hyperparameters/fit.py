@@ -1,7 +1,5 @@
 """The size of f: what kernels in doubt leave open, fitted to the data."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

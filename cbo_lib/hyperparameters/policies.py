@@ -1,7 +1,5 @@
 """HE-GP-UCB and HE-StableOpt, optimization with hyperparameter elimination."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

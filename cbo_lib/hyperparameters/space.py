@@ -1,7 +1,5 @@
 """Unknown hyperparameters: what the learner knows, a domain and priors, one of which is true."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -53,7 +51,7 @@ class Candidates:
         """How many candidates, ``|U|``."""
         return len(self.names)
 
-    def select(self, indices: Sequence[int]) -> Candidates:
+    def select(self, indices: Sequence[int]) -> "Candidates":
         """Some of the candidates, in the given order."""
         return Candidates(
             tuple(self.names[i] for i in indices),
@@ -191,7 +189,7 @@ class Space:
         """The dimension ``d`` of the inputs."""
         return self.like.shape[-1]
 
-    def select(self, indices: Sequence[int]) -> Space:
+    def select(self, indices: Sequence[int]) -> "Space":
         """The same domain with some of the candidates, whose sizes must be known.
 
         Raises:

@@ -1,7 +1,5 @@
 """Policies that CMES is compared with."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 

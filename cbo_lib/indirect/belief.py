@@ -1,7 +1,5 @@
 """What a policy believes of g and f: the conditional mean process [Chau2021], tracked on all places."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -211,14 +209,5 @@ class Belief:
         return self.of_places().sample(self.tracked.queries, samples, list(generators))
 
     def fitted(self) -> Mapping[str, Tensor]:
-        """The hyperparameters in force, each ``replicates x ...``; NaN before the first fit, none if they are given."""
-        if self.surrogate is None:
-            return {}
-        fit, (replicates, dim) = self.surrogate.fit, (self.replicates, len(self.surrogate.bounds[0]))
-        if fit is None:
-            nothing = self.y.new_full((replicates,), torch.nan)
-            names = ("scale", "prior_mean", "noise_std")
-            unknown = {"lengthscale": nothing[:, None].expand(-1, dim), **dict.fromkeys(names, nothing)}
-            return unknown | {"converged": nothing.isnan()}
-        found = {"lengthscale": fit.lengthscale, "scale": fit.scale, "prior_mean": fit.mean}
-        return found | {"noise_std": fit.noise_std, "converged": fit.converged}
+        """The hyperparameters in force, see ``Surrogate.record``."""
+        return {} if self.surrogate is None else self.surrogate.record()

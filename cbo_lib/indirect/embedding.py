@@ -1,7 +1,5 @@
 """The conditional mean process: f and its conditional averages under one Gaussian process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

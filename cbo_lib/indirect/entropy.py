@@ -1,7 +1,5 @@
 """The information that an indirect observation carries about the maximum."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

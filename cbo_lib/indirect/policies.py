@@ -1,7 +1,5 @@
 """CMES [Zhang2025], and what its rivals share with it."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What the learner knows of an indirect query: actions, how they choose inputs, and points to recommend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """CMETS [Zhang2025]: max-value entropy search over the nodes of a tree, coarse and cheap ones first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +29,7 @@ class Nodes:
     children: Tensor
 
     @classmethod
-    def complete(cls, bounds: Tensor, levels: int, branching: int = 4) -> Nodes:
+    def complete(cls, bounds: Tensor, levels: int, branching: int = 4) -> "Nodes":
         """All nodes down to a level.
 
         Args:

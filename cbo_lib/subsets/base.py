@@ -1,7 +1,5 @@
 """What all policies of the setting share: the posterior, the search for decisions, the book of costs, the plays."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """The policies that the paper's method is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The method that learns which variables to control: which subset to play, given what is known of quality and cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

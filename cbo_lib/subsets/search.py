@@ -1,7 +1,5 @@
 """The search for decisions: the largest expected confidence bound, or draw, over the values of a subset's variables."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -78,7 +76,7 @@ class Decisions:
         rows = torch.arange(len(subset), device=subset.device)
         return self.points[rows, subset], self.mean[rows, subset], self.std[rows, subset]
 
-    def where(self, replicates: Tensor, other: Decisions) -> Decisions:
+    def where(self, replicates: Tensor, other: "Decisions") -> "Decisions":
         """These for the replicates that are marked, ``replicates`` booleans, and the other's for the rest."""
         mark = replicates.unsqueeze(-1)
         points = torch.where(mark.unsqueeze(-1), self.points, other.points)

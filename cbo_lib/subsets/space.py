@@ -1,7 +1,5 @@
 """What a learner knows who pays for controlling variables: the box, the control sets, how free variables vary."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence
