@@ -1,6 +1,5 @@
 """Algorithm 1 against the same run with pointwise posteriors, conditioned on all data anew in every step."""
 
-
 import torch
 
 from book.subsets.prior import fit_prior
