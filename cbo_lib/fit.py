@@ -32,6 +32,7 @@ from cbo_lib.measure import Measure, covariance
 _OCTAVE = 64
 # Mean log likelihoods are flat to this at a maximum.
 _FLAT = 1e-3
+_ATTEMPTS = 4
 
 
 class FitWarning(UserWarning):
@@ -142,8 +143,11 @@ def fit_gaussian_process(
         with gpytorch.settings.max_cholesky_size(2**20):  # beyond 800 points GPyTorch would turn to random probes
             # BoTorch's batched L-BFGS-B and SciPy's, which serves a single replicate, name one option differently.
             stop = {"factr": 1e-3} if len(y) > 1 else {"ftol": 1e-3 * torch.finfo(y.dtype).eps}
-            fit_gpytorch_mll_scipy(mll, options={**stop, "gtol": 1e-9})
-            converged = _at_maximum(mll)
+            for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
+                fit_gpytorch_mll_scipy(mll, options={**stop, "gtol": 1e-9})
+                converged = _at_maximum(mll)
+                if bool(converged.all()):
+                    break
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit of hyperparameters did not reach a maximum in replicates {which}", FitWarning, 2)

@@ -192,7 +192,9 @@ def test_posteriors_come_back(tmp_path):
     assert torch.equal(back.mean(x), posterior.mean(x)) and torch.equal(back.variance(x), posterior.variance(x))
 
 
-@pytest.mark.parametrize("content", [lambda t: 2.0, functools.partial(lambda t: t, 1), open], ids=str)
+@pytest.mark.parametrize(
+    "content", [lambda t: 2.0, functools.partial(lambda t: t, 1), open], ids=["lambda", "partial", "builtin"]
+)
 def test_what_cannot_be_stored_is_refused_with_its_place_and_nothing_is_written(tmp_path, content):
     with pytest.raises(ValueError, match=r"Bag\['content'\]\['deep'\].* holds .* can't be stored"):
         save_object(tmp_path / "bag", Bag({"deep": content}))
