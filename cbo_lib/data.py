@@ -226,11 +226,7 @@ class _Reader:
 
 
 def _find(name: str, module: str) -> Any:
-    """A class or function by its module and qualified name, of packages that may be named, or of one module.
-
-    Raises:
-        ValueError: if it may not be named, or is not there.
-    """
+    """A class or function by its module and qualified name, of packages that may be named, or of one module."""
     where, _, path = name.partition(":")
     if where == "builtins" and path in ("dict", "list", "tuple", "set", "frozenset"):
         return {kind.__name__: kind for kind in (dict, list, tuple, set, frozenset)}[path]

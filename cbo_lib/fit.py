@@ -272,13 +272,7 @@ class Surrogate:
 
 
 class UnitBoxKernel(Kernel):
-    """A kernel of the unit box at inputs of another box.
-
-    Args:
-        kernel: of the unit box.
-        low: the lower corner, ``d``.
-        side: the sides, ``d``.
-    """
+    """A kernel of the unit box at inputs of another one, of lower corner ``low`` and sides ``side``, ``d`` each."""
 
     def __init__(self, kernel: Kernel, low: Tensor, side: Tensor) -> None:
         super().__init__(batch_shape=kernel.batch_shape)
@@ -400,11 +394,7 @@ def _fit(
 
 
 def _in_units(kernel: Kernel, side: Tensor) -> Kernel:
-    """A kernel of the unit box as one of the box of the given sides.
-
-    Raises:
-        NotImplementedError: if it holds a kernel whose units are not known here.
-    """
+    """A kernel of the unit box as one of the box of the given sides."""
     if isinstance(kernel, ProductKernel | AdditiveKernel):
         return type(kernel)(*(_in_units(part, side) for part in kernel.kernels))
     batch = {"batch_shape": kernel.batch_shape}

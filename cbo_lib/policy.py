@@ -76,6 +76,7 @@ class Policy(ABC):
     active: Tensor
     _asked: Tensor | None
     _design: Tensor
+    _random: ReplicateGenerators
 
     def __init__(
         self,
@@ -94,7 +95,6 @@ class Policy(ABC):
             raise ValueError(f"sqrt_beta must be a number or a function of the round, got {sqrt_beta!r}")
         self.space, self.seed, self.sqrt_beta = space, seed, sqrt_beta
         self.initial, self.resolution = initial, resolution
-        self._random: ReplicateGenerators | None = None
         if not callable(sqrt_beta):
             self.multiplier()  # raises now if it is out of range
 
@@ -115,7 +115,7 @@ class Policy(ABC):
         """
         self._ready()
         if self._asked is None:
-            self._draw_for(self.count)
+            self._random.at(self.count + 1)
             early = self.count < self.initial
             self._early, self._asked = early, self._design[:, self.count] if early else self.propose()
         if self._alone and not bool(self.active[0]):
@@ -140,7 +140,7 @@ class Policy(ABC):
         for i in range(rows["y"].shape[1]):
             row = {name: tensor[:, i] for name, tensor in rows.items()}
             if self._asked is None:
-                self._draw_for(self.count)
+                self._random.at(self.count + 1)
                 played = torch.zeros_like(self.active)
             else:
                 played = self.is_asked(row, self._asked)
@@ -223,7 +223,6 @@ class Policy(ABC):
     @property
     def generators(self) -> list[torch.Generator]:
         """One random generator a replicate; its numbers depend on the seed and the round alone."""
-        assert self._random is not None
         return self._random.generators
 
     @property
@@ -239,8 +238,8 @@ class Policy(ABC):
         """
         t = t if t is not None else self.round if callable(self.sqrt_beta) else 1
         value = self.sqrt_beta(t) if callable(self.sqrt_beta) else self.sqrt_beta
-        wrong = not bool(((torch.as_tensor(value) >= 0) & torch.isfinite(torch.as_tensor(value))).all())
-        if wrong:
+        number = torch.as_tensor(value)
+        if not bool(((number >= 0) & torch.isfinite(number)).all()):
             raise ValueError(f"sqrt_beta must be nonnegative and finite, got {value} at round {t}")
         return value
 
@@ -343,21 +342,12 @@ class Policy(ABC):
             self._design = self.design(self.initial)
 
     def _ready(self) -> None:
-        if self._random is None:
+        if not hasattr(self, "_random"):
             with torch.no_grad():
                 self._begin([self.seed], alone=True)
 
-    def _draw_for(self, count: int) -> None:
-        """Set the generators to the beginning of the round after ``count`` observations."""
-        assert self._random is not None
-        self._random.at(count + 1)
-
     def _rows(self, query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Everything that was told, each ``replicates x n x ...``.
-
-        Raises:
-            ValueError: if a name is unknown or missing, a shape does not fit or a value is not finite.
-        """
+        """Everything that was told, each ``replicates x n x ...``."""
         unknown, missing = seen.keys() - self.sees.keys(), self.sees.keys() - seen.keys() - self.optional
         if unknown or missing:
             wanted = ", ".join(["query", "y", *self.sees])

@@ -165,11 +165,7 @@ def rounds(
 
 
 def _observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
-    """What a problem showed, by name.
-
-    Raises:
-        ValueError: if there is no ``y``, or not one row a replicate.
-    """
+    """What a problem showed, by name."""
     parts = dict(seen) if isinstance(seen, Mapping) else {"y": seen}
     if "y" not in parts or parts["y"].shape != (count,):
         found = tuple(parts["y"].shape) if "y" in parts else f"the names {sorted(parts)}"

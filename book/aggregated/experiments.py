@@ -14,11 +14,12 @@ from pathlib import Path
 from torch import Tensor
 
 from book import harness
+from book.aggregated.controls import UniformGrid
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import LENGTHSCALES, VARIANCE, Curve, curve_problem, prior
 from book.aggregated.regret import aggregated_regret
 from book.harness import Comparison, Scale
-from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate

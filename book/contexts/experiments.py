@@ -27,14 +27,15 @@ from torch import Tensor
 
 from book import figures, harness
 from book.contexts import problems
+from book.contexts.controls import KnownDensity, RandomDecisions
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret, cumulative_reward
 from book.contexts.slips import SLIPS
 from book.functions import interval
 from book.harness import Comparison, Scale
-from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, RandomDecisions, StableOpt
+from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy, KnownDensity
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.history import History
 from cbo_lib.simulate import rounds, simulate
 

@@ -34,7 +34,7 @@ from book.hyperparameters.problems import (
 )
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from book.hyperparameters.slips import printed_sqrt_beta
-from cbo_lib.confidence import frequentist_sqrt_beta
+from book.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
     AGPUCB,
     HEGPUCB,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from cbo_lib.confidence import information_by_round, of_round
+from book.hyperparameters.widths import information_by_round, of_round
 from cbo_lib.hyperparameters import HEGPUCB, Space
 
 
@@ -31,7 +31,7 @@ def printed_sqrt_beta(
     """``B + R sqrt(2 (gamma + 1 + log(2 / failure)))``, Theorem 4.1 as printed ([Ziomek2024]).
 
     It is proved for a posterior whose regularization is ``1 + 2 / T``; that of the algorithm is ``R^2``, for which
-    there is ``cbo_lib.confidence.frequentist_sqrt_beta``. ``gamma`` is the greedy information gain itself.
+    there is ``frequentist_sqrt_beta``. ``gamma`` is the greedy information gain itself.
 
     Args:
         space: with a finite domain and known noise ``R``.

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from book import figures, harness
 from book.functions import prior_samples
+from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import (
     TAU,
@@ -46,7 +47,6 @@ from cbo_lib.indirect import (
     IndirectPolicy,
     Nodes,
     Point,
-    RandomQueries,
     Space,
 )
 from cbo_lib.indirect.embedding import cross_validate

@@ -1,8 +1,8 @@
 """Unknown contexts: the world draws the context after the decision (Huang, Song, Xue and Qian 2024)."""
 
-from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, RandomDecisions, StableOpt
+from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy, KnownDensity
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall, mmd_worst_case, tv_worst_case
 from cbo_lib.distributions import ContextDistribution
@@ -16,9 +16,7 @@ __all__ = [
     "ContextPolicy",
     "DRBOMMDMinimax",
     "GaussianKDE",
-    "KnownDensity",
     "MMDBall",
-    "RandomDecisions",
     "Space",
     "StableOpt",
     "mmd_worst_case",

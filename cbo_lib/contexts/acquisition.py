@@ -13,12 +13,11 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
     """The worst average within an L1 distance of the samples: DRBO-KDE ([Huang2024], Algorithm 2, line 5).
 
     Args:
-        model: see ``PartialAcquisition``.
         samples: of the density estimate, ``M x Dc`` or ``batch x M x Dc``.
         cover: contexts whose smallest bound stands for the infimum over the context space, ``N x Dc`` or
             ``batch x N x Dc``.
         radius: L1, nonnegative.
-        sqrt_beta: see ``PartialAcquisition``.
+        model, sqrt_beta: see ``PartialAcquisition``.
     """
 
     def __init__(
@@ -38,10 +37,9 @@ class MMDUpperConfidenceBound(PartialAcquisition):
     """The worst average over a ball of the maximum mean discrepancy: DRBO-MMD ([Kirschner2020]).
 
     Args:
-        model: see ``PartialAcquisition``.
         grid: the contexts that distributions may weigh, ``M x Dc``.
         ball: of distributions on the grid, of batch shape ``()`` or that of the posterior.
-        sqrt_beta: see ``PartialAcquisition``.
+        model, sqrt_beta: see ``PartialAcquisition``.
     """
 
     def __init__(self, model: Posterior | Model, grid: Tensor, ball: MMDBall, sqrt_beta: float = 1.5) -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from cbo_lib.acquisition import (
-    DecisionAcquisition,
     DecisionUpperConfidenceBound,
     PartialAcquisition,
     RobustUpperConfidenceBound,
@@ -17,26 +16,6 @@ from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.random import uniform
-
-
-class RandomDecisions(ContextPolicy):
-    """Independent uniform decisions; the model serves the recommendation alone."""
-
-    def propose(self) -> Tensor:
-        """A uniform decision."""
-        self.posteriors()
-        low, high = self.space.decisions
-        draws = uniform(self.generators, (len(low),), low)
-        return self.asking(low + (high - low) * draws, low.new_zeros(len(draws)))
-
-    def acquisition(self, posterior: Posterior) -> DecisionAcquisition:
-        """There is none.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("a random policy has no acquisition")
 
 
 class GPUCB(ContextPolicy):
@@ -60,9 +39,8 @@ class StableOpt(ContextPolicy):
     clipped into the context box.
 
     Args:
-        space: see ``ContextPolicy``.
         cover: how many Sobol points. Default 1,024.
-        options: see ``ContextPolicy``.
+        space, options: see ``ContextPolicy``.
 
     Raises:
         ValueError: if ``cover`` is below 1.
@@ -92,11 +70,10 @@ class DRBOMMD(ContextPolicy):
     ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` needs.
 
     Args:
-        space: see ``ContextPolicy``.
         size: the least number of grid points; there are ``ceil(size^(1 / Dc))`` a coordinate. Default 100
             ([Huang2024], section 4.1).
         gamma: in (0, 1). Default 0.1.
-        options: see ``ContextPolicy``.
+        space, options: see ``ContextPolicy``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -149,10 +126,9 @@ class DRBOMMDMinimax(DRBOMMD):
     """DRBO-MMD-MinimaxApprox ([Tay2022]): the worst case of ``DRBOMMD`` approximated, on a grid of 1,024 points.
 
     Args:
-        space: see ``ContextPolicy``.
         size: see ``DRBOMMD``. Default 1,024 ([Huang2024], section 4.1).
         gamma: see ``DRBOMMD``.
-        options: see ``ContextPolicy``.
+        space, options: see ``ContextPolicy``.
     """
 
     def __init__(self, space: Space, *, size: int = 1024, gamma: float = 0.1, **options: Any) -> None:

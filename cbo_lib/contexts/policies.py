@@ -14,7 +14,6 @@ from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space, check_inside
 from cbo_lib.data import as_tensor
-from cbo_lib.distributions import ContextDistribution
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
@@ -206,9 +205,8 @@ class SBOKDE(ContextPolicy):
     context box as the world clips its contexts.
 
     Args:
-        space: see ``ContextPolicy``.
         samples: how many in each round, ``M``. Default 1,024 ([Huang2024], Appendix B.1).
-        options: see ``ContextPolicy``.
+        space, options: see ``ContextPolicy``.
 
     Raises:
         ValueError: if ``samples`` is below 1.
@@ -229,35 +227,6 @@ class SBOKDE(ContextPolicy):
         return GaussianKDE(self.contexts).sample(self.samples, self.generators, self.space.contexts)
 
 
-class KnownDensity(SBOKDE):
-    """SBO with samples of a distribution that its user knows, in the place of the estimate.
-
-    With the true distribution it is the ceiling for SBO-KDE.
-
-    Args:
-        space: see ``ContextPolicy``.
-        distribution: of the contexts.
-        samples: see ``SBOKDE``.
-        options: see ``ContextPolicy``.
-
-    Raises:
-        ValueError: if the distribution is not on the box of contexts.
-    """
-
-    def __init__(self, space: Space, *, distribution: ContextDistribution, samples: int = 1024, **options: Any) -> None:
-        super().__init__(space, samples=samples, **options)
-        if not torch.equal(distribution.bounds, space.contexts):
-            raise ValueError(
-                f"distribution must be on the box of contexts {space.contexts.tolist()}, "
-                f"got {distribution.bounds.tolist()}"
-            )
-        self.distribution = distribution
-
-    def draw(self) -> Tensor:
-        """``M`` contexts, ``replicates x M x Dc``."""
-        return self.distribution.sample(self.generators, (self.samples,))
-
-
 @dataclass(frozen=True)
 class TotalVariationRadius:
     """``delta_t = t^(-2 / (4 + Dc))`` ([Huang2024], section 4.1), an L1 distance."""
@@ -273,11 +242,10 @@ class DRBOKDE(SBOKDE):
     """DRBO-KDE ([Huang2024], Algorithm 2): the worst average within an L1 distance of the density estimate.
 
     Args:
-        space: see ``ContextPolicy``.
         samples: see ``SBOKDE``.
         radius: ``delta_t``. Default ``t^(-2 / (4 + Dc))``.
         cover: how many Sobol contexts search for the infimum. Default 1,024 ([Huang2024], Appendix B.1).
-        options: see ``ContextPolicy``.
+        space, options: see ``ContextPolicy``.
 
     Raises:
         ValueError: if ``samples`` or ``cover`` is below 1.

@@ -1,6 +1,6 @@
 """Indirect queries: the learner sees conditional averages of f [Zhang2025]."""
 
-from cbo_lib.indirect.baselines import ActionPolicy, RandomQueries
+from cbo_lib.indirect.baselines import ActionPolicy
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, conditional_mean_measure
 from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy, conditional_max_value_entropy
 from cbo_lib.indirect.policies import CMES, IndirectPolicy
@@ -17,7 +17,6 @@ __all__ = [
     "IndirectPolicy",
     "Nodes",
     "Point",
-    "RandomQueries",
     "Space",
     "UniformWindow",
     "conditional_max_value_entropy",

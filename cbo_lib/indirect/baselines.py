@@ -15,14 +15,6 @@ from cbo_lib.policy import Schedule
 from cbo_lib.random import uniform
 
 
-class RandomQueries(IndirectPolicy):
-    """Asks uniformly random actions."""
-
-    def scores(self) -> Tensor:
-        """Random numbers."""
-        return uniform(self.generators, (len(self.places),), self.left)
-
-
 class ActionPolicy(IndirectPolicy):
     """A usual policy on g, which knows nothing of f: the baselines of [Zhang2025], section 7.
 

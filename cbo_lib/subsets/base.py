@@ -164,13 +164,7 @@ class SubsetPolicy(Policy):
         """
         names = ("expected_mean", "expected_std", "mean", "std")
         record = {**dict(zip(names, (*self._expected, *self._there), strict=True)), "spent": self.spent}
-        if self.prior is None:
-            fit, none = self.surrogate.fit, torch.full_like(self.spent, torch.nan)
-            record["lengthscale"] = fit.lengthscale if fit else none.unsqueeze(-1).repeat(1, self.space.dim)
-            record["scale"], record["prior_mean"] = (fit.scale, fit.mean) if fit else (none, none)
-            record["noise_std"] = fit.noise_std if fit else none
-            record["converged"] = fit.converged if fit else torch.zeros_like(self.active)
-        return record
+        return record | self.surrogate.record()
 
     # What a single run tells and is asked.
 

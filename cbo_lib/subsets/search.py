@@ -313,9 +313,6 @@ def _spectral(kernel: Kernel, normal: Tensor, generators: Sequence[torch.Generat
 
     The frequencies of a product are sums of those of its factors: normal ones of RBF kernels, of a Matern kernel normal
     ones over the root of an independent chi-square variable of ``2 nu`` degrees over its mean.
-
-    Raises:
-        ValueError: if a factor is neither.
     """
     squared, scale = torch.zeros_like(normal[0, 0]), torch.ones_like(normal[..., 0, 0]).unsqueeze(-1)
     heavy, stack = torch.zeros_like(normal), [kernel]

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from book.aggregated.controls import UniformGrid
 from book.aggregated.problems import aggregated_reward_curve
 from book.aggregated.theory import WidthAfter
-from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
 from cbo_lib.aggregated.tree_policy import check_smoothness
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
+from book.aggregated.controls import UniformGrid
 from book.aggregated.problem import CellProblem
-from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO, UniformGrid
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matern_kernel
 from cbo_lib.measure import Measure

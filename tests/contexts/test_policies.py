@@ -6,9 +6,16 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel
 
+from book.contexts.controls import KnownDensity, RandomDecisions
 from cbo_lib.contexts import ContextPolicy, Space
-from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, RandomDecisions, StableOpt, context_grid
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, KnownDensity, TotalVariationRadius
+from cbo_lib.contexts.baselines import (
+    DRBOMMD,
+    GPUCB,
+    DRBOMMDMinimax,
+    StableOpt,
+    context_grid,
+)
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
 from cbo_lib.distributions import ContextDistribution
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import unit_grid
 from cbo_lib import GaussianProcess, Measure
@@ -15,7 +16,6 @@ from cbo_lib.indirect import (
     ClippedGaussian,
     ConditionalMeanEmbedding,
     Nodes,
-    RandomQueries,
     Space,
 )
 from cbo_lib.kernels import GaussianMeasureKernel, matern_kernel

@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy.stats import kstest, norm
 
+from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES, ActionPolicy, ClippedGaussian, Point, RandomQueries, Space
+from cbo_lib.indirect import CMES, ActionPolicy, ClippedGaussian, Point, Space
 from cbo_lib.kernels import rbf_kernel
 from tests.indirect import plain
 from tests.indirect.helpers import (

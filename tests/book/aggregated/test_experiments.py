@@ -12,9 +12,10 @@ from matplotlib.colors import to_hex
 
 from book import figures, harness
 from book.aggregated import drawing, experiments
+from book.aggregated.controls import UniformGrid
 from book.aggregated.problems import LENGTHSCALES, VARIANCE, aggregated_reward_curve, curve_problem
 from book.aggregated.regret import aggregated_regret
-from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate

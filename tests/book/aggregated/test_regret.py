@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from book.aggregated.controls import UniformGrid
 from book.aggregated.regret import aggregated_regret, ledger, level_values, lipschitz_constant, simple_regret
 from book.aggregated.theory import near_optimal_cells
 from book.functions import prior_samples
-from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO, UniformGrid
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
 from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate

@@ -12,10 +12,11 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 from torch import Tensor
 
+from book.contexts.controls import KnownDensity
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts import GaussianKDE, tv_worst_case
 from cbo_lib.contexts.baselines import DRBOMMD
-from cbo_lib.contexts.policies import ContextPolicy, KnownDensity
+from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.gp import GaussianProcess
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
 from tests.exercises import Exercises, code, draws_a_figure

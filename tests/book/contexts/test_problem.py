@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
+from book.contexts.controls import RandomDecisions
 from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
-from cbo_lib.contexts import RandomDecisions
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.random import ReplicateGenerators, standard_normal

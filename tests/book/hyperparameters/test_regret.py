@@ -22,7 +22,7 @@ from book.hyperparameters.regret import (
     simple_regret,
 )
 from book.hyperparameters.slips import printed_sqrt_beta
-from cbo_lib.confidence import frequentist_sqrt_beta
+from book.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
     HEGPUCB,
     AveragedUCB,

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from book.indirect.controls import RandomQueries
 from book.indirect.regret import (
     at_cost,
     information_gain,
@@ -18,7 +19,7 @@ from book.indirect.regret import (
     zeta,
 )
 from cbo_lib.history import History
-from cbo_lib.indirect import CMES, ClippedGaussian, RandomQueries
+from cbo_lib.indirect import CMES, ClippedGaussian
 from tests.indirect.helpers import (
     F64,
     UNIT,
