@@ -12,7 +12,6 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model, ModelList
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
-from torch.nn.functional import pad
 
 from cbo_lib.gp import Posterior
 from cbo_lib.partial import CompletedPosterior, complete, moments, upper
@@ -76,9 +75,9 @@ class PartialAcquisition(DecisionAcquisition):
     pair (``PartialPosterior``); any other model is asked pair by pair.
 
     Args:
-        model: of f at full points, decision coordinates first; see ``DecisionAcquisition``.
+        model: of f at full points; see ``DecisionAcquisition``, also for ``sqrt_beta``.
         contexts: the completions, ``M x Dc`` or ``batch x M x Dc``.
-        sqrt_beta: see ``DecisionAcquisition``.
+        controlled: which coordinates of a full point a decision sets, boolean ``d``. Default the first.
 
     Attributes:
         tolerance: of interpolated variances, see ``PartialPosterior``; None for no interpolation. Default 1e-10.
@@ -89,11 +88,13 @@ class PartialAcquisition(DecisionAcquisition):
 
     tolerance: float | None = 1e-10
 
-    def __init__(self, model: Posterior | Model, contexts: Tensor, sqrt_beta: float = 1.5) -> None:
+    def __init__(
+        self, model: Posterior | Model, contexts: Tensor, sqrt_beta: float = 1.5, controlled: Tensor | None = None
+    ) -> None:
         super().__init__(model, sqrt_beta)
         if contexts.dim() < 2 or contexts.shape[-2] == 0 or not bool(torch.isfinite(contexts).all()):
             raise ValueError(f"contexts must be finite, ... x M x Dc with M >= 1, got shape {tuple(contexts.shape)}")
-        self.contexts = contexts
+        self.contexts, self.controlled = contexts, controlled
         self._completed: CompletedPosterior | None = None
 
     @abstractmethod
@@ -118,15 +119,27 @@ class PartialAcquisition(DecisionAcquisition):
     def completed(self, decision_dim: int) -> CompletedPosterior:
         """The posterior at full points; it takes decisions with anything in the place of the contexts."""
         if self._completed is None:
-            full = pad(self.contexts, (decision_dim, 0))
-            controlled = torch.arange(full.shape[-1], device=full.device) < decision_dim
+            if self.controlled is None:
+                dim = decision_dim + self.contexts.shape[-1]
+                self.controlled = torch.arange(dim, device=self.contexts.device) < decision_dim
+            full = _placed(self.contexts, ~self.controlled)
             tolerance = 1e-14 if self.tolerance is None else self.tolerance
-            self._completed = complete(self.model, full, controlled, tolerance, self.tolerance is not None)
+            self._completed = complete(self.model, full, self.controlled, tolerance, self.tolerance is not None)
         return self._completed
 
     def _full(self, x: Tensor) -> Tensor:
         """Decisions with zeros for the contexts."""
-        return pad(x, (0, self.contexts.shape[-1]))
+        assert self.controlled is not None
+        return _placed(x, self.controlled)
+
+
+def _placed(part: Tensor, where: Tensor) -> Tensor:
+    """Some coordinates ``... x k`` of points ``... x d``, the others zero."""
+    if part.shape[-1] != int(where.sum()):
+        raise ValueError(f"x and contexts must fill the coordinates {where.tolist()}, got {part.shape[-1]} of them")
+    full = part.new_zeros(*part.shape[:-1], len(where))
+    full[..., where] = part
+    return full
 
 
 class ExpectedUpperConfidenceBound(PartialAcquisition):
@@ -140,9 +153,14 @@ class ExpectedUpperConfidenceBound(PartialAcquisition):
     """
 
     def __init__(
-        self, model: Posterior | Model, contexts: Tensor, sqrt_beta: float = 1.5, weights: Tensor | None = None
+        self,
+        model: Posterior | Model,
+        contexts: Tensor,
+        sqrt_beta: float = 1.5,
+        weights: Tensor | None = None,
+        controlled: Tensor | None = None,
     ) -> None:
-        super().__init__(model, contexts, sqrt_beta)
+        super().__init__(model, contexts, sqrt_beta, controlled)
         if weights is not None and weights.shape[-1:] != contexts.shape[-2:-1]:
             raise ValueError(f"weights must be one a context, {contexts.shape[-2]}, got shape {tuple(weights.shape)}")
         self.weights = weights

@@ -43,10 +43,7 @@ class GaussianProcess:
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        noise_std: float | Tensor,
-        mean: float | Tensor | Callable[[Tensor], Tensor] = 0.0,
+        self, kernel: Kernel, noise_std: float | Tensor, mean: float | Tensor | Callable[[Tensor], Tensor] = 0.0
     ) -> None:
         if not bool((torch.as_tensor(noise_std) > 0).all()):
             raise ValueError(f"noise_std must be positive, got {noise_std}")

@@ -376,7 +376,7 @@ class Policy(ABC):
                 raise ValueError(f"{name} must be finite, got a NaN or an infinity")
         like = rows["y"]
         for name in self.sees.keys() - given.keys():
-            rows[name] = like.new_full((*like.shape, *self.missing(name)), math.nan)
+            rows[name] = torch.full_like(like, math.nan)
         if not self.data:
             self.data = {name: tensor[:, :0] for name, tensor in rows.items()}
         for name, tensor in rows.items():
@@ -386,7 +386,3 @@ class Policy(ABC):
                     f"got {tuple(tensor.shape[2:])}"
                 )
         return rows
-
-    def missing(self, name: str) -> Sequence[int]:
-        """The shape of one row of what was left out."""
-        return ()

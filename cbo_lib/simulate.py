@@ -100,7 +100,7 @@ def simulate(
                 raise ValueError(
                     f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
                 )
-            _tell(policy, query, _seen(recorded, policy))
+            _tell(policy, query, {**recorded, "y": recorded["observation"]})
             records.append(recorded)
             done |= _done(stop, recorded, len(done))
             if bool(done.all()):
@@ -177,14 +177,9 @@ def _observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tens
 
 
 def _tell(policy: Policy, query: Tensor, seen: Mapping[str, Tensor]) -> None:
-    rest = {name: part for name, part in seen.items() if name != "played"}
-    policy.tell(seen.get("played", query), **rest)
-
-
-def _seen(record: Mapping[str, Tensor], policy: Policy) -> dict[str, Tensor]:
-    """What a recorded step had shown."""
-    names = record.keys() & {"played", *policy.sees}
-    return {"y": record["observation"], **{name: record[name] for name in names}}
+    """Tell what the policy wants to know of what was seen."""
+    wanted = {name: seen[name] for name in policy.sees if name in seen}
+    policy.tell(seen.get("played", query), seen["y"], **wanted)
 
 
 def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping[str, Tensor], count: int) -> Tensor:

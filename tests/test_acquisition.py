@@ -174,7 +174,7 @@ def test_bad_arguments_are_refused(rng):
             ExpectedUpperConfidenceBound(posterior, contexts)
     ours = ExpectedUpperConfidenceBound(posterior, points)
     ours(x)
-    with pytest.raises(ValueError, match=r"x must have shape \(..., n, 3\), got \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"x and contexts must fill the coordinates .*, got 3 of them"):
         ours(uniform(rng, 4, 1, 3))
     with pytest.raises(ValueError, match=r"weights must be one a context, 3, got shape \(2,\)"):
         ExpectedUpperConfidenceBound(posterior, points, 1.0, torch.ones(2))
@@ -220,3 +220,28 @@ def test_candidates_that_do_not_fit_are_refused(rng):
         OptimisticUpperConfidenceBound(posterior, 1.0)
     with pytest.raises(ValueError, match=r"model must have no batch shape in a list, got \(3,\)"):
         OptimisticUpperConfidenceBound([batch], 1.0)
+
+
+@pytest.mark.parametrize("where", [[True, False, True], [False, True, False], [False, True, True]])
+def test_a_decision_may_set_any_of_the_coordinates_of_a_fitted_model(rng, where):
+    """The expected bound of a control set, of any BoTorch model, against an average written by hand."""
+    x = torch.rand(12, 3, generator=rng, dtype=torch.float64)
+    model = SingleTaskGP(x, x.sin().sum(-1, keepdim=True))
+    controlled, free = torch.tensor(where), ~torch.tensor(where)
+    contexts = torch.rand(7, int(free.sum()), generator=rng, dtype=torch.float64)
+    decisions = torch.rand(4, int(controlled.sum()), generator=rng, dtype=torch.float64)
+    acquisition = ExpectedUpperConfidenceBound(model, contexts, 1.5, controlled=controlled)
+    for decision, value in zip(decisions, acquisition(decisions.unsqueeze(1)), strict=True):
+        points = torch.empty(7, 3, dtype=torch.float64)
+        points[:, controlled], points[:, free] = decision, contexts
+        posterior = model.posterior(points)
+        by_hand = (posterior.mean + 1.5 * posterior.variance.sqrt()).mean()
+        torch.testing.assert_close(value, by_hand, rtol=0, atol=1e-9)
+
+
+def test_the_controlled_coordinates_must_fit(rng):
+    x = torch.rand(5, 3, generator=rng, dtype=torch.float64)
+    model = SingleTaskGP(x, x.sum(-1, keepdim=True))
+    acquisition = ExpectedUpperConfidenceBound(model, x[:, :1], controlled=torch.tensor([True, False, False]))
+    with pytest.raises(ValueError, match="x and contexts must fill the coordinates"):
+        acquisition(x[:, :2].unsqueeze(1))

@@ -108,8 +108,4 @@ class GPOO(GaussianProcessTreePolicy):
 
     def record(self) -> Mapping[str, Tensor]:
         """Also the confidence width of the drawn node, and the cell of the best mean among all expanded nodes."""
-        return {
-            **super().record(),
-            "width": self.width,
-            "best_expanded": self.tree.boxes[self.best_of(self.expanded)],
-        }
+        return {**super().record(), "width": self.width, "best_expanded": self.tree.boxes[self.best_of(self.expanded)]}

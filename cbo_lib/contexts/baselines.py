@@ -6,11 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cbo_lib.acquisition import (
-    DecisionUpperConfidenceBound,
-    PartialAcquisition,
-    RobustUpperConfidenceBound,
-)
+from cbo_lib.acquisition import DecisionUpperConfidenceBound, PartialAcquisition, RobustUpperConfidenceBound
 from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound, MMDUpperConfidenceBound
 from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space

@@ -30,11 +30,7 @@ class Belief:
     """
 
     def __init__(
-        self,
-        space: Space,
-        replicates: int,
-        prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
+        self, space: Space, replicates: int, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern"
     ) -> None:
         self.space, self.replicates, self.given = space, replicates, prior
         #: The actions of the space, then those that were told and that it does not hold.

@@ -182,11 +182,7 @@ class ConditionalMaxValueEntropy(AcquisitionFunction):
     """
 
     def __init__(
-        self,
-        model: Model,
-        max_samples: Tensor,
-        measure: Encoding | None = None,
-        noise_std: float | None = None,
+        self, model: Model, max_samples: Tensor, measure: Encoding | None = None, noise_std: float | None = None
     ) -> None:
         super().__init__(model if measure is None else AveragedModel(model, measure))
         if max_samples.dim() != 1 or not len(max_samples):

@@ -202,9 +202,7 @@ class CheapestGoodSubset(SubsetPolicy):
         # Lines 11 and 15, for the subsets that may still pass line 16.
         turn = first_best(-self.plays.to(self.spent))
         alive = torch.where(
-            self.exploring.unsqueeze(-1),
-            torch.nn.functional.one_hot(turn, self.space.m).bool(),
-            self._good(shares),
+            self.exploring.unsqueeze(-1), torch.nn.functional.one_hot(turn, self.space.m).bool(), self._good(shares)
         )
         decisions = self.search.maximize(alive, sqrt_beta)
         today = decisions.bound(sqrt_beta).masked_fill(~alive, torch.inf)
