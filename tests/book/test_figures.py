@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -235,21 +234,9 @@ def test_no_text_of_a_slider_ends_its_script_early(text):
     assert (data["alt"][1], data["label"][1], Markup(markup)["input"]["aria-label"]) == (text, text, text)
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if executable is None:
-        pytest.skip("no system Chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(chromium):
-    page = chromium.new_page()
+def page(browser):
+    page = browser.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     yield page
