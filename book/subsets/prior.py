@@ -12,8 +12,9 @@ from book.subsets.problem import SubsetProblem
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, standard_normal
 
-#: Of lengthscales, in sides of the box; at the longest a variable does not matter.
-SHORTEST, LONGEST = 0.01, 100.0
+#: Of lengthscales, in sides of the box. At the longest a variable does not matter: slopes of bounds in it are so small
+#: that a search leaves it alone, where slopes of 1e-5 would send it anywhere.
+SHORTEST, LONGEST = 0.01, 3000.0
 
 
 def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0) -> GaussianProcess:
