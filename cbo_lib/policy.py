@@ -137,6 +137,7 @@ class Policy(ABC):
         self._ready()
         rows = self._rows(query, y, seen)
         self.check(**rows)
+        self.data = self.data or {name: tensor[:, :0] for name, tensor in rows.items()}
         for i in range(rows["y"].shape[1]):
             row = {name: tensor[:, i] for name, tensor in rows.items()}
             if self._asked is None:
@@ -377,10 +378,8 @@ class Policy(ABC):
         like = rows["y"]
         for name in self.sees.keys() - given.keys():
             rows[name] = torch.full_like(like, math.nan)
-        if not self.data:
-            self.data = {name: tensor[:, :0] for name, tensor in rows.items()}
         for name, tensor in rows.items():
-            if tensor.shape[2:] != self.data[name].shape[2:]:
+            if self.data and tensor.shape[2:] != self.data[name].shape[2:]:
                 raise ValueError(
                     f"{name} must have the shape {tuple(self.data[name].shape[2:])} of those told before, "
                     f"got {tuple(tensor.shape[2:])}"

@@ -329,3 +329,17 @@ def test_a_policy_without_a_design_refuses_initial_questions():
 
     with pytest.raises(ValueError, match="Plain has no initial design"):
         Plain().ask()
+
+
+def test_a_first_row_that_is_refused_leaves_no_trace():
+    class Checked(Sampler):
+        def check(self, **rows):
+            if rows["query"].shape[-1] != 2:
+                raise ValueError("query must have 2 coordinates")
+
+    policy = Checked()
+    with pytest.raises(ValueError, match="query must have 2 coordinates"):
+        policy.tell([1.0, 2.0, 3.0], 0.0, context=[0.0])
+    assert policy.data == {} and policy.count == 0
+    policy.tell([1.0, 2.0], 0.0, context=[0.0])
+    assert policy.count == 1
