@@ -48,6 +48,14 @@ unit: .venv/.installed
 notebooks: .venv/.installed
 	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/pytest book --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(WORKERS) --dist loadscope)
 
+# A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
+.PHONY: rounding
+ROUNDING ?= 1
+rounding: .venv/.installed ## check the notebooks' outputs under the rounding of another processor (ROUNDING=seed)
+	@mkdir -p build/ipython/profile_default/startup
+	@echo 'from tests.rounding import begin; begin()' > build/ipython/profile_default/startup/rounding.py
+	$(call stage,stored outputs under other rounding,$(AGG) $(ONE_THREAD) ROUNDING=$(ROUNDING) PYTHONPATH=$(CURDIR) IPYTHONDIR=$(CURDIR)/build/ipython $(BIN)/pytest $(or $(NOTEBOOKS),book) --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -o timeout=0 -n $(WORKERS) --dist loadscope)
+
 lab: .venv/.installed ## open the book in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book
 

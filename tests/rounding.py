@@ -1,10 +1,14 @@
 """Rounding of another processor, on this one.
 
 Math libraries round differently from one processor to the next. `other_rounding(seed)` moves the last bits of the
-results of matrix products, factorizations and transcendental functions, at random but reproducibly, so that a test that
-hangs on rounding shows itself on the machine where it was written. A backward pass is covered too.
+results of matrix products, factorizations and transcendental functions, at random but reproducibly, so that what hangs
+on rounding shows itself on the machine where it was written. A backward pass is covered too.
+
+A test enters it for one run. `make rounding` runs notebooks in kernels that enter it when they start, see `begin`.
 """
 
+import os
+import random
 from contextlib import contextmanager
 
 import torch
@@ -18,20 +22,36 @@ _TOUCHED = {
 }  # fmt: skip
 
 
+# How many numbers are drawn; a result takes as many that follow one another, from a place of its own.
+_DRAWN = 2**18
+
+
 class _OtherRounding(TorchDispatchMode):
     def __init__(self, seed, ulps):
         super().__init__()
         self.generator, self.ulps = torch.Generator().manual_seed(seed), ulps
+        self.place, self.touched, self.factors = random.Random(seed), {}, {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        return tree_map(self._move, out) if func._schema.name.split("::")[1] in _TOUCHED else out
+        if func not in self.touched:
+            self.touched[func] = func._schema.name.split("::")[1] in _TOUCHED
+        return tree_map(self._move, out) if self.touched[func] else out
 
     def _move(self, x):
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.numel() == 0:
             return x
-        noise = torch.rand(x.shape, generator=self.generator, dtype=x.dtype) * 2 - 1
-        return x.mul(1 + self.ulps * torch.finfo(x.dtype).eps * noise.to(x.device))
+        n = x.numel()
+        if n > _DRAWN:
+            return x.mul(self._drawn(n, x.dtype).view(x.shape).to(x.device))
+        if x.dtype not in self.factors:
+            self.factors[x.dtype] = self._drawn(2 * _DRAWN, x.dtype)
+        first = self.place.randrange(_DRAWN)
+        return x.mul(self.factors[x.dtype][first : first + n].view(x.shape).to(x.device))
+
+    def _drawn(self, n, dtype):
+        noise = torch.rand(n, generator=self.generator, dtype=dtype) * 2 - 1
+        return 1 + self.ulps * torch.finfo(dtype).eps * noise
 
 
 @contextmanager
@@ -42,3 +62,9 @@ def other_rounding(seed, ulps=2.0):
         return
     with _OtherRounding(seed, ulps):
         yield
+
+
+def begin():
+    """Round otherwise until this process ends, if the environment has a seed in `ROUNDING`."""
+    if os.environ.get("ROUNDING"):
+        _OtherRounding(int(os.environ["ROUNDING"]), 2.0).__enter__()
