@@ -1,13 +1,10 @@
 """Acquisition maximization for many replicates at once."""
 
-import warnings
 from collections.abc import Callable
-from typing import cast
 
+import numpy as np
 import torch
-from botorch.acquisition import AcquisitionFunction
-from botorch.exceptions.warnings import OptimizationWarning
-from botorch.generation import gen_candidates_scipy
+from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from torch import Tensor
 
 
@@ -88,44 +85,44 @@ def maximize_box(
         free = free.scatter(-1, first[-1].unsqueeze(-1), False)
     begin = torch.take_along_dim(raw, torch.stack(first, -1).unsqueeze(-1), -2)
 
-    def acquisition(x: Tensor) -> Tensor:
-        """Values of some rows, ``b x 1 x (d + 1)`` to ``b``; the last feature says which rows they are."""
-        index = x[:, 0, -1].long()
-        # Always the whole batch: the shape decides how matrix products are rounded.
-        points = begin.flatten(0, 1).index_copy(0, index, x[:, 0, :-1]).view_as(begin)
+    def evaluate(points: Tensor) -> Tensor:
+        """Values of all rows."""
         got = values(points)
         if got.shape != begin.shape[:-1]:
             given = f"{tuple(begin.shape[:-1])}, got shape {tuple(got.shape)}"
             raise ValueError(f"values must map points {tuple(begin.shape)} to values {given}")
         _check_finite(got, "values must be finite in the box, got a NaN or an infinity")
-        if x.requires_grad:
-            if not got.requires_grad:
-                raise ValueError("values must be differentiable in the points, got a result without a gradient")
-            x.register_hook(lambda g: _check_finite(g, "values must have a finite gradient, got a NaN or an infinity"))
-        return got.flatten()[index]
+        return got
 
-    row = torch.arange(replicates * starts, dtype=raw.dtype, device=raw.device)
-    rows = torch.cat([begin.flatten(0, 1), row.unsqueeze(-1)], -1).unsqueeze(-2)
-    no_bound = bounds.new_zeros(1)  # of the fixed feature
-    # Failures of the line search end a run early and are no news: its start or the best raw point is the fallback.
-    with warnings.catch_warnings(record=True) as caught, torch.enable_grad():
-        found, refined = gen_candidates_scipy(
-            rows,
-            cast(AcquisitionFunction, acquisition),
-            lower_bounds=torch.cat([bounds[0], no_bound]),
-            upper_bounds=torch.cat([bounds[1], no_bound]),
-            options={"maxiter": max_iterations},
-            fixed_features={dim: row},
-            use_parallel_mode=True,
+    def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
+        # Always the whole batch: the shape decides how matrix products are rounded.
+        whole = first_rows.copy()
+        whole[batch_indices] = x
+        points = torch.from_numpy(whole).to(begin).view_as(begin).requires_grad_()
+        got = evaluate(points)
+        if not got.requires_grad:
+            raise ValueError("values must be differentiable in the points, got a result without a gradient")
+        gradient = torch.autograd.grad(got.sum(), points)[0].reshape(whole.shape).double().cpu().numpy()[batch_indices]
+        if not np.isfinite(gradient).all():
+            raise ValueError("values must have a finite gradient, got a NaN or an infinity")
+        return -got.detach().double().cpu().numpy().ravel()[batch_indices], -gradient
+
+    first_rows = begin.flatten(0, 1).double().cpu().numpy()
+    with (
+        torch.enable_grad()
+    ):  # a run whose line search fails ends early: its start or the best raw point is the fallback
+        found, *_ = fmin_l_bfgs_b_batched(
+            negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True
         )
-    for warning in caught:
-        if not issubclass(warning.category, OptimizationWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    refined_points = torch.from_numpy(found).to(begin).view_as(begin).clamp(bounds[0], bounds[1])
+    with torch.no_grad():
+        refined = evaluate(refined_points)
 
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
-    points = torch.cat([found[:, 0, :-1].reshape(replicates, starts, dim), best_raw], -2).detach()
-    results = torch.cat([refined.detach().reshape(replicates, starts), top], -1)
+    points = torch.cat([refined_points, best_raw], -2)
+    results = torch.cat([refined, top], -1)
     # What fell below the best raw value must not win by the tolerance.
     best = argmax_finite(results, results >= top, torch.arange(starts + 1, device=raw.device)).unsqueeze(-1)
     return torch.take_along_dim(points, best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
