@@ -34,7 +34,7 @@ help: ## list the commands
 	@touch $@
 
 book: .venv/.installed ## build the pages into _build/html
-	$(call stage,book,$(AGG) $(ONE_THREAD) bash book/_tools/build_book.sh $(HTML))
+	$(call stage,book,$(AGG) $(ONE_THREAD) bash book/_tools/build_book.sh $(HTML) $(WORKERS))
 	@echo; echo "Read it: file://$(CURDIR)/$(HTML)/index.html"
 
 test: .venv/.installed ## lint, build the book, run all tests and check the notebooks' outputs
@@ -46,7 +46,8 @@ unit: .venv/.installed
 	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests -n $(WORKERS) --dist loadscope)
 
 notebooks: .venv/.installed
-	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/pytest book --nbval-lax --nbval-current-env --nbval-cell-timeout=600 -n $(WORKERS) --dist loadscope)
+	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py --workers $(WORKERS) \
+	&& $(AGG) $(BIN)/pytest book --nbval-lax --executed -q)
 
 # A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
 .PHONY: rounding

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -117,32 +116,6 @@ def test_packages_are_the_folders_with_modules() -> None:
     stored = [path.relative_to(ROOT).as_posix() for path in (ROOT / "cbo_lib").rglob("*.npz")]
     assert set(data) == {"cbo_lib", "book.contexts"}
     assert not stored, "what the library stores must be in package-data"
-
-
-@pytest.mark.parametrize(
-    "changed", ["cbo_lib/gp.py", "book/harness.py", "book/contexts/results/a.npz", "requirements.lock"]
-)
-def test_pages_are_run_again_when_code_or_data_change(changed: str, tmp_path: Path) -> None:
-    script = (ROOT / "book/_tools/build_book.sh").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^state=\$\((.*?)\)$", script, flags=re.M | re.S)
-    for name in (
-        "cbo_lib/gp.py",
-        "book/harness.py",
-        "book/contexts/results/a.npz",
-        "requirements.lock",
-        "book/index.md",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("old\n", encoding="utf-8")
-
-    def state() -> str:
-        return subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-
-    before = state()
-    (tmp_path / "book/index.md").write_text("new\n", encoding="utf-8")
-    assert state() == before
-    (tmp_path / changed).write_text("new\n", encoding="utf-8")
-    assert state() != before
 
 
 def test_environment_file_uses_the_same_lock() -> None:

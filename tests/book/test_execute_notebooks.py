@@ -1,0 +1,110 @@
+"""Each notebook runs once, again when what it reads has changed, and nbval reads that run."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from book._tools.execute_notebooks import executed, open_cache, pages, state, stated_seconds
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("cbo_lib/gp.py", "book/harness.py", "book/contexts/results/a.npz", "requirements.lock", "book/index.md")
+
+
+def write(path: Path, *sources: str) -> Path:
+    """A notebook that notes each of its runs in a file, and claims to print 2."""
+    code = [nbformat.v4.new_code_cell(source) for source in ("open('runs', 'a').write('x')", *sources)]
+    code[-1].metadata.tags, code[-1].execution_count = ["nbval-check-output"], 2
+    code[-1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="2\n")]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# One\nRun time: about 3 s."), *code])
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("old\n", encoding="utf-8")
+    contents = "root: book/index\nparts:\n- chapters:\n  - file: book/a\n    sections:\n    - file: book/b\n"
+    (tmp_path / "_toc.yml").write_text(contents, encoding="utf-8")
+    write(tmp_path / "book/a.ipynb", "print(2)")
+    write(tmp_path / "book/b.ipynb", "print(1 + 1)")
+    return tmp_path
+
+
+def execute(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the client of a kernel leaves sockets open."""
+    command = [sys.executable, str(ROOT / "book/_tools/execute_notebooks.py"), *options]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+
+def runs(root: Path) -> int:
+    return len((root / "book/runs").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("changed", FILES)
+def test_the_state_is_that_of_code_data_and_lock(changed: str, root: Path) -> None:
+    before = state(root)
+    assert state(root) == before
+    (root / changed).write_text("new\n", encoding="utf-8")
+    assert (state(root) != before) == (changed != "book/index.md")
+
+
+def test_a_notebook_runs_once_for_each_state(root: Path) -> None:
+    assert {path.stem for path in pages(root)} == {"a", "b"}
+    assert execute(root).returncode == 0
+    assert execute(root, "--workers", "1").returncode == 0
+    assert runs(root) == 2
+    write(root / "book/a.ipynb", "print(3)")
+    assert execute(root).returncode == 0
+    assert runs(root) == 3
+    (root / "cbo_lib/gp.py").write_text("new\n", encoding="utf-8")
+    assert "book/a.ipynb" in execute(root).stdout
+    assert runs(root) == 5
+    notebook = executed(open_cache(root), nbformat.read(root / "book/a.ipynb", as_version=4))
+    assert notebook is not None
+    assert notebook.cells[2].outputs[0].text == "3\n"
+
+
+def test_one_that_fails_is_named_and_the_others_are_kept(root: Path) -> None:
+    write(root / "book/b.ipynb", "1 / 0")
+    done = execute(root)
+    shown = done.stderr
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in shown
+    assert shown.endswith("notebooks failed: book/b.ipynb\n")
+    write(root / "book/b.ipynb", "print(4 - 2)")
+    assert execute(root).returncode == 0
+    assert runs(root) == 3
+
+
+def test_the_longest_comes_first() -> None:
+    texts = {"Run time: about 40 s on two cores.": 40, "**Run time** 3 min": 180, "Nothing here, 12 s": 0}
+    for text, seconds in texts.items():
+        assert stated_seconds(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])) == seconds
+    for path in pages(ROOT):
+        assert stated_seconds(nbformat.read(path, as_version=4)) > 0, path
+
+
+def test_nbval_compares_with_that_run(root: Path) -> None:
+    (root / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    shutil.copy(ROOT / "book/conftest.py", root / "plugin_under_test.py")
+
+    def nbval() -> str:
+        options = ["-p", "plugin_under_test", "--nbval-lax", "--executed", "-q", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "book", *options]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
+
+    assert "was not run as it stands" in nbval()
+    assert execute(root).returncode == 0
+    assert "4 passed" in nbval()
+    write(root / "book/b.ipynb", "print(3)")
+    assert execute(root).returncode == 0
+    shown = nbval()
+    assert "1 failed, 3 passed" in shown
+    assert "book/b.ipynb::Cell 1" in shown
+    assert runs(root) == 3
