@@ -18,7 +18,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.kernels import member
+from cbo_lib.kernels import member, stable_cholesky, try_cholesky
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, MeasureModel
 from cbo_lib.random import standard_normal
@@ -91,8 +91,11 @@ class GaussianProcess:
             noise_std: overrides that of the process, for observations of unequal noise: a number or ``... x t``.
 
         Raises:
-            ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity, or the noise is not positive
-                or drowns in rounding.
+            ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity, or the noise is not positive,
+                or the kernel is not positive definite.
+
+        Noise that drowns in the rounding of close observations is raised where that is so (``stable_cholesky``), and a
+        ``NumericalWarning`` says by how much.
         """
         return self.posterior().extend(measure, y, noise_std)
 
@@ -108,10 +111,11 @@ class _Data:
     measure: Measure
     factor: Tensor  # ... t t, the lower Cholesky factor of K + noise
     whitened: Tensor  # ... t, factor^{-1} (y - prior mean)
+    jitter: Tensor  # ..., by what share the diagonal of K + noise was raised
 
     def map(self, part: Part) -> "_Data":
         measure = Measure(part(self.measure.points, 3), part(self.measure.weights, 2))
-        return _Data(measure, part(self.factor, 2), part(self.whitened, 1))
+        return _Data(measure, part(self.factor, 2), part(self.whitened, 1), part(self.jitter, 0))
 
 
 class Posterior:
@@ -185,21 +189,36 @@ class Posterior:
                 f"y must broadcast to the batch {tuple(self.batch_shape)} of the posterior and "
                 f"{tuple(measure.batch_shape)} of the measures, got {tuple(y.shape)}"
             ) from error
-        block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise.square())
+        t, n, square = self.count, measure.n, noise.square()
+        block = covariance(self.prior.kernel, measure, measure)
         if self.data is None:
-            factor = _cholesky(block).expand(*shape, measure.n, measure.n)
+            factor, jitter = stable_cholesky(block + torch.diag_embed(square))
+            factor = factor.expand(*shape, n, n)
             whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
-            return Posterior(self.prior, _Data(measure, factor, whitened.expand(*shape, measure.n)), self._batch_shape)
+            data = _Data(measure, factor, whitened.expand(*shape, n), jitter.expand(shape))
+            return Posterior(self.prior, data, self._batch_shape)
+        diagonal = block.diagonal(dim1=-2, dim2=-1) + square
+        block = block + torch.diag_embed(torch.addcmul(square, self.data.jitter.unsqueeze(-1), diagonal))
         cross = self.whiten(measure)  # ... t n
-        corner = _cholesky(block - cross.mT @ cross)
+        corner, lost = try_cholesky(block - cross.mT @ cross, diagonal)
         gap = residual - (cross.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
         step = torch.linalg.solve_triangular(corner, gap.unsqueeze(-1), upper=False).squeeze(-1)
-        t, n = self.count, measure.n
-        factor = block.new_zeros(*shape, t + n, t + n)
+        factor, jitter = block.new_zeros(*shape, t + n, t + n), self.data.jitter.expand(shape)
         factor[..., :t, :t], factor[..., t:, :t], factor[..., t:, t:] = self.data.factor, cross.mT, corner
         whitened = torch.cat([self.data.whitened.expand(*shape, t), step.expand(*shape, n)], -1)
+        lost = lost.expand(shape)
+        if bool(lost.any()):  # the product of the old factors has the matrix to rounding
+            rows = factor[..., :t].clone()
+            matrix = rows @ rows.mT
+            matrix[..., t:, t:] = block
+            again, jitter = stable_cholesky(matrix, jitter=jitter, lost=lost)
+            old = (rows[..., :t, :] @ whitened[..., :t, None]).squeeze(-1)
+            residual = torch.cat([old, residual.expand(*shape, n)], -1).unsqueeze(-1)
+            solved = torch.linalg.solve_triangular(again, residual, upper=False).squeeze(-1)
+            factor = torch.where(lost[..., None, None], again, factor)
+            whitened = torch.where(lost.unsqueeze(-1), solved, whitened)
         observed = Measure.cat([self.data.measure, measure])
-        return Posterior(self.prior, _Data(observed, factor, whitened), self._batch_shape)
+        return Posterior(self.prior, _Data(observed, factor, whitened, jitter), self._batch_shape)
 
     @property
     def log_marginal_likelihood(self) -> Tensor:
@@ -330,14 +349,6 @@ class PosteriorModel(MeasureModel):
         self.measure_posterior = self.measure_posterior._map(fn)
         self.kernel = self.measure_posterior.prior.kernel
         return self
-
-
-def _cholesky(matrix: Tensor) -> Tensor:
-    """The lower factor; a ValueError if there is none, because rounding exceeds the noise."""
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    if bool(info.any()):
-        raise ValueError("noise_std must be larger for observations this close: rounding reaches its square")
-    return factor
 
 
 def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:

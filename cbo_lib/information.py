@@ -5,6 +5,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import stable_cholesky
 from cbo_lib.measure import Measure, covariance
 
 
@@ -24,7 +25,7 @@ def information_gain(kernel: Kernel, measure: Measure, noise_std: float | Tensor
         raise ValueError(f"noise_std must be positive, got {noise_std}")
     scaled = covariance(kernel, measure, measure) / (noise.unsqueeze(-1) * noise.unsqueeze(-2))
     identity = torch.eye(measure.n, dtype=scaled.dtype, device=scaled.device)
-    return torch.linalg.cholesky(scaled + identity).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return stable_cholesky(scaled + identity)[0].diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_std: float, n: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Kernels with fixed hyperparameters, and kernels that GPyTorch does not have."""
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +10,11 @@ import torch
 from gpytorch import settings
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator import LinearOperator, to_dense
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+
+# In roundings: a pivot below so many of its diagonal entry holds no digit; the jitter then begins at so many.
+_LEAST, _FIRST = 10, 100
 
 #: A number, or one a dimension.
 Lengthscale = float | Sequence[float] | Tensor
@@ -267,3 +272,59 @@ def pivoted_cholesky(
 def rows_of(matrix: Tensor) -> Callable[[Tensor], Tensor]:
     """The rows ``... x 1 x N`` of matrices ``... x N x N`` at places ``... x 1``, for ``pivoted_cholesky``."""
     return lambda place: torch.take_along_dim(matrix, place.unsqueeze(-1), -2)
+
+
+def stable_cholesky(
+    matrix: Tensor, diagonal: Tensor | None = None, jitter: Tensor | None = None, lost: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The lower Cholesky factor of matrices ``... n x n``, with a jitter where rounding leaves none, and the jitter.
+
+    It is added to the diagonals of those elements of the batch that need it, in growing steps, with a warning.
+
+    Args:
+        matrix: positive definite to rounding.
+        diagonal: what the jitter is a share of, ``... x n``. Default that of ``matrix``.
+        jitter: the share that ``matrix`` holds already, ``...``. Default 0.
+        lost: which elements need more, boolean ``...``; only these are looked at. Default: those found to.
+
+    Raises:
+        ValueError: if a matrix is not finite, or a jitter of the root of the rounding is not enough.
+    """
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1) if diagonal is None else diagonal
+    held = matrix.new_zeros(matrix.shape[:-2]) if jitter is None else jitter
+    eps, jitter, factor = torch.finfo(matrix.dtype).eps, held, matrix
+    looked_at = torch.ones_like(held, dtype=torch.bool) if lost is None else lost
+    if lost is None:
+        factor, lost = try_cholesky(matrix, diagonal)
+    if not bool((needed := lost).any()):
+        return factor, held
+    if not bool(torch.isfinite(matrix).all()):
+        raise ValueError("kernel must give finite covariances, got a NaN or an infinity")
+    while bool(lost.any()):
+        jitter = torch.where(lost, (10 * jitter).clamp_min(_FIRST * eps), jitter)
+        if float(jitter[lost].max()) > eps**0.5:
+            raise ValueError(
+                "kernel must give positive definite covariances of the observations: they are not, even with a jitter "
+                f"of {eps**0.5:.0e} of their size; a larger noise_std would help"
+            )
+        shift = (jitter - held).unsqueeze(-1) * diagonal
+        factor, lost = try_cholesky(matrix + torch.diag_embed(shift), diagonal)
+        lost = lost & looked_at
+    warnings.warn(
+        f"noise_std (or a ridge) drowns in rounding for points this close: a jitter of up to {float(jitter.max()):.1e} "
+        f"of the variance was added in {int(needed.sum())} of {needed.numel()} replicates",
+        NumericalWarning,
+        stacklevel=3,
+    )
+    return factor, jitter
+
+
+def try_cholesky(matrix: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor]:
+    """The factor, and which elements of the batch have none to trust, ``...``."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor, needs_jitter(factor.diagonal(dim1=-2, dim2=-1).square(), diagonal).any(-1) | (info > 0)
+
+
+def needs_jitter(pivot: Tensor, diagonal: Tensor) -> Tensor:
+    """Where the square of a Cholesky pivot is nothing but rounding of the diagonal entry, or no number; any shape."""
+    return ~(pivot > _LEAST * torch.finfo(pivot.dtype).eps * diagonal)

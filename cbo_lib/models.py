@@ -1,5 +1,6 @@
 """BoTorch models of averages, so that any acquisition function can choose what the average is over ([Balandat2020])."""
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from linear_operator import to_linear_operator
 from torch import Tensor
 
+from cbo_lib.kernels import stable_cholesky
 from cbo_lib.measure import Measure
 
 #: Reads candidates ``... x q x D`` as measures ``... x q``: a point, a box as its two corners, an action.
@@ -131,7 +133,7 @@ class AveragedModel(MeasureModel):
             return self._averages(measure)
         mean, joint = self._averages(Measure.cat([self._seen.measure, measure]))
         t = self._seen.measure.n
-        factor = torch.linalg.cholesky(joint[..., :t, :t] + torch.diag_embed(self._seen.noise))
+        factor, _ = stable_cholesky(joint[..., :t, :t] + torch.diag_embed(self._seen.noise))
         gap = (self._seen.y - mean[..., :t]).unsqueeze(-1)
         cross = torch.linalg.solve_triangular(factor, joint[..., :t, t:], upper=False)
         mean = mean[..., t:] + (cross.mT @ torch.linalg.solve_triangular(factor, gap, upper=False)).squeeze(-1)
@@ -154,6 +156,7 @@ class AveragedModel(MeasureModel):
         return noise.squeeze(-1).unflatten(-1, (measure.n, measure.p)).mean(-1).clamp_min(0.0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "AveragedModel":
+        self.model = copy.deepcopy(self.model)  # others may hold it, and modules move in place
         super()._apply(fn, recurse)
         self.model.train(not self.model.training)  # GPyTorch's caches do not move: a change of mode empties them
         self.model.train(not self.model.training)

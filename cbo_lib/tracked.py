@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cbo_lib.kernels import pivoted_cholesky, rows_of
-from cbo_lib.measure import Measure, covariance
+from cbo_lib.kernels import needs_jitter, pivoted_cholesky, rows_of, stable_cholesky
+from cbo_lib.measure import Measure, covariance, variance
 
 if TYPE_CHECKING:
     from cbo_lib.gp import Posterior
@@ -35,6 +35,9 @@ class TrackedPosterior:
     (``t x r``) is kept, and an observation costs ``O(t r + r n)``, the second part one matrix product for all
     replicates.
 
+    Where noise drowns in the rounding of close observations, which shows in a pivot or a variance, the replicate is
+    computed anew with a jitter on all observations since the start, with a warning (see ``stable_cholesky``).
+
     Made by ``Posterior.track``. A prior mean may have a larger batch than the kernel, such as several means with one
     kernel: the posteriors then share their factor, and only ``mean`` has the larger batch ``mean_shape``.
 
@@ -59,6 +62,8 @@ class TrackedPosterior:
         batch, n = self.batch_shape, queries.n
         self._kernel = posterior.prior.kernel
         self._start = posterior.count
+        self._prior_variance = variance(self._kernel, queries).expand(*batch, n)
+        self._jitter = like.new_zeros(batch) if posterior.data is None else posterior.data.jitter.expand(batch)
         base = posterior.whiten(queries) if posterior.count else like.new_zeros(0, n)
         self._base = base.expand(*batch, self._start, n)  # rows of A that the initial data gave
         self._gram = like.new_zeros(*self._kernel.batch_shape, 8, n)  # one row a query that was ever observed
@@ -121,30 +126,26 @@ class TrackedPosterior:
 
         Raises:
             ValueError: if a shape or an index does not fit, or an active element has a ``y`` that is not finite, or a
-                noise that is not positive or drowns in rounding. Nothing is changed then.
+                noise that is not positive, or the kernel is not positive definite. Nothing is learned then.
         """
         if index.shape != self.batch_shape or y.shape not in (self.batch_shape, self.mean_shape):
             raise ValueError(
                 f"index and y must have the batch shape {tuple(self.batch_shape)}, "
                 f"got {tuple(index.shape)} and {tuple(y.shape)}"
             )
-        if int(index.min()) < 0 or int(index.max()) >= self.n:
-            raise ValueError(f"index must lie in [0, {self.n}), got {int(index.min())} to {int(index.max())}")
-        if active is None:
-            active = torch.ones_like(index, dtype=torch.bool)
-        elif active.dtype != torch.bool or active.shape != self.batch_shape:
+        if active is not None and (active.dtype != torch.bool or active.shape != self.batch_shape):
             raise ValueError(
                 f"active must be boolean of shape {tuple(self.batch_shape)}, "
                 f"got {active.dtype} of shape {tuple(active.shape)}"
             )
         noise_std = self.posterior.prior.noise_std if noise_std is None else noise_std
         noise = torch.as_tensor(noise_std, dtype=y.dtype, device=y.device)
-        if not bool((torch.isfinite(y) | ~active).all()):
-            raise ValueError("y must be finite, got a NaN or an infinity")
-        noise = torch.where(active, noise, 1.0)
-        if not bool((noise > 0).all()):
-            raise ValueError(f"noise_std must be positive, got {noise_std}")
-        t, at = self.count, index.unsqueeze(-1)
+
+        def masked(value: Tensor, other: float) -> Tensor:
+            return value if active is None else torch.where(active, value, other)
+
+        y, noise = masked(y, 0.0), masked(noise, 1.0)
+        t, at = self.count, index.clamp(0, self.n - 1).unsqueeze(-1)
         basis, place = self._basis, at.unsqueeze(-2)
         # Prior covariance of the observed query with all queries, or its coefficients.
         if basis is None:
@@ -158,28 +159,67 @@ class TrackedPosterior:
             rows = self._rows[..., :t, :]
             column = torch.take_along_dim(rows, place, -1) if basis is None else rows @ row.unsqueeze(-1)
             row = row - (column.mT @ rows).squeeze(-2)
-        variance_there = self.variance.gather(-1, at).squeeze(-1)
-        scale = torch.where(active, (variance_there + noise.square()).sqrt(), 1.0)
+        square, size = noise.square(), self._prior_variance.gather(-1, at).squeeze(-1)
+        floor = torch.addcmul(square, self._jitter, size)
+        pivot = self.variance.gather(-1, at).squeeze(-1) + floor
+        scale = masked(pivot.sqrt(), torch.inf)  # who is not active learns nothing
         step = (y - self.mean.gather(-1, at.expand(*self.mean_shape, 1)).squeeze(-1)) / scale
-        step, row = torch.where(active, step, 0.0), torch.where(active.unsqueeze(-1), row / scale.unsqueeze(-1), 0.0)
+        row = row / scale.unsqueeze(-1)
         last = row if basis is None else (row.movedim(0, -2) @ basis).movedim(-2, 0)
-        variance = torch.addcmul(self.variance, last, last, value=-1)
-        if not bool((variance >= -noise.square().unsqueeze(-1)).all()):
-            raise ValueError(
-                f"noise_std must be larger for observations this close: rounding reaches its square, got {noise_std}"
-            )
+        variances = torch.addcmul(self.variance, last, last, value=-1)
+        # Rounding shows in a pivot without a digit, or in a variance that is negative by more than the noise.
+        sound = masked(~needs_jitter(pivot, size) & (variances >= -floor.unsqueeze(-1)).all(-1), True)
+        # Everything that may be wrong is asked for at once: a device waits once.
+        right = [at.squeeze(-1) == index, torch.isfinite(y), noise > 0, sound]
+        inside, finite, positive, sound_all = torch.stack([part.all() for part in right]).tolist()
+        if not inside:
+            raise ValueError(f"index must lie in [0, {self.n}), got {int(index.min())} to {int(index.max())}")
+        if not finite:
+            raise ValueError("y must be finite, got a NaN or an infinity")
+        if not positive:
+            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        if not sound_all:
+            self._mend(~sound)
+            return self.observe(index, y, noise, active)
         if t == self._rows.shape[-2]:
             self._rows = _grow(self._rows, -2)
             self._index, self._scale = _grow(self._index, -1), _grow(self._scale, -1)
             self._whitened, self._active = _grow(self._whitened, -1), _grow(self._active, -1)
         self._rows[..., t, :] = row
-        self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, scale, step
-        self._active[..., t] = active
+        self._index[..., t], self._scale[..., t], self._whitened[..., t] = index, masked(scale, 1.0), step
+        self._active[..., t] = True if active is None else active
         self._last_row = last
         self.mean = torch.addcmul(self.mean, step.unsqueeze(-1), last)
         # Rounding may leave a variance of -1e-17 where it is zero.
-        self.variance = variance.clamp_min_(0.0)
+        self.variance = variances.clamp_min_(0.0)
         self.count = t + 1
+
+    def _mend(self, lost: Tensor) -> None:
+        """Compute elements ``lost`` of the batch anew, with more jitter on all observations since the start."""
+        t, basis, drowned = self.count, self._basis, lost.unsqueeze(-1)
+        rows, whitened, factor = self._rows[..., :t, :], self._whitened[..., :t], self._lower()
+        size = self._prior_variance.gather(-1, self._index[..., :t]) * self._active[..., :t]
+        # The product of the factors is K + noise to rounding.
+        again, self._jitter = stable_cholesky(factor @ factor.mT, size, self._jitter, lost)
+        solved = torch.linalg.solve_triangular(again, factor @ rows, upper=False)
+        moved = torch.linalg.solve_triangular(again, factor @ whitened.unsqueeze(-1), upper=False).squeeze(-1)
+        self._rows[..., :t, :] = torch.where(drowned.unsqueeze(-1), solved, rows)
+        self._whitened[..., :t] = torch.where(drowned, moved, whitened)
+        self._scale[..., :t] = torch.where(drowned, again.diagonal(dim1=-2, dim2=-1), self._scale[..., :t])
+        last = solved if basis is None else (solved.movedim(0, -3) @ basis).movedim(-3, 0)
+        mean = self.posterior.mean(self.queries) + (last.mT @ moved.unsqueeze(-1)).squeeze(-1)
+        variances = (self.posterior.variance(self.queries) - last.square().sum(-2)).clamp_min(0.0)
+        self.mean, self.variance = torch.where(drowned, mean, self.mean), torch.where(drowned, variances, self.variance)
+
+    def _lower(self) -> Tensor:
+        """The lower Cholesky factor of the observations since the start, given those before, ``batch x t x t``."""
+        index, rows = self._index[..., : self.count].unsqueeze(-2), self._rows[..., : self.count, :]
+        if self._basis is None:
+            columns = torch.take_along_dim(rows, index, -1)
+        else:
+            columns = rows @ torch.take_along_dim(self._basis.expand(*self.batch_shape, -1, -1), index, -1)
+        active = self._active[..., : self.count, None]
+        return torch.where(active, torch.tril(columns.mT, -1), 0.0) + torch.diag_embed(self._scale[..., : self.count])
 
     def add(self, queries: Measure) -> Tensor:
         """Track more queries; returns their indices, ``(m,)``.
@@ -211,10 +251,8 @@ class TrackedPosterior:
             cross = self._prior_rows(index)[..., n:]  # t observations against the new queries
             if self._start:
                 cross = cross - torch.take_along_dim(self._base, index.unsqueeze(-2), -1).mT @ base
-            columns = torch.take_along_dim(self._rows[..., :t, :], index.unsqueeze(-2), -1)
-            active = self._active[..., :t, None]
-            factor = torch.where(active, torch.tril(columns.mT, -1), 0.0) + torch.diag_embed(self._scale[..., :t])
-            solved = torch.linalg.solve_triangular(factor, torch.where(active, cross, 0.0), upper=False)
+            cross = torch.where(self._active[..., :t, None], cross, 0.0)
+            solved = torch.linalg.solve_triangular(self._lower(), cross, upper=False)
             rows[..., :t, :] = solved
             mean = mean + (solved.mT @ self._whitened[..., :t].unsqueeze(-1)).squeeze(-1)
             variances = (variances - solved.square().sum(-2)).clamp_min(0.0)
@@ -223,6 +261,8 @@ class TrackedPosterior:
         self._base = torch.cat([self._base, base], -1)
         self.mean = torch.cat([self.mean, mean], -1)
         self.variance = torch.cat([self.variance, variances], -1)
+        added = variance(self._kernel, queries).expand(*self.batch_shape, m)
+        self._prior_variance = torch.cat([self._prior_variance, added], -1)
         return first
 
     def _factor(self) -> Tensor | None:

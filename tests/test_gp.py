@@ -1,15 +1,17 @@
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from linear_operator.utils.warnings import NumericalWarning
 from scipy.stats import multivariate_normal
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.kernels import TabulatedKernel, rbf_kernel
 from cbo_lib.measure import Measure
-from tests.oracles import condition, gram, matern52, rbf, sets
+from tests.oracles import condition, condition_exactly, gram, matern52, rbf, sets
 from tests.toys import normal, random_measure
 
 F64 = torch.float64
@@ -538,11 +540,87 @@ def test_observations_that_are_no_numbers_are_refused(rng, bad):
         GaussianProcess(rbf_kernel(0.4), 0.1).condition(random_measure(rng, 3), y)
 
 
-def test_noise_that_drowns_in_rounding_is_refused(rng):
-    x = torch.linspace(0, 1, 50, dtype=F64).unsqueeze(-1)
-    process = GaussianProcess(rbf_kernel(0.2), 1e-9)
-    with pytest.raises(ValueError, match="noise_std must be larger for observations this close"):
-        process.condition(Measure.dirac(x), normal(rng, 50))
-    posterior = process.condition(Measure.dirac(x[:5]), normal(rng, 5))
-    with pytest.raises(ValueError, match="noise_std must be larger for observations this close"):
-        posterior.extend(Measure.dirac(x), normal(rng, 50))
+# Noise that drowns in rounding
+
+
+def in_parts(posterior, measure, y, parts, noise_std=None):
+    start = 0
+    for n in parts:
+        at = slice(start, start + n)
+        noise = None if noise_std is None else noise_std[..., at]
+        posterior, start = posterior.extend(measure[at], y[..., at], noise), start + n
+    return posterior
+
+
+@pytest.mark.parametrize("noise", [1e-8, 1e-9, 1e-12])
+@pytest.mark.parametrize("parts", [[300], [60] * 5, [299, 1], [1] * 100])
+def test_noise_that_drowns_in_rounding_equals_80_digits(rng, parts, noise):
+    """Exact duplicates, and near-duplicates to 1e-9; near 80 digits of the noise in force and of what was asked for."""
+    x = torch.linspace(0, 1, 15, dtype=F64)
+    points, queries = torch.cat([x, x + 1e-9]), torch.rand(6, generator=rng, dtype=F64)
+    index = torch.randint(30, (sum(parts),), generator=rng)
+    observed, y, asked = (
+        Measure.dirac(points[index, None]),
+        torch.sin(7 * points[index]),
+        Measure.dirac(queries[:, None]),
+    )
+    start = GaussianProcess(rbf_kernel(0.2), noise).posterior()
+    with pytest.warns(NumericalWarning, match=r"a jitter of up to 2\.2e-1[0-4] of the variance was added in 1 of 1"):
+        posterior = in_parts(start, observed, y, parts)
+    raised = math.sqrt(noise**2 + float(posterior.data.jitter))
+    for std, tolerance in ((raised, 1e-6), (noise, 1e-3)):
+        mean, variance = condition_exactly(points.tolist(), index.tolist(), y.tolist(), std, queries.tolist(), 0.2)
+        np.testing.assert_allclose(posterior.mean(asked), mean, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(posterior.variance(asked), variance, rtol=0, atol=1e-2 * tolerance)
+    with warnings.catch_warnings():  # once there is a jitter, it holds for what is added too
+        warnings.simplefilter("error")
+        posterior.extend(observed[:1], y[:1])
+
+
+@pytest.mark.parametrize("parts", [[40], [20, 20], [1] * 40])
+def test_jitter_is_added_to_one_replicate_alone(rng, parts):
+    x = torch.rand(3, 40, 2, generator=rng, dtype=F64)
+    x[1, 1:] = x[1, :1]
+    noise, y, start = torch.full((3, 40), 0.1, dtype=F64), normal(rng, 3, 40), GaussianProcess(rbf_kernel(0.4), 0.1)
+    well = in_parts(start.posterior(3), Measure.dirac(x), y, parts, noise)
+    noise[1], y[1] = 1e-9, 0.4
+    with pytest.warns(NumericalWarning, match=r"jitter .* was added in 1 of 3 replicates"):
+        posterior = in_parts(start.posterior(3), Measure.dirac(x), y, parts, noise)
+    assert torch.equal(posterior.data.factor[[0, 2]], well.data.factor[[0, 2]])
+    assert torch.equal(posterior.data.whitened[[0, 2]], well.data.whitened[[0, 2]])
+    assert posterior.data.jitter.bool().tolist() == [False, True, False]
+    assert float(posterior.select(1).mean(Measure.dirac(x[1, :1]))) == pytest.approx(0.4, abs=1e-6)
+    assert posterior.to(dtype=torch.float32).data.jitter.dtype == torch.float32
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_jitter_goes_with_the_units_of_the_outputs(scale):
+    x, y = torch.full((5, 1), 0.3, dtype=F64), torch.full((5,), 2.0 * scale, dtype=F64)
+    process = GaussianProcess(rbf_kernel(0.2, scale**2), 1e-9 * scale)
+    with pytest.warns(NumericalWarning, match="jitter of up to 2.2e-14 of the variance"):
+        posterior = process.condition(Measure.dirac(x), y)
+    assert float(posterior.mean(Measure.dirac(x[:1]))) == pytest.approx(2 * scale, rel=1e-9)
+
+
+INDEFINITE = torch.tensor([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]], dtype=F64)
+
+
+@pytest.mark.parametrize("parts", [[3], [2, 1], [1, 1, 1]])
+def test_a_kernel_that_is_none_is_refused(rng, parts):
+    posterior = GaussianProcess(TabulatedKernel(INDEFINITE), 1e-3).posterior()
+    observed, y = Measure.dirac(torch.arange(3, dtype=F64)[:, None]), normal(rng, 3)
+    with pytest.raises(ValueError, match=r"kernel must give positive definite .* a larger noise_std would help"):
+        in_parts(posterior, observed, y, parts)
+    assert GaussianProcess(TabulatedKernel(INDEFINITE), 2.0).condition(observed, y).count == 3
+
+
+class Broken(Kernel):
+    def forward(self, x1, x2, diag=False, **params):
+        return (x1 @ x2.mT) / (x1 @ x2.mT - 0.25)
+
+
+@pytest.mark.parametrize("parts", [[3], [2, 1]])
+def test_a_kernel_that_gives_no_number_is_refused(rng, parts):
+    observed, y = Measure.dirac(torch.tensor([[1.0], [2.0], [0.5]], dtype=F64)), normal(rng, 3)
+    with pytest.raises(ValueError, match="kernel must give finite covariances, got a NaN or an infinity"):
+        in_parts(GaussianProcess(Broken(), 0.1).posterior(), observed, y, parts)

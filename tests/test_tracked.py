@@ -1,16 +1,21 @@
+import re
+import warnings
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from hypothesis import given
 from hypothesis import strategies as st
+from linear_operator.utils.warnings import NumericalWarning
 from scipy.stats import multivariate_normal
 
 from cbo_lib import tracked as module
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.kernels import TabulatedKernel, rbf_kernel
 from cbo_lib.measure import Measure
-from tests.oracles import condition, gram, rbf, sets
+from tests.oracles import condition, condition_exactly, gram, rbf, sets
 from tests.toys import normal, random_measure
 
 F64 = torch.float64
@@ -439,17 +444,119 @@ def test_each_kernel_of_a_batch_is_evaluated_where_its_own_replicate_asks(rng, c
     anew.check(tracked)
 
 
+# Noise that drowns in rounding
+
+
+def reported(caught, count):
+    """The warnings say how much jitter there was and where."""
+    assert caught
+    for warning in caught:
+        assert issubclass(warning.category, NumericalWarning)
+        assert re.search(
+            rf"jitter of up to [1-9]\.\de-1\d of the variance .* in [1-3] of {count} rep", str(warning.message)
+        )
+
+
+PAIRS = torch.cat([torch.linspace(0, 1, 20, dtype=F64), torch.linspace(0, 1, 20, dtype=F64) + 1e-9])
+ASKED = [0, 7, 19, 20, 27, *range(40, 46)]
+
+
+@pytest.mark.parametrize(("noise", "tolerance"), [(1e-9, 1e-4), (1e-7, 1e-5), (1e-5, 1e-6)])
+@pytest.mark.parametrize("initial", [0, 30])
 @pytest.mark.parametrize("replicates", [1, 3])
-def test_noise_that_drowns_in_rounding_is_refused_before_the_mean_is_wrong(rng, replicates):
-    x = torch.linspace(0, 1, 100, dtype=F64).unsqueeze(-1)
-    f = torch.sin(6 * x[:, 0])
-    tracked = GaussianProcess(rbf_kernel(0.2), 1e-8).posterior(replicates).track(Measure.dirac(x))
+def test_500_observations_of_near_duplicates_equal_80_digits(rng, replicates, initial, noise, tolerance):
+    """Whole rows for one replicate and for old data, coefficients for three."""
+    points = torch.cat([PAIRS, torch.rand(160, generator=rng, dtype=F64)])
+    index = torch.randint(40, (replicates, 500), generator=rng)
+    y = torch.sin(7 * points[index]) + noise * normal(rng, replicates, 500)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = GaussianProcess(rbf_kernel(0.2), noise).posterior(replicates)
+        start = start.extend(Measure.dirac(points[index[:, :initial], None]), y[:, :initial]) if initial else start
+        tracked = start.track(Measure.dirac(points[:, None]))
+        assert (tracked._basis is None) == (replicates == 1 or initial > 0)
+        for t in range(initial, 500):
+            tracked.observe(index[:, t], y[:, t])
+    if noise == 1e-9:
+        reported(caught, replicates)
+        assert len(caught) <= 2 * replicates  # not again and again
+    if noise == 1e-5:
+        assert not caught
+    exact = partial(condition_exactly, points.tolist(), lengthscale=0.2, noise_std=noise)
+    mean, variance = exact(index[0].tolist(), y=y[0].tolist(), queries=points[ASKED].tolist())
+    np.testing.assert_allclose(tracked.mean[0, ASKED], mean, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(tracked.variance[0, ASKED], variance, rtol=0, atol=1e-8)
+    # The likelihood, and queries that come later, go with the mended factor.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericalWarning)
+        whole = GaussianProcess(rbf_kernel(0.2), noise).condition(Measure.dirac(points[index, None]), y)
+    before = tracked.mean.clone(), tracked.variance.clone()
+    added = tracked.add(Measure.dirac(points[:, None]))
+    torch.testing.assert_close(tracked.mean[:, added], before[0], rtol=0, atol=tolerance)
+    torch.testing.assert_close(tracked.variance[:, added], before[1], rtol=0, atol=1e-8)
+    if noise == 1e-5:
+        got, expected = tracked.log_marginal_likelihood, whole.log_marginal_likelihood
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=0)
 
-    def learn():
-        for _ in range(200):
-            index = torch.randint(100, (replicates,), generator=rng)
-            tracked.observe(index, f[index])
 
-    with pytest.raises(ValueError, match="noise_std must be larger for observations this close"):
-        learn()
-    assert float(tracked.mean.abs().max()) < 2
+def test_only_the_replicate_that_drowns_is_computed_anew(rng):
+    """The others are, bit by bit, what they are in company that is well."""
+    points = torch.linspace(0, 1, 50, dtype=F64)[:, None]
+    index = torch.randint(50, (3, 60), generator=rng)
+    index[0], index[2] = torch.arange(60) % 4 * 16, torch.arange(60) % 3 * 20
+    noise, y = torch.tensor([1e-2, 1e-10, 1e-2], dtype=F64), torch.sin(7 * points[index, 0])
+    well, ill = (GaussianProcess(rbf_kernel(0.3), 1e-2).posterior(3).track(Measure.dirac(points)) for _ in range(2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for t in range(60):
+            active = torch.tensor([True, True, t % 2 == 0])
+            well.observe(index[:, t], y[:, t], 1e-2, active)
+            ill.observe(index[:, t], y[:, t], noise, active)
+    reported(caught, 3)
+    for name in ("mean", "variance", "last_row", "last_scale", "log_marginal_likelihood"):
+        one, other = getattr(ill, name), getattr(well, name)
+        assert torch.equal(one[[0, 2]], other[[0, 2]]) and not torch.equal(one[1], other[1]), name
+    assert float((ill.mean[1] - torch.sin(7 * points[:, 0])).abs().max()) < 1e-4
+
+
+def test_noise_that_drowns_with_a_mean_of_its_own_for_each_of_a_batch(rng):
+    points, level = torch.linspace(0, 1, 20, dtype=F64)[:, None], torch.tensor([0.0, 1.0, -3.0], dtype=F64)
+    tracked = GaussianProcess(rbf_kernel(0.5), 1e-9, lambda x: level[:, None, None] + 0 * x[..., 0]).posterior()
+    tracked, index = tracked.track(Measure.dirac(points)), torch.randint(20, (200,), generator=rng)
+    y, before = torch.sin(7 * points[:, 0]), tracked.mean_shape
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in index:
+            tracked.observe(i, y[i])
+    reported(caught, 1)
+    assert before == tracked.mean_shape == (3,) and tracked.variance.shape == (20,)
+    torch.testing.assert_close(tracked.mean, y.expand(3, 20), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::linear_operator.utils.warnings.NumericalWarning")
+def test_a_kernel_that_is_none_is_refused_and_nothing_is_learned(rng):
+    x = torch.arange(3, dtype=F64)[:, None]
+    gram = torch.tensor([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]], dtype=F64)
+    tracked = GaussianProcess(TabulatedKernel(gram), 1e-2).posterior(1).track(Measure.dirac(x))
+    for _ in range(2):
+        tracked.observe(torch.tensor([0]), normal(rng, 1))
+    tracked.variance[:, 2] = tracked.variance[:, 1] = 0.1  # what the table has, but for its sign
+    with pytest.raises(ValueError, match="kernel must give positive definite covariances of the observations"):
+        tracked.observe(torch.tensor([1]), normal(rng, 1))
+    assert tracked.count == 2 and tracked.mean.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_a_long_run_stays_at_the_textbook_formula(rng, dtype):
+    """3,000 observations; the oracle takes repeats at a point for one observation with less noise."""
+    x, index = torch.linspace(0, 1, 30, dtype=F64), torch.randint(30, (3000,), generator=rng)
+    noise = 0.05 if dtype == torch.float32 else 1e-3
+    y = torch.sin(7 * x[index]) + noise * normal(rng, 3000)
+    process = GaussianProcess(rbf_kernel(0.2, dtype=dtype), noise)
+    tracked = process.posterior().track(Measure.dirac(x[:, None].to(dtype)))
+    for t in range(3000):
+        tracked.observe(index[t], y[t].to(dtype))
+    mean, variance = condition_exactly(x.tolist(), index.tolist(), y.tolist(), noise, x.tolist(), 0.2)
+    tolerance = 3e-3 if dtype == torch.float32 else 1e-8
+    np.testing.assert_allclose(tracked.mean, mean, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(tracked.variance, variance, rtol=0, atol=tolerance)

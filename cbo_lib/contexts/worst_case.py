@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.contexts.conic import SimplexBall
-from cbo_lib.kernels import pivoted_cholesky, rows_of
+from cbo_lib.kernels import pivoted_cholesky, rows_of, stable_cholesky
 
 
 def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tensor:
@@ -176,7 +176,7 @@ class MMDBall:
     def _inverse(self) -> tuple[Tensor, Tensor]:
         """``(K + jitter)^-1``, and the sum of its entries ``g x 1 x 1``."""
         ridge = self.jitter * torch.eye(self._gram.shape[-1]).to(self._gram)
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(self._gram + ridge))
+        inverse = torch.cholesky_inverse(stable_cholesky(self._gram + ridge)[0])
         return inverse, inverse.sum((-2, -1))[:, None, None]
 
 

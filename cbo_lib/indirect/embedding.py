@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.kernels import rbf_kernel, stable_cholesky
 from cbo_lib.measure import Measure
 
 # What cross-validation chooses from: lengthscales in ranges of the actions, and ridges.
@@ -38,7 +38,7 @@ def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: T
     if not regularization > 0:
         raise ValueError(f"regularization must be positive, got {regularization}")
     gram = kernel(a).to_dense() + count * regularization * torch.eye(count).to(a)
-    return torch.cholesky_solve(kernel(a, query).to_dense(), torch.linalg.cholesky(gram)).mT
+    return torch.cholesky_solve(kernel(a, query).to_dense(), stable_cholesky(gram)[0]).mT
 
 
 def conditional_mean_measure(x: Tensor, a: Tensor, kernel: Kernel, regularization: float, query: Tensor) -> Measure:
