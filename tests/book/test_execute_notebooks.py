@@ -54,32 +54,43 @@ def test_the_state_is_that_of_code_data_and_lock(changed: str, root: Path) -> No
     assert (state(root) != before) == (changed != "book/index.md")
 
 
-def test_a_notebook_runs_once_for_each_state(root: Path) -> None:
-    assert {path.stem for path in pages(root)} == {"a", "b"}
-    assert execute(root).returncode == 0
-    assert execute(root, "--workers", "1").returncode == 0
-    assert runs(root) == 2
-    write(root / "book/a.ipynb", "print(3)")
-    assert execute(root).returncode == 0
-    assert runs(root) == 3
-    (root / "cbo_lib/gp.py").write_text("new\n", encoding="utf-8")
-    assert "book/a.ipynb" in execute(root).stdout
-    assert runs(root) == 5
-    notebook = executed(open_cache(root), nbformat.read(root / "book/a.ipynb", as_version=4))
-    assert notebook is not None
-    assert notebook.cells[2].outputs[0].text == "3\n"
+def nbval(root: Path) -> str:
+    """What nbval says of the notebooks that were run."""
+    options = ["-p", "plugin_under_test", "--nbval-lax", "--executed", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "book", *options]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
 
 
-def test_one_that_fails_is_named_and_the_others_are_kept(root: Path) -> None:
+def test_a_notebook_runs_once_for_each_state_and_nbval_reads_that_run(root: Path) -> None:
+    (root / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    shutil.copy(ROOT / "book/conftest.py", root / "plugin_under_test.py")
     write(root / "book/b.ipynb", "1 / 0")
     done = execute(root)
-    shown = done.stderr
     assert done.returncode == 1
-    assert "ZeroDivisionError" in shown
-    assert shown.endswith("notebooks failed: book/b.ipynb\n")
-    write(root / "book/b.ipynb", "print(4 - 2)")
+    assert "book/a.ipynb: " in done.stdout
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.endswith("notebooks failed: book/b.ipynb\n")
+    assert runs(root) == 2
+    shown = nbval(root)
+    assert "2 passed, 2 errors" in shown
+    assert "b.ipynb was not run as it stands" in shown
+
+    write(root / "book/b.ipynb", "print(3)")
     assert execute(root).returncode == 0
     assert runs(root) == 3
+    shown = nbval(root)
+    assert "1 failed, 3 passed" in shown
+    assert "book/b.ipynb::Cell 1" in shown
+
+    done = execute(root, "--workers", "1")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert runs(root) == 3
+    notebook = nbformat.read(root / "book/b.ipynb", as_version=4)
+    kept = executed(open_cache(root), notebook)
+    assert kept is not None
+    assert kept.cells[2].outputs[0].text == "3\n"
+    (root / "cbo_lib/gp.py").write_text("new\n", encoding="utf-8")
+    assert executed(open_cache(root), notebook) is None
 
 
 def test_the_longest_comes_first() -> None:
@@ -88,23 +99,3 @@ def test_the_longest_comes_first() -> None:
         assert stated_seconds(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])) == seconds
     for path in pages(ROOT):
         assert stated_seconds(nbformat.read(path, as_version=4)) > 0, path
-
-
-def test_nbval_compares_with_that_run(root: Path) -> None:
-    (root / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    shutil.copy(ROOT / "book/conftest.py", root / "plugin_under_test.py")
-
-    def nbval() -> str:
-        options = ["-p", "plugin_under_test", "--nbval-lax", "--executed", "-q", "-p", "no:cacheprovider"]
-        command = [sys.executable, "-m", "pytest", "book", *options]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
-
-    assert "was not run as it stands" in nbval()
-    assert execute(root).returncode == 0
-    assert "4 passed" in nbval()
-    write(root / "book/b.ipynb", "print(3)")
-    assert execute(root).returncode == 0
-    shown = nbval()
-    assert "1 failed, 3 passed" in shown
-    assert "book/b.ipynb::Cell 1" in shown
-    assert runs(root) == 3
