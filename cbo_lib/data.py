@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cbo_lib.history import pack_arrays, provenance, unpack_arrays, write_atomically
+from cbo_lib.history import pack_arrays, provenance, reading, unpack_arrays, write_atomically
 
 T = TypeVar("T")
 
@@ -87,20 +87,13 @@ def load_object(path: str | Path, kind: type[T]) -> T:
         kind: the class of the object, or a base class of it.
 
     Raises:
-        ValueError: if the file is none of these, or holds an object of another class.
+        ValueError: if the file is none of these, is damaged, or holds an object of another class.
     """
-    try:
-        with open(path, "rb") as stream:
-            arrays = unpack_arrays(stream)
-        document = json.loads(str(arrays[_DOCUMENT]))
-        root = document["root"]
-    except OSError:
-        raise
-    except Exception as error:  # zip, JSON, NumPy and keys each have errors of their own
-        raise ValueError(f"path must name a file written by save, got {path}") from error
-    thing = _Reader(arrays, kind.__module__).decode(root)
+    with reading(path, "save") as content:
+        arrays = unpack_arrays(content)
+        thing = _Reader(arrays, kind.__module__).decode(json.loads(str(arrays[_DOCUMENT]))["root"])
     if not isinstance(thing, kind):
-        raise ValueError(f"path must hold a {kind.__name__}, got a {type(thing).__name__}")
+        raise ValueError(f"path must hold a {kind.__name__}, got a {type(thing).__name__} in {path}")
     return thing
 
 

@@ -4,22 +4,28 @@ import io
 import json
 import os
 import platform
+import re
 import struct
 import subprocess
+import sys
+import threading
+import types
+import weakref
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from enum import Enum
+from functools import _lru_cache_wrapper, cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 _METADATA = "__metadata__"
 
@@ -80,15 +86,13 @@ class History:
         """Read what ``save`` wrote; nothing in the file is executed.
 
         Raises:
-            ValueError: if the file holds no history.
+            ValueError: if the file holds no history, or is damaged.
         """
-        with open(path, "rb") as stream:
-            arrays = unpack_arrays(stream) if zipfile.is_zipfile(stream) else {}
-        if _METADATA not in arrays:
-            raise ValueError(f"path must name a file written by History.save, got {path}")
-        metadata = json.loads(str(arrays.pop(_METADATA)))
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return cls(tensors, metadata["seeds"], metadata["config"], metadata["provenance"])
+        with reading(path, "History.save") as content:
+            arrays = unpack_arrays(content)
+            metadata = json.loads(str(arrays.pop(_METADATA)))
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            return cls(tensors, metadata["seeds"], metadata["config"], metadata["provenance"])
 
     def to_frame(self) -> pd.DataFrame:
         """One row a replicate and step; tensors of more dimensions become columns ``name[i,j]``."""
@@ -116,16 +120,31 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     return content.getvalue()
 
 
-def unpack_arrays(content: IO[bytes]) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` file; nothing in it is executed."""
-    with np.load(content, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file, each checked by its checksum; nothing in it is executed."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        # Members are read whole: one of which a part is read is not checked.
+        parts = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+    return {name: np.lib.format.read_array(part, allow_pickle=False) for name, part in parts.items()}
+
+
+@contextmanager
+def reading(path: str | Path, writer: str) -> Iterator[bytes]:
+    """The content of a file; whatever is wrong with it becomes a ``ValueError`` that names the file and its writer."""
+    content = Path(path).read_bytes()
+    try:
+        yield content
+    except Exception as error:  # zip, JSON, NumPy and keys each have errors of their own
+        raise ValueError(
+            f"path must name a file written by {writer}, got {path}, which is damaged or another file "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(content)
@@ -139,37 +158,71 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 def describe(thing: object) -> Any:
     """What identifies a problem, a policy or a setting of theirs, as a JSON value.
 
-    Plain values stand for themselves, tensors are given by a checksum, functions by their name, and other objects by
-    their class and their public attributes.
+    Plain values stand for themselves, tensors and arrays are given by a checksum, and functions by their name and a
+    checksum of their code: bytecode, constants, default arguments and what they close over, not where they stand. Other
+    objects are given by their class, their public attributes and, unless the class comes with Python or a package that
+    this library stands on, a checksum of the code of the class.
+
+    What a function or method finds in its module is not seen: neither the code of functions that it calls nor the
+    values of global variables. Another version of Python has other bytecode.
     """
+    return _describe(thing, frozenset())
+
+
+_CODE = "argcount posonlyargcount kwonlyargcount flags names varnames freevars consts code exceptiontable"
+_WRAPPED = {property: "fget", cached_property: "func", staticmethod: "__func__", classmethod: "__func__"}
+_WRAPPED[_lru_cache_wrapper] = "__wrapped__"
+_INSTALLED = {"cbo_lib", "torch", "gpytorch", "botorch", "linear_operator", "numpy", "pandas"} | sys.stdlib_module_names
+
+
+def _describe(thing: Any, above: frozenset[int]) -> Any:
+    """``describe`` of a part of things that it may refer back to."""
+    thing = getattr(thing, _WRAPPED.get(type(thing), ""), thing)
     if isinstance(thing, bool | int | float | str | None):
         return thing
-    if isinstance(thing, Tensor):
-        return f"{thing.dtype}{list(thing.shape)} crc32 {_checksum(thing):08x}"
+    if isinstance(thing, Tensor | np.ndarray) and thing.dtype != object:
+        array = thing.detach().cpu().numpy() if isinstance(thing, Tensor) else thing
+        return f"{thing.dtype}{list(thing.shape)} {_crc(np.ascontiguousarray(array).data)}"
+    if id(thing) in above:
+        return "again"
+    inner = partial(_describe, above=above | {id(thing)})
     if isinstance(thing, list | tuple):
-        return [describe(item) for item in thing]
+        return [inner(item) for item in thing]
+    if isinstance(thing, set | frozenset):
+        return sorted(map(inner, thing), key=json.dumps)
     if isinstance(thing, Mapping):
-        return {str(key): describe(value) for key, value in thing.items()}
+        return {str(key): inner(value) for key, value in thing.items()}
+    if isinstance(thing, partial):
+        return {"partial": inner([thing.func, thing.args, thing.keywords])}
+    if isinstance(thing, types.MethodType):
+        return {"method": inner([thing.__func__, thing.__self__])}
+    if isinstance(thing, types.CodeType):
+        return inner([getattr(thing, f"co_{name}") for name in _CODE.split()])
+    if isinstance(thing, types.FunctionType):
+        closed = [cell.cell_contents for cell in thing.__closure__ or () if cell != types.CellType()]
+        return f"{thing.__qualname__} {_crc(inner([thing.__code__, thing.__defaults__, thing.__kwdefaults__, closed]))}"
+    if isinstance(thing, type):
+        own = [base for base in thing.__mro__ if base.__module__.partition(".")[0] not in _INSTALLED]
+        members = {f"{base.__name__}.{name}": x for base in own for name, x in vars(base).items()}
+        code = {name: x for name, x in members.items() if "._" not in name or callable(x) or type(x) in _WRAPPED}
+        return {"class": thing.__name__, **({"class code": _crc(inner(code))} if own else {})}
     if isinstance(thing, torch.nn.Module):
-        return {"class": type(thing).__name__, **describe(thing.state_dict(keep_vars=True))}
-    if callable(thing):
-        return getattr(thing, "__qualname__", type(thing).__name__)
-    names = [f.name for f in fields(thing)] if is_dataclass(thing) else getattr(thing, "__dict__", ())
-    public = {name: describe(getattr(thing, name)) for name in names if not name.startswith("_")}
-    return {"class": type(thing).__name__, **public}
+        plain = {n: x for n, x in vars(thing).items() if n != "training" and isinstance(x, bool | int | float | str)}
+        parts = {**plain, **thing._parameters, **thing._buffers, **thing._modules}
+    elif is_dataclass(thing):
+        parts = {f.name: getattr(thing, f.name) for f in fields(thing)}
+    elif hasattr(thing, "__dict__") and not isinstance(thing, types.ModuleType | np.ufunc | Enum):
+        kind = type(thing)
+        parts = {n: x for n, x in vars(thing).items() if not isinstance(getattr(kind, n, None), cached_property)}
+    else:
+        return re.sub(r" (at 0x|from ')[^>]*", "", repr(thing))
+    return {**inner(type(thing)), **{name: inner(part) for name, part in parts.items() if not name.startswith("_")}}
 
 
-# Of tensors that were described, and the version of their content then. A table of covariances may hold a gigabyte,
-# and every run on it describes it.
-_CHECKSUMS = WeakTensorKeyDictionary()
-
-
-def _checksum(tensor: Tensor) -> int:
-    version, checksum = _CHECKSUMS.get(tensor, (None, 0))
-    if version != tensor._version:
-        checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data)
-        _CHECKSUMS[tensor] = tensor._version, checksum
-    return checksum
+def _crc(content: Any) -> str:
+    """The checksum of bytes, or of a JSON value."""
+    data = content if isinstance(content, memoryview) else json.dumps(content, sort_keys=True).encode()
+    return f"crc32 {zlib.crc32(data):08x}"
 
 
 @cache
@@ -191,63 +244,109 @@ def provenance() -> dict[str, Any]:
 
 
 class CheckpointLog:
-    """The steps of a run under way, one record appended a step.
+    """The steps of a run under way, one record appended a step, by one writer: the file is locked until ``close``.
 
-    A record is its length, a checksum and an ``.npz`` of one step. A record that a kill left unfinished fails the
-    check and is cut off, so at most one step is lost. A bad record before the last is damage, and refused.
+    A record is its number, the length and a checksum of its content, a checksum of these three, and the content: an
+    ``.npz`` of one step, or the header in the first. A record that a kill left unfinished is one whose end is missing
+    and whose beginning is right; it is cut off, so at most one step is lost. All else is damage, and refused.
 
     Args:
         path: the file; created if it does not exist.
         header: what identifies the run; an existing log must carry the same.
 
+    Attributes:
+        steps: what the log held, by name.
+
     Raises:
-        ValueError: if the file is no log, is damaged, or is the log of another run.
+        ValueError: if the file is no log, is damaged, belongs to another run or has another writer. It is left alone.
     """
 
-    _magic = b"cbo_lib checkpoint 1\n"
-    _frame = struct.Struct("<QI")
+    _magic = b"cbo_lib checkpoint 2\n"
+    _frame = struct.Struct("<QQII")
+    _number = 0  # of the next record
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:
         self.path = Path(path)
         self.steps: list[dict[str, np.ndarray]] = []
-        expected = json.dumps(header, sort_keys=True).encode()
-        content = self.path.read_bytes() if self.path.exists() else b""
-        if not content:
-            write_atomically(self.path, self._magic + self._framed(expected))
-            return
-        if not content.startswith(self._magic):
-            raise ValueError(f"checkpoint must name a log that simulate wrote, or a new file, got {self.path}")
-        records, end = self._complete(content)
-        if not records or records[0] != expected:
-            found = records[0].decode() if records else "nothing"
-            raise ValueError(
-                f"checkpoint must belong to this run; {self.path} was written by {found}, "
-                f"this run is {expected.decode()}"
-            )
-        self.steps = [unpack_arrays(io.BytesIO(record)) for record in records[1:]]
-        if end < len(content):
-            os.truncate(self.path, end)
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  # open as long as the run, and with it the lock
+        _LOGS.add(self)
+        try:
+            self._lock()
+            self._resume(json.dumps(header, sort_keys=True).encode())
+        except BaseException:
+            self.close()
+            raise
 
     def append(self, step: Mapping[str, Tensor]) -> None:
         """Add one step and wait until it is on disk."""
-        with open(self.path, "ab") as file:
-            file.write(self._framed(pack_arrays(_arrays(step))))
-            file.flush()
-            os.fsync(file.fileno())
+        self._write(pack_arrays(_arrays(step)))
 
-    def _framed(self, record: bytes) -> bytes:
-        return self._frame.pack(len(record), zlib.crc32(record)) + record
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _lock(self) -> None:
+        """Locks end with their process, however it ends."""
+        try:
+            import fcntl
+
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (ImportError, OSError) as error:
+            raise ValueError(
+                f"checkpoint must have one writer; another run uses {self.path}, or it can't be locked here ({error})"
+            ) from error
+
+    def _resume(self, expected: bytes) -> None:
+        self._file.seek(0)
+        content = self._file.read()
+        # Of a log that was killed before its first step nothing but the magic or its beginning may be there.
+        records, end = ([], 0) if self._magic.startswith(content) else self._complete(content)
+        if records and records[0] != expected:
+            raise ValueError(
+                f"checkpoint must belong to this run; {self.path} was written by {records[0].decode()}, "
+                f"this run is {expected.decode()}"
+            )
+        self.steps = [unpack_arrays(record) for record in records[1:]]
+        self._number = len(records)
+        if end < len(content):
+            self._file.truncate(end)
+        if not records:
+            self._write(expected, b"" if end else self._magic)
+
+    def _write(self, record: bytes, before: bytes = b"") -> None:
+        frame = self._frame.pack(self._number, len(record), zlib.crc32(record), 0)[:-4]
+        rest = before + frame + struct.pack("<I", zlib.crc32(frame)) + record
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        os.fsync(self._file.fileno())
+        self._number += 1
 
     def _complete(self, content: bytes) -> tuple[list[bytes], int]:
         """The complete records, and where the last of them ends."""
-        records, end = [], len(self._magic)
+        records: list[bytes] = []
+        end = len(self._magic)
+        if not content.startswith(self._magic):
+            raise ValueError(
+                f"checkpoint must name a log that simulate wrote, or a new file, got {self.path}; "
+                "logs that an earlier version wrote can't be read"
+            )
         while (start := end + self._frame.size) <= len(content):
-            length, checksum = self._frame.unpack_from(content, end)
+            number, length, checksum, own = self._frame.unpack_from(content, end)
             record = content[start : start + length]
-            if zlib.crc32(record) != checksum:
-                if start + length < len(content):
-                    raise ValueError(f"checkpoint must be undamaged; {self.path} has a bad record before its last")
+            right = zlib.crc32(content[end : start - 4]) == own and number == len(records)
+            if right and len(record) < length:
                 break
+            if not right or zlib.crc32(record) != checksum:
+                raise ValueError(
+                    f"checkpoint must be undamaged; in {self.path} a byte of record {len(records)} is wrong, or the "
+                    f"record is another, as after a second writer. The first {end} bytes, a log by themselves, hold "
+                    f"the {max(0, len(records) - 1)} steps before"
+                )
             records.append(record)
             end = start + length
         return records, end
+
+
+_LOGS: weakref.WeakSet[CheckpointLog] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):  # or a child of this process would hold the locks of its logs, and outlive it
+    os.register_at_fork(after_in_child=lambda: [log.close() for log in _LOGS])  # type: ignore[func-returns-value]

@@ -31,15 +31,9 @@ class Problem(Protocol):
 
 
 class ObservationError(ValueError):
-    """An observation was not a finite number.
+    """An observation was not a finite number; ``history`` is everything before."""
 
-    Attributes:
-        history: everything up to the step that failed.
-    """
-
-    def __init__(self, message: str, history: History) -> None:
-        super().__init__(message)
-        self.history = history
+    history: History
 
 
 @torch.no_grad()
@@ -63,7 +57,7 @@ def simulate(
         seeds: one nonnegative integer a replicate.
         checkpoint: a file to which every step is appended. If it exists the run resumes where it stopped: recorded
             observations are told to the policy again, none is made again, and the result is that of an uninterrupted
-            run. A kill loses at most the step under way.
+            run. A kill loses at most the step under way. The file is locked, a second run on it is refused.
         progress: whether to show a progress bar. Default: only in a terminal.
         stop: maps what a step recorded to a boolean ``replicates``, true where a replicate needs no further step. The
             run ends once that was said of every replicate; until then all go on, so that a replicate that was done
@@ -74,9 +68,12 @@ def simulate(
         the query), ``recommendation`` (after the step), ``recommended_value`` and the policy's trace.
 
     Raises:
-        ValueError: if an argument is out of range, ``checkpoint`` belongs to another run, or an observation or what
-            ``stop`` gives has another shape.
-        ObservationError: if an observation is NaN or infinite; the history so far is its ``history``.
+        ValueError: if an argument is out of range, ``checkpoint`` belongs to another run, is in use or damaged, or an
+            observation or what ``stop`` gives has another shape.
+        ObservationError: if an observation is NaN or infinite.
+
+    Whatever is raised once the run has begun, by the problem, the policy, the disk or Ctrl-C, carries the history so
+    far: ``except BaseException as error: history = error.history``, or later ``sys.last_value.history``.
     """
     if steps < 0:
         raise ValueError(f"steps must be nonnegative, got {steps}")
@@ -91,50 +88,57 @@ def simulate(
     device = None
     done = torch.zeros(len(noise.seeds), dtype=torch.bool)
     shown = sys.stderr.isatty() if progress is None else progress
-    for step in tqdm(range(steps), desc=type(policy).__name__, disable=not shown):
-        query = policy.ask()
-        device = query.device
-        if log is not None and step < len(log.steps):
-            recorded = {name: torch.from_numpy(array).to(device) for name, array in log.steps[step].items()}
-            if not torch.equal(recorded["query"], query):
-                raise ValueError(
-                    f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
-                )
-            _tell(policy, query, {**recorded, "y": recorded["observation"]})
-            records.append(recorded)
-            done |= _done(stop, recorded, len(done))
+    try:
+        for step in tqdm(range(steps), desc=type(policy).__name__, disable=not shown):
+            query = policy.ask()
+            device = query.device
+            if log is not None and step < len(log.steps):
+                record = {name: torch.from_numpy(array).to(device) for name, array in log.steps[step].items()}
+                if not torch.equal(record["query"], query):
+                    raise ValueError(
+                        f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
+                    )
+                _tell(policy, query, {**record, "y": record["observation"]})
+                records.append(record)
+            else:
+                record = _step(problem, policy, query, noise, step + 1)
+                records.append(record)
+                if log is not None:
+                    log.append(record)
+            done |= _done(stop, record, len(done))
             if bool(done.all()):
                 break
-            continue
-        seen = _observed(problem.observe(query, noise.at(step + 1)), len(done))
-        if broken := [name for name, part in seen.items() if not bool(torch.isfinite(part).all())]:
-            wrong = ~torch.isfinite(torch.cat([seen[name].reshape(len(done), -1) for name in broken], -1)).all(-1)
-            bad = [noise.seeds[r] for r in torch.nonzero(wrong).flatten().tolist()]
-            raise ObservationError(
-                f"observations must be finite, got a NaN or an infinity at step {step + 1} for seeds {bad}",
-                _history(records, noise.seeds, config, device),
-            )
-        _tell(policy, query, seen)
-        recommendation = policy.recommend()
-        record = {
-            "query": query,
-            "observation": seen.pop("y"),
-            **seen,
-            "value": problem.value(query),
-            "recommendation": recommendation,
-            "recommended_value": problem.value(recommendation),
-        }
-        trace = policy.trace()
-        if taken := record.keys() & trace.keys():
-            raise ValueError(f"policy.trace must not use the names {sorted(taken)}, simulate records them itself")
-        record.update(trace)
-        records.append(record)
+    except BaseException as error:  # Ctrl-C too
+        vars(error)["history"] = _history(records, noise.seeds, config, device)
+        error.add_note(f"The {len(records)} steps before this are the attribute history of this exception.")
+        raise
+    finally:
         if log is not None:
-            log.append(record)
-        done |= _done(stop, record, len(done))
-        if bool(done.all()):
-            break
+            log.close()
     return _history(records, noise.seeds, config, device)
+
+
+def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGenerators, step: int) -> dict[str, Tensor]:
+    """Observe and tell; what there is to record."""
+    seen = _observed(problem.observe(query, noise.at(step)), len(noise.seeds))
+    if broken := [name for name, part in seen.items() if not bool(torch.isfinite(part).all())]:
+        wrong = ~torch.isfinite(torch.cat([seen[name].reshape(len(noise.seeds), -1) for name in broken], -1)).all(-1)
+        bad = [noise.seeds[r] for r in torch.nonzero(wrong).flatten().tolist()]
+        raise ObservationError(f"observations must be finite, got a NaN or an infinity at step {step} for seeds {bad}")
+    _tell(policy, query, seen)
+    recommendation = policy.recommend()
+    record = {
+        "query": query,
+        "observation": seen.pop("y"),
+        **seen,
+        "value": problem.value(query),
+        "recommendation": recommendation,
+        "recommended_value": problem.value(recommendation),
+    }
+    trace = policy.trace()
+    if taken := record.keys() & trace.keys():
+        raise ValueError(f"policy.trace must not use the names {sorted(taken)}, simulate records them itself")
+    return {**record, **trace}
 
 
 def rounds(
@@ -187,12 +191,9 @@ def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping
     if stop is None:
         return torch.zeros(count, dtype=torch.bool)
     done = stop(record)
-    if not isinstance(done, Tensor):
-        raise ValueError(f"stop must give a tensor, one boolean a replicate, got {done!r}")
-    if done.dtype != torch.bool or done.shape != (count,):
-        raise ValueError(
-            f"stop must give one boolean a replicate, shape ({count},), got {done.dtype} of shape {tuple(done.shape)}"
-        )
+    if not isinstance(done, Tensor) or done.dtype != torch.bool or done.shape != (count,):
+        found = f"{done.dtype} of shape {tuple(done.shape)}" if isinstance(done, Tensor) else repr(done)
+        raise ValueError(f"stop must give a tensor, one boolean a replicate, shape ({count},), got {found}")
     return done.cpu()
 
 
