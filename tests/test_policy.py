@@ -259,8 +259,8 @@ def test_settings_are_what_the_constructor_was_given():
 @pytest.mark.parametrize(
     ("told", "match"),
     [
-        ({"query": X0, "y": Y0}, r"tell takes query, y, context, price; \[\] is unknown, \['context'\] is missing"),
-        ({"query": X0, "y": Y0, "context": C0, "wind": 1}, r"\['wind'\] is unknown"),
+        ({"query": X0, "y": Y0}, r"tell takes query, y, context, price; context is missing$"),
+        ({"query": X0, "y": Y0, "context": C0, "wind": 1}, r"; wind is unknown$"),
         ({"query": X0, "y": Y0[:2], "context": C0}, "y must hold as many rows as query, 3, got 2"),
         ({"query": X0, "y": Y0, "context": C0[:2]}, "context must hold as many rows as query, 3, got 2"),
         ({"query": X0, "y": [0.0, float("nan"), 1.0], "context": C0}, "y must be finite"),

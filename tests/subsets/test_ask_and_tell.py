@@ -271,7 +271,7 @@ def test_values_below_the_floor_are_told_so():
         ({"cost": -1.0}, "cost must not be negative, got -1"),
         ({"cost": math.nan}, "cost must be finite"),
         ({"y": math.inf}, "y must be finite"),
-        ({"price": 3.0}, r"tell takes query, y, subset, cost; \['price'\] is unknown"),
+        ({"price": 3.0}, r"tell takes query, y, subset, cost; price is unknown"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_and_nothing_is(told, message):
