@@ -125,6 +125,8 @@ def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         # Members are read whole: one of which a part is read is not checked.
         parts = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+    if len(parts) != int.from_bytes(content[-12:-10], "little"):  # how many the end of the archive counts
+        raise ValueError("an array is missing")
     return {name: np.lib.format.read_array(part, allow_pickle=False) for name, part in parts.items()}
 
 

@@ -2,9 +2,12 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 import zipfile
 import zlib
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -330,3 +333,166 @@ def test_a_buffer_that_changes_in_place_changes_the_description_of_its_module():
     before = describe(kernel)
     kernel.gram[0, 0] = 2.0
     assert describe(kernel) != before
+
+
+# Functions are known by their code
+
+
+def defined(source, **names):
+    """What a cell of a notebook would call ``f``."""
+    cell = {"__name__": "__main__", **names}
+    exec(source, cell)
+    return cell["f"]
+
+
+FUNCTION = """
+def make(scale):
+    def f(x, shift=1.0, *, power=2):
+        "Words."
+        def inner(y):
+            return y + 3 if x in {"one", "two", "three"} else y
+        try:
+            return scale * inner(x) ** power + shift
+        except ZeroDivisionError:
+            return (lambda z: z)(x)
+    return f
+f = make(2.0)
+"""
+EDITS = {
+    "a constant": ("+ 3", "+ 4"),
+    "the kind of a constant": ("+ 3", "+ 3.0"),
+    "a constant of a set": ('"two"', '"four"'),
+    "an operation": ("** power + shift", "** power - shift"),
+    "a nested lambda": ("lambda z: z", "lambda z: -z"),
+    "a default": ("shift=1.0", "shift=1.5"),
+    "a keyword's default": ("power=2", "power=3"),
+    "what it closes over": ("make(2.0)", "make(2.5)"),
+    "the name of an argument": ("shift", "offset"),
+    "what it catches": ("ZeroDivisionError", "ValueError"),
+    "its name": ("def f(x,", "def g(x,"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_function_is_another(edit):
+    changed = FUNCTION.replace(*EDITS[edit]).replace("return f\n", "return g\n" if edit == "its name" else "return f\n")
+    assert changed != FUNCTION
+    assert describe(defined(FUNCTION)) == describe(defined(FUNCTION)) != describe(defined(changed))
+
+
+def test_a_function_that_moved_is_the_same():
+    moved = "\n\n# elsewhere\n" + FUNCTION.replace("\n    return", "\n\n    return")
+    assert describe(defined(FUNCTION)) == describe(defined(moved))
+
+
+PAIRS = {
+    "partial": "import functools\nf = functools.partial(lambda x, y: x, y=VALUE)",
+    "partial of another": "import functools\nf = functools.partial(lambda x: x + VALUE)",
+    "cached": "import functools\nf = functools.lru_cache(lambda x: x + VALUE)",
+    "bound method": "class A:\n    def __init__(self): self.x = VALUE\n    def g(self): return self.x\nf = A().g",
+    "code of a bound method": "class A:\n    def g(self): return VALUE\nf = A().g",
+    "property": "class A:\n    @property\n    def g(self): return VALUE\nf = A()",
+    "private method": "class A:\n    def _g(self): return VALUE\nf = A()",
+    "static method": "class A:\n    @staticmethod\n    def g(): return VALUE\nf = A()",
+    "inherited method": "class B:\n    def g(self): return VALUE\nclass A(B): pass\nf = A()",
+    "attribute of a class": "class A:\n    scale = VALUE\nf = A()",
+    "object that can be called": "class A:\n    def __call__(self, x): return x * VALUE\nf = A()",
+    "setting of what can be called": "class A:\n    __call__ = abs\nf = A()\nf.scale = VALUE",
+    "class": "class f:\n    def g(self): return VALUE",
+    "dataclass": "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A:\n    x: int = VALUE\nf = A()",
+    "recursive": "def make():\n    def f(n): return f(n - VALUE) if n else 0\n    return f\nf = make()",
+    "closure over itself": "def make():\n    x = [VALUE]\n    x.append(x)\n    return lambda: x\nf = make()",
+    "empty cell": "def make():\n    def f(): return late, VALUE\n    if not f: late = 1\n    return f\nf = make()",
+    "array": "import numpy as np\nf = np.full(3, VALUE)",
+    "array of objects": "import numpy as np\nf = [np.array([None, VALUE], dtype=object)]",
+    "set": "f = {'a', 'b', VALUE}",
+    "enumeration": "import enum\nf = enum.Enum('f', ['a', 'b'])['ab'[VALUE - 1]]",
+    "NumPy's functions": "import numpy as np\nf = [np.sin, np.cos][VALUE - 1]",
+    "PyTorch's functions": "import torch\nf = [torch.sin, torch.cos][VALUE - 1]",
+    "built-in functions": "import math\nf = [math.sin, math.cos][VALUE - 1]",
+    "smoothness": "from gpytorch.kernels import MaternKernel\nf = MaternKernel(nu=VALUE + 0.5)",
+    "kernel within": "from gpytorch.kernels import *\nf = ScaleKernel([RBFKernel(), MaternKernel()][VALUE - 1])",
+    "fraction": "from fractions import Fraction\nf = Fraction(1, 2 + VALUE)",
+    "time": "import datetime\nf = datetime.timedelta(VALUE)",
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_other_things_are_told_apart_too(name):
+    one, same, other = (describe(defined(PAIRS[name].replace("VALUE", value))) for value in ("1", "1", "2"))
+    assert json.dumps(one) == json.dumps(same) != json.dumps(other)
+    assert "0x" not in json.dumps(one)
+
+
+def test_a_derived_value_is_no_setting():
+    thing = defined(
+        "import functools\nclass A:\n    @functools.cached_property\n    def table(self): return 3\nf = A()"
+    )
+    before = describe(thing)
+    assert thing.table == 3 and "table" in vars(thing) and describe(thing) == before
+
+
+def test_a_description_does_not_depend_on_the_process():
+    sources = [FUNCTION, *(source.replace("VALUE", "1") for source in PAIRS.values())]
+    script = (
+        "import json, sys\nfrom cbo_lib.history import describe\nfound = []\n"
+        "for source in json.load(sys.stdin):\n    cell = {'__name__': '__main__'}\n    exec(source, cell)\n"
+        "    found.append(describe(cell['f']))\nprint(json.dumps(found))\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    other = {**os.environ, "PYTHONHASHSEED": "4", "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env=other, input=json.dumps(sources), text=True, stdout=subprocess.PIPE, check=True)
+    assert json.loads(done.stdout) == [describe(defined(source)) for source in sources]
+
+
+# Files that are not as they were
+
+
+def metadata(**changes):
+    """A file like that of a history, but for what is said beside its tensors."""
+    said = {"seeds": [0], "config": {}, "provenance": {"device": "cpu"}, **changes}
+    text = json.dumps({name: value for name, value in said.items() if value is not None})
+    return {"value": np.zeros((1, 1)), "__metadata__": np.array(text)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        metadata(seeds=None),
+        metadata(seeds=[0, 1]),
+        metadata(seeds=["zero"]),
+        metadata(provenance=None),
+        {**metadata(), "__metadata__": np.array('{"seeds": [0')},
+        {**metadata(), "__metadata__": np.array("[]")},
+        {**metadata(), "value": np.array([["word"]])},
+    ],
+    ids=["no seeds", "other seeds", "words for seeds", "no provenance", "torn JSON", "other JSON", "words"],
+)
+def test_a_file_that_is_malformed_inside_is_refused_by_name(tmp_path, content):
+    (tmp_path / "run.npz").write_bytes(archive(**content))
+    with pytest.raises(ValueError, match=r"path must name a file written by History\.save, got .*run\.npz"):
+        History.load(tmp_path / "run.npz")
+
+
+def test_a_flip_or_a_cut_anywhere_is_reported_or_does_not_matter(tmp_path):
+    """What does not matter: dates, and other bytes of an archive that no one reads."""
+    path, saved = tmp_path / "run.npz", History({"value": torch.tensor([[0.5, 2.0]])}, [7], {"a": 1}, {"device": "cpu"})
+    saved.save(path)
+    content, harmless, named = path.read_bytes(), 0, []
+    for place in range(len(content)):
+        for bit in (place % 8, (place + 4) % 8):
+            changed = bytearray(content)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            try:
+                loaded = History.load(path)
+            except ValueError as error:
+                named.append("path must name a file written by History.save" in str(error) and "run.npz" in str(error))
+                continue
+            harmless += 1
+            assert torch.equal(loaded["value"], saved["value"]) and list(loaded.tensors) == ["value"]
+            assert (loaded.seeds, loaded.config, loaded.provenance) == ([7], {"a": 1}, {"device": "cpu"})
+        path.write_bytes(content[:place])
+        with pytest.raises(ValueError, match="path must name a file written by"):
+            History.load(path)
+    assert all(named) and 0 < harmless < len(named)
