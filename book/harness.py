@@ -43,7 +43,7 @@ import pandas as pd
 from torch import Tensor
 
 from book.verdict import Paired, paired
-from cbo_lib.history import History
+from cbo_lib.history import History, write_atomically
 from cbo_lib.simulate import Policy, Problem, simulate
 
 Scale = Literal["reader", "paper"]
@@ -245,9 +245,9 @@ def _each(thing: T | Mapping[str, T], names: Mapping[str, object]) -> dict[str, 
 
 
 def save_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Store a table and what ``frame.attrs`` says of it, as JSON."""
+    """Store a table and what ``frame.attrs`` says of it, as JSON, whole or not at all."""
     content = {"about": frame.attrs, "table": json.loads(frame.to_json(orient="split"))}
-    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def load_table(path: str | Path) -> pd.DataFrame:

@@ -352,7 +352,9 @@ class Policy(ABC):
         unknown, missing = seen.keys() - self.sees.keys(), self.sees.keys() - seen.keys() - self.optional
         if unknown or missing:
             wanted = ", ".join(["query", "y", *self.sees])
-            wrong = [f"{name} is missing" for name in sorted(missing)] + [f"{name} is unknown" for name in sorted(unknown)]
+            wrong = [f"{name} is missing" for name in sorted(missing)] + [
+                f"{name} is unknown" for name in sorted(unknown)
+            ]
             raise ValueError(f"tell takes {wanted}; {' and '.join(wrong)}")
         given = {name: value for name, value in seen.items() if value is not None}
         if self._alone:

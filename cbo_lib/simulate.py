@@ -109,8 +109,8 @@ def simulate(
             if bool(done.all()):
                 break
     except BaseException as error:  # Ctrl-C too
-        vars(error)["history"] = _history(records, noise.seeds, config, device)
-        error.add_note(f"The {len(records)} steps before this are the attribute history of this exception.")
+        notes = [*getattr(error, "__notes__", ()), f"The {len(records)} steps before this are error.history."]
+        vars(error).update(history=_history(records, noise.seeds, config, device), __notes__=notes)
         raise
     finally:
         if log is not None:

@@ -232,6 +232,47 @@ def test_a_file_names_no_code_of_other_packages(tmp_path, name):
         load_object(tmp_path / "bag", Bag)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: [],
+        lambda d: {},
+        lambda d: {"root": {}},
+        lambda d: {"root": {"number": 0, "sequence": [1], "class": "builtins:set", "again": 7}},
+        lambda d: json.loads(json.dumps(d).replace('"a0"', '"a7"')),
+        lambda d: json.loads(json.dumps(d).replace('"state"', '"estate"')),
+        lambda d: json.loads(json.dumps(d).replace('"shape": [2]', '"shape": [3, 5]')),
+    ],
+    ids=["a list", "nothing", "empty", "no such number", "no such array", "no state", "another shape"],
+)
+def test_a_document_that_is_malformed_is_refused_by_name(tmp_path, change):
+    save_object(tmp_path / "bag", Bag(torch.ones(2)))
+    rewrite(tmp_path / "bag", change)
+    with pytest.raises(ValueError, match=r"path must name a file written by save, got .*bag"):
+        load_object(tmp_path / "bag", Bag)
+
+
+def test_a_flip_or_a_cut_anywhere_is_reported_or_does_not_matter(tmp_path):
+    path, thing = tmp_path / "bag", {"a": torch.tensor([0.5, 2.0]), "b": 3, "c": np.arange(3)}
+    save_object(path, Bag(thing))
+    content, harmless, named = path.read_bytes(), 0, []
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            back = load_object(path, Bag).content
+        except ValueError as error:
+            named.append(str(error).startswith(f"path must name a file written by save, got {path}"))
+        else:
+            harmless += 1
+            assert torch.equal(back["a"], thing["a"]) and back["b"] == 3 and back["c"].tolist() == [0, 1, 2]
+        path.write_bytes(content[:place])
+        with pytest.raises(ValueError, match="path must name a file written by save"):
+            load_object(path, Bag)
+    assert all(named) and 0 < harmless < len(named)
+
+
 def test_other_files_and_other_classes_are_refused(tmp_path):
     (tmp_path / "text").write_text("no policy")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))

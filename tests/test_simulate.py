@@ -1,4 +1,5 @@
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -362,6 +363,89 @@ def test_a_bad_first_observation_leaves_an_empty_history():
     with pytest.raises(ObservationError, match="at step 1 for seeds") as caught:
         run(problem=Broken(after=0))
     assert caught.value.history.steps == 0 and caught.value.history.replicates == 3
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Takes no attributes."""
+
+    code: int = 3
+
+
+class Silent(Exception):
+    """Has a property where the history goes."""
+
+    @property
+    def args(self):
+        return ("silent",)
+
+
+ERRORS = [
+    ZeroDivisionError("in f"), torch.linalg.LinAlgError("not positive"), ValueError("no"), OSError(28, "disk full"),
+    MemoryError(), KeyboardInterrupt(), SystemExit(3), Frozen(), Silent(),
+]  # fmt: skip
+
+
+PLACES = ["value", "propose", "learn", "best", "record", "stop"]
+
+
+@pytest.mark.parametrize(
+    ("error", "place"), [*((error, "observe") for error in ERRORS), *((ERRORS[0], place) for place in PLACES)], ids=str
+)
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_every_exception_carries_the_history(tmp_path, error, place, checkpoint):
+    left = 7 if place == "value" else 3
+
+    def failing(function):
+        def fails(*arguments):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise error
+            return function(*arguments)
+
+        return fails if function.__name__ == place else function
+
+    def stop(record):
+        return torch.zeros(3, dtype=torch.bool)
+
+    bumps, log = Bumps(), tmp_path / "log" if checkpoint else None
+    problem, good = Problematic(failing(bumps.observe), failing(bumps.value)), Problematic(bumps.observe, bumps.value)
+    policy = type("UCB", (UCB,), {name: failing(getattr(UCB, name)) for name in ("propose", "learn", "best", "record")})
+    with pytest.raises(type(error)) as caught:
+        simulate(problem, policy(), 8, [0, 1, 2], checkpoint=log, stop=failing(stop))
+    assert caught.value is error
+    h, steps = error.history, 4 if place == "stop" else 3
+    assert h.steps == steps and h.seeds == [0, 1, 2]
+    reference = run(steps=steps)
+    for name in reference.tensors:
+        assert torch.equal(h[name], reference[name]) and h[name].device == reference[name].device
+    assert error.__notes__[-1] == f"The {steps} steps before this are error.history."
+    h.save(tmp_path / "kept.npz")
+    if checkpoint:  # and the file is free, and goes on from there
+        mended = run(problem=good, checkpoint=log)
+        assert all(torch.equal(mended[name], tensor) for name, tensor in run().tensors.items())
+
+
+class Problematic:
+    """Made of two functions that no description sees."""
+
+    def __init__(self, observe, value):
+        self._observe, self._value = observe, value
+
+    def observe(self, query, generators):
+        return self._observe(query, generators)
+
+    def value(self, query):
+        return self._value(query)
+
+
+def test_an_observation_that_is_no_number_survives_a_pool():
+    """Exceptions travel between processes pickled."""
+    with pytest.raises(ObservationError) as caught:
+        run(problem=Broken())
+    back = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(back, ObservationError) and back.history.steps == 3 and str(back) == str(caught.value)
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 1), (2, 1), (2, 3), (1,), (3,), (3, 2), ()])
