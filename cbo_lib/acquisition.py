@@ -13,6 +13,7 @@ from botorch.models.model import Model, ModelList
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
+from cbo_lib.checks import as_values, require, require_shape
 from cbo_lib.gp import Posterior
 from cbo_lib.partial import CompletedPosterior, complete, moments, upper
 
@@ -23,8 +24,7 @@ _SLICE_PAIRS = 2**21
 def as_model(model: Posterior | Model) -> Model:
     """A posterior as a BoTorch model, a BoTorch model as it is; ``ValueError`` if it has several outputs."""
     found = model.as_botorch() if isinstance(model, Posterior) else model
-    if found.num_outputs != 1:
-        raise ValueError(f"model must have one output, got {found.num_outputs}")
+    require(found.num_outputs == 1, "model must have one output", found.num_outputs)
     return found
 
 
@@ -55,8 +55,7 @@ class DecisionAcquisition(AcquisitionFunction):
         Raises:
             ValueError: if the model is a batch.
         """
-        if self.model.batch_shape:
-            raise ValueError(f"model must have no batch dimensions, got {tuple(self.model.batch_shape)}")
+        require(not self.model.batch_shape, "model must have no batch dimensions", self.model.batch_shape)
         return self.values(X.flatten(0, -2)).reshape(X.shape[:-2])
 
 
@@ -92,8 +91,7 @@ class PartialAcquisition(DecisionAcquisition):
         self, model: Posterior | Model, contexts: Tensor, sqrt_beta: float = 1.5, controlled: Tensor | None = None
     ) -> None:
         super().__init__(model, sqrt_beta)
-        if contexts.dim() < 2 or contexts.shape[-2] == 0 or not bool(torch.isfinite(contexts).all()):
-            raise ValueError(f"contexts must be finite, ... x M x Dc with M >= 1, got shape {tuple(contexts.shape)}")
+        contexts = as_values("contexts", contexts, (..., "M >= 1", "Dc"))
         self.contexts, self.controlled = contexts, controlled
         self._completed: CompletedPosterior | None = None
 
@@ -161,8 +159,8 @@ class ExpectedUpperConfidenceBound(PartialAcquisition):
         controlled: Tensor | None = None,
     ) -> None:
         super().__init__(model, contexts, sqrt_beta, controlled)
-        if weights is not None and weights.shape[-1:] != contexts.shape[-2:-1]:
-            raise ValueError(f"weights must be one a context, {contexts.shape[-2]}, got shape {tuple(weights.shape)}")
+        if weights is not None:
+            require_shape("weights", weights, ..., self.contexts.shape[-2])
         self.weights = weights
 
     def reduce(self, bounds: Tensor) -> Tensor:
@@ -202,17 +200,16 @@ class OptimisticUpperConfidenceBound(AcquisitionFunction):
         found = [as_model(model) for model in (models if isinstance(models, Sequence) else [models])]
         super().__init__(ModelList(*found) if listed else found[0])
         for model in found:
-            if len(model.batch_shape) != (0 if listed else 1):
-                shape = "no batch shape in a list" if listed else "the batch shape (|U|,)"
-                raise ValueError(f"model must have {shape}, got {tuple(model.batch_shape)}")
+            shape = "no batch shape in a list" if listed else "the batch shape (|U|,)"
+            require(len(model.batch_shape) == (not listed), f"model must have {shape}", model.batch_shape)
         self._models = found
         count = len(found) if listed else found[0].batch_shape[0]
-        if isinstance(sqrt_beta, Tensor) and sqrt_beta.shape not in (torch.Size(), torch.Size([count])):
-            raise ValueError(f"sqrt_beta must be a number or one a candidate, got shape {tuple(sqrt_beta.shape)}")
+        shape_of = getattr(sqrt_beta, "shape", torch.Size())
+        require(shape_of in (torch.Size(), (count,)), "sqrt_beta must be a number or one a candidate", shape_of)
         self.sqrt_beta = sqrt_beta
         self.alive = torch.ones(count, dtype=torch.bool) if alive is None else alive
-        if self.alive.shape != (count,) or not bool(self.alive.any()):
-            raise ValueError(f"alive must mark at least one of {count} candidates, got {self.alive.tolist()}")
+        marked = self.alive.shape == (count,) and bool(self.alive.any())
+        require(marked, f"alive must mark at least one of {count} candidates", self.alive)
 
     def bounds(self, X: Tensor) -> Tensor:
         """``mean + sqrt_beta std`` at ``b x 1 x d`` points under every candidate, ``b x |U|``."""

@@ -6,6 +6,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_number, as_tensor, as_values, require
+
 Gain = TypeVar("Gain", float, Tensor)
 
 
@@ -21,12 +23,9 @@ def union_bound_sqrt_beta(count: int, t: int, failure: float) -> float:
         t: the round, from 1.
         failure: total probability of failure, in (0, 1).
     """
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
-    if t < 1:
-        raise ValueError(f"t must be at least 1, got {t}")
-    if not 0 < failure < 1:
-        raise ValueError(f"failure must lie in (0, 1), got {failure}")
+    as_count("count", count, 1)
+    as_number("t", t, 1)
+    as_number("failure", failure, 0, 1, "()")
     return math.sqrt(2 * math.log(count * math.pi**2 * t**2 / (6 * failure)))
 
 
@@ -61,17 +60,13 @@ def rkhs_sqrt_beta(
     Raises:
         ValueError: if an argument is out of range.
     """
-    for name, value in (("norm", norm), ("noise_std", noise_std)):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be nonnegative and finite, got {value}")
-    if not 0 < regularization < math.inf:
-        raise ValueError(f"regularization must be positive and finite, got {regularization}")
-    if not 0 < failure < 1:
-        raise ValueError(f"failure must lie in (0, 1), got {failure}")
-    gain = torch.as_tensor(information_gain)
+    as_number("norm", norm, 0)
+    as_number("noise_std", noise_std, 0)
+    as_number("regularization", regularization, 0, ends="()")
+    as_number("failure", failure, 0, 1, "()")
+    gain = as_tensor("information_gain", information_gain)
     # The gain of nothing may be -1e-17 by rounding.
-    if not bool(((gain >= -1e-9) & (gain < math.inf)).all()):
-        raise ValueError(f"information_gain must be nonnegative and finite, got {information_gain}")
+    require((gain >= -1e-9) & (gain < math.inf), "information_gain must be nonnegative and finite", information_gain)
     return norm + noise_std / math.sqrt(regularization) * (2 * (information_gain - math.log(failure))) ** 0.5
 
 
@@ -87,9 +82,7 @@ def noise_threshold(t: int | Tensor, noise_std: float | Tensor, candidates: int,
     Returns:
         A float64 tensor of the broadcast shape.
     """
-    if not 0 < failure < 1:
-        raise ValueError(f"failure must lie in (0, 1), got {failure}")
-    rounds = torch.as_tensor(t, dtype=torch.float64)
-    if not bool((rounds >= 1).all()):
-        raise ValueError(f"t must be at least 1, got {rounds.min().item():g}")
+    as_number("failure", failure, 0, 1, "()")
+    as_count("candidates", candidates, 1)
+    rounds = as_values("t", t, None, 1).to(torch.float64)
     return 2 * noise_std**2 * (candidates * math.pi**2 * rounds**2 / (3 * failure)).log()

@@ -1,4 +1,4 @@
-"""What users give as tensors, and objects as files without pickle.
+"""Objects as files without pickle.
 
 A file holds names of classes, plain values and arrays. Reading one runs no code but that of the packages named here and
 of the module of the class that is loaded, whose classes are looked up and not imported.
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -24,47 +23,6 @@ T = TypeVar("T")
 # Classes and functions of these may be named by a file.
 _PACKAGES = {"cbo_lib", "gpytorch", "botorch", "linear_operator", "torch", "collections", "math"}
 _DOCUMENT = "document"
-
-
-def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = False) -> Tensor:
-    """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
-
-    Args:
-        name: of the argument, for messages.
-        value: the numbers.
-        like: gives dtype and device. Default: float64 on the CPU, or those of a floating tensor.
-        keep: whether a tensor of integers stays one. Default no: numbers become floating.
-
-    Raises:
-        ValueError: if it holds no numbers, or rows of different lengths.
-    """
-    if isinstance(value, pd.DataFrame | pd.Series):
-        value = value.to_numpy()
-    try:
-        tensor = value if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name} must be numbers, a tensor, an array, a list or a frame, got {value!r}") from error
-    if tensor.is_complex():
-        raise ValueError(f"{name} must be real numbers, got {tensor.dtype}")
-    if keep and not tensor.is_floating_point():
-        return tensor if like is None else tensor.to(like.device)
-    if like is not None:
-        return tensor.to(like)
-    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
-
-
-def as_box(name: str, value: Any, dim: int | None = None) -> Tensor:
-    """A box ``2 x d``, lower corner first, from whatever a user gave.
-
-    Raises:
-        ValueError: if it is no box, or not of ``dim`` dimensions.
-    """
-    box = as_tensor(name, value)
-    if box.dim() != 2 or len(box) != 2 or not box.shape[1] or dim not in (None, box.shape[1]):
-        raise ValueError(f"{name} must have shape (2, {dim or 'd'}), lower corner first, got {tuple(box.shape)}")
-    if not bool(torch.isfinite(box).all()) or not bool((box[0] < box[1]).all()):
-        raise ValueError(f"{name} must be finite with each lower bound below the upper, got {box.tolist()}")
-    return box
 
 
 def save_object(path: str | Path, thing: object) -> None:

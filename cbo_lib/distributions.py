@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import Uniform as TorchUniform
 
-from cbo_lib.data import as_tensor
+from cbo_lib.checks import as_box, as_number, as_points, as_tensor, require
 from cbo_lib.random import uniform
 
 
@@ -60,11 +60,10 @@ class _Checked:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            spread = name in ("std", "scale")
-            if not math.isfinite(value) or (spread and value <= 0):
-                raise ValueError(f"{name} must be finite{' and positive' if spread else ''}, got {value}")
-        if hasattr(self, "low") and hasattr(self, "high") and not self.low < self.high:
-            raise ValueError(f"low must lie below high, got {self.low} and {self.high}")
+            low, ends = (0.0, "()") if name in ("std", "scale") else (-math.inf, "[]")
+            object.__setattr__(self, name, as_number(name, value, low, ends=ends))
+        if hasattr(self, "low") and hasattr(self, "high"):
+            require(self.low < self.high, "low must lie below high", f"{self.low} and {self.high}")
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,7 @@ class TruncatedNormal(_Checked):
     def __post_init__(self) -> None:
         """Check the parameters."""
         super().__post_init__()
-        if self._inside < 1e-200:
-            raise ValueError(f"low and high must hold a part of the normal distribution, got {self}")
+        require(self._inside >= 1e-200, "low and high must hold a part of the normal distribution", self)
 
     @property
     def _tails(self) -> tuple[float, float]:
@@ -177,14 +175,11 @@ class Empirical:
         ValueError: if there are no rows, one is not finite, or the bounds are no box.
     """
 
-    def __init__(self, rows: Any, bounds: Tensor | None = None) -> None:
+    def __init__(self, rows: Any, bounds: Any = None) -> None:
         made = as_tensor("rows", rows)
-        self.rows = made.unsqueeze(-1) if made.dim() == 1 else made
-        if self.rows.dim() != 2 or self.rows.numel() == 0 or not bool(torch.isfinite(self.rows).all()):
-            raise ValueError(f"rows must be finite, n x d or n, got shape {tuple(made.shape)}")
-        self.bounds = torch.stack([self.rows.amin(0), self.rows.amax(0)]) if bounds is None else bounds
-        if self.bounds.shape != (2, self.dim) or not bool((self.bounds[0] <= self.bounds[1]).all()):
-            raise ValueError(f"bounds must be a box (2, {self.dim}), lower corner first, got {self.bounds.tolist()}")
+        self.rows = as_points("rows", made.unsqueeze(-1) if made.dim() == 1 else made, "d >= 1")
+        smallest = torch.stack([self.rows.amin(0), self.rows.amax(0)])
+        self.bounds = smallest if bounds is None else as_box("bounds", bounds, self.dim, self.rows, flat=True)
 
     @property
     def dim(self) -> int:
@@ -214,8 +209,7 @@ class Empirical:
 
     @property
     def _values(self) -> Tensor:
-        if self.dim != 1:
-            raise ValueError(f"rows must have one column for a marginal, got {self.dim}")
+        require(self.dim == 1, "rows must have one column for a marginal", self.dim)
         return self.rows[:, 0].sort().values
 
 
@@ -236,10 +230,8 @@ class ContextDistribution:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.bounds.dim() != 2 or len(self.bounds) != 2 or not bool((self.bounds[0] < self.bounds[1]).all()):
-            raise ValueError(f"bounds must be a box (2, Dc), lower corner first, got {self.bounds.tolist()}")
-        if len(self.marginals) != self.dim:
-            raise ValueError(f"marginals must be one a coordinate, {self.dim}, got {len(self.marginals)}")
+        object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+        require(len(self.marginals) == self.dim, f"marginals must be one a coordinate, {self.dim}", len(self.marginals))
 
     @property
     def dim(self) -> int:

@@ -25,6 +25,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from cbo_lib.checks import as_box, as_count, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.measure import Measure, covariance
 
@@ -71,11 +72,10 @@ def default_kernel(name: str, dim: int, groups: Sequence[Sequence[int]] | None =
     Raises:
         ValueError: for another name, or groups that are no partition of the coordinates.
     """
-    if name not in ("matern", "rbf"):
-        raise ValueError(f"kernel must be 'matern', 'rbf' or a GPyTorch kernel, got {name!r}")
+    require(name in ("matern", "rbf"), "kernel must be 'matern', 'rbf' or a GPyTorch kernel", repr(name))
     groups = [range(dim)] if groups is None else groups
-    if sorted(i for group in groups for i in group) != list(range(dim)):
-        raise ValueError(f"groups must hold each of the {dim} coordinates once, got {[list(g) for g in groups]}")
+    once = sorted(i for group in groups for i in group) == list(range(dim))
+    require(once, f"groups must hold each of the {dim} coordinates once", [list(g) for g in groups])
     parts = []
     for group in groups:
         prior = LogNormalPrior(loc=math.sqrt(2) + 0.5 * math.log(dim), scale=math.sqrt(3))
@@ -116,18 +116,11 @@ def fit_gaussian_process(
     Raises:
         ValueError: if the shapes do not fit, there are fewer than two observations, or a value is not finite.
     """
+    y = as_values("y", y, ("replicates", "n"))
+    require(y.shape[1] >= 2, "y must hold at least two observations a replicate", y.shape[1])
+    bounds = as_box("bounds", bounds, like=y)
     dim = bounds.shape[-1]
-    if y.dim() != 2 or measure.points.dim() != 4 or measure.points.shape[:2] != y.shape or bounds.shape != (2, dim):
-        raise ValueError(
-            "measure, y and bounds must have shapes (replicates, n, p, d), (replicates, n) and (2, d), "
-            f"got {tuple(measure.points.shape)}, {tuple(y.shape)} and {tuple(bounds.shape)}"
-        )
-    if y.shape[1] < 2:
-        raise ValueError(f"y must hold at least two observations a replicate, got {y.shape[1]}")
-    if not bool(torch.isfinite(y).all()):
-        raise ValueError("y must be finite, got a NaN or an infinity")
-    if not bool((bounds[0] < bounds[1]).all()):
-        raise ValueError(f"bounds must have each lower bound below the upper, got {bounds.tolist()}")
+    require_shape("measure", measure.points, *y.shape, "p", dim)
     low, side = bounds[0], bounds[1] - bounds[0]
     unit = Measure((measure.points - low) / side, measure.weights)
     batch = y.shape[:1]
@@ -176,7 +169,6 @@ class Surrogate:
     Attributes:
         measure: what was observed, ``replicates x n`` measures; None before.
         y: the observations, ``replicates x n``.
-        learned: which of them count, boolean ``replicates x n``.
         prior: the priors in force. Before there are two observations to fit: the kernel's initial values, the mean of
             the observations (zero without one), standard deviation 1 and noise 0.1.
         fit: the last fit; None before it, and with a known prior.
@@ -192,20 +184,20 @@ class Surrogate:
         groups: Sequence[Sequence[int]] | None = None,
         refit_every: int | None = None,
     ) -> None:
-        if refit_every is not None and refit_every < 1:
-            raise ValueError(f"refit_every must be at least 1, got {refit_every}")
+        if refit_every is not None:
+            as_count("refit_every", refit_every, 1)
         if isinstance(kernel, str):
             default_kernel(kernel, bounds.shape[-1], groups)  # raises now
-        elif not isinstance(kernel, Kernel) or kernel.batch_shape:
-            raise ValueError(f"kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch, got {kernel!r}")
-        if prior is not None and prior.kernel.batch_shape not in (torch.Size(), torch.Size([replicates])):
-            raise ValueError(
-                f"prior must have no batch or one of {replicates} replicates, got {tuple(prior.kernel.batch_shape)}"
-            )
+        else:
+            right = isinstance(kernel, Kernel) and not kernel.batch_shape
+            require(right, "kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch", repr(kernel))
+        if prior is not None:
+            require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
+            batch = prior.kernel.batch_shape
+            require(batch in ((), (replicates,)), f"prior must have no batch or one of {replicates} replicates", batch)
         self.bounds, self.kernel, self.groups, self.refit_every = bounds, kernel, groups, refit_every
         self.given, self.measure, self.fit = prior, None, None
         self.y = bounds.new_zeros(replicates, 0)
-        self.learned = self.y.bool()
         self.version = 0
         self._posterior: Posterior | None = None
         self._fitted_at = 0
@@ -223,18 +215,12 @@ class Surrogate:
         """The priors in force."""
         return self.posterior().prior
 
-    def observe(self, measure: Measure, y: Tensor, learned: Tensor | None = None) -> None:
-        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``.
-
-        Where ``learned``, boolean ``replicates``, is false, the replicate is over: its posterior stays as it was, and
-        nothing is fitted to it any more. Default: true.
-        """
-        learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
-        measure = Measure(measure.points, measure.weights * learned.unsqueeze(-1))
+    def observe(self, measure: Measure, y: Tensor) -> None:
+        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``."""
         self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
-        self.y, self.learned = torch.cat([self.y, y * learned], -1), torch.cat([self.learned, learned], -1)
+        self.y = torch.cat([self.y, y], -1)
         if self._posterior is not None and not self._due():
-            self._posterior = self._posterior.extend(measure, y * learned)
+            self._posterior = self._posterior.extend(measure, y)
 
     def posterior(self) -> Posterior:
         """The posterior given everything, of batch shape ``(replicates,)``; fitted anew if that is due."""
@@ -255,7 +241,7 @@ class Surrogate:
         return {**known, "noise_std": self.fit.noise_std, "converged": self.fit.converged}
 
     def _due(self) -> bool:
-        if self.given is not None or (self.fit is not None and not bool(self.learned.all(-1).any())):
+        if self.given is not None:
             return False
         every = self.refit_every if self.fit is not None and self.refit_every else max(1, self._fitted_at // 10)
         return self.count >= self._fitted_at + every
@@ -264,10 +250,7 @@ class Surrogate:
         if self.given is not None:
             return self.given
         if self.measure is not None and self.count >= 2:
-            going = self.learned.all(-1) if self.fit is not None else torch.ones_like(self.learned[:, 0])
-            measure = Measure(self.measure.points[going], self.measure.weights[going])
-            fit = fit_gaussian_process(measure, self.y[going], self.bounds, self.kernel, self.groups)
-            self.fit = fit if self.fit is None or bool(going.all()) else _joined(self.fit, fit, going)
+            self.fit = fit_gaussian_process(self.measure, self.y, self.bounds, self.kernel, self.groups)
             return self.fit.process
         replicates, dim = len(self.y), self.bounds.shape[-1]
         kernel = default_kernel(self.kernel, dim, self.groups) if isinstance(self.kernel, str) else self.kernel
@@ -280,20 +263,6 @@ class Surrogate:
     def _given(self, prior: GaussianProcess) -> Posterior:
         posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))
         return posterior if self.measure is None else posterior.extend(self.measure, self.y)
-
-
-def _joined(old: Fit, new: Fit, rows: Tensor) -> Fit:
-    """A fit of all replicates, and in ``rows``, boolean ``replicates``, that of these alone."""
-
-    def joined(old: Tensor, new: Tensor) -> Tensor:
-        return old.clone().index_put_((rows,), new)
-
-    kernel = copy.deepcopy(old.process.kernel)
-    for parameter, part in zip(kernel.parameters(), new.process.kernel.parameters(), strict=True):
-        parameter.data = joined(parameter.data, part.data)
-    names = ("lengthscale", "scale", "mean", "noise_std", "converged")
-    parts = [joined(getattr(old, name), getattr(new, name)) for name in names]
-    return Fit(GaussianProcess(kernel, parts[3].unsqueeze(-1), parts[2].unsqueeze(-1)), *parts)
 
 
 class UnitBoxKernel(Kernel):

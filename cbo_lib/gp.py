@@ -9,7 +9,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_number, as_values, require
 from cbo_lib.kernels import member, stable_cholesky, try_cholesky
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, MeasureModel
@@ -45,11 +46,11 @@ class GaussianProcess:
     def __init__(
         self, kernel: Kernel, noise_std: float | Tensor, mean: float | Tensor | Callable[[Tensor], Tensor] = 0.0
     ) -> None:
-        if not bool((torch.as_tensor(noise_std) > 0).all()):
-            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        require(isinstance(kernel, Kernel), "kernel must be a GPyTorch kernel", repr(kernel))
+        given = as_values("noise_std", noise_std, None, 0, ends="()")
         self.kernel = kernel
-        self.noise_std = noise_std
-        self.mean = mean
+        self.noise_std = given if isinstance(noise_std, Tensor) else as_number("noise_std", noise_std)
+        self.mean = mean if callable(mean) or isinstance(mean, Tensor) else as_number("mean", mean)
 
     def prior_mean(self, measure: Measure) -> Tensor:
         """Prior mean of each measure, ``... x n``; a constant counts as often as the weights sum to."""
@@ -60,10 +61,7 @@ class GaussianProcess:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.
 
-        A mean that is a ``torch.nn.Module`` is copied and moves too; a plain function stays as it is.
-
-        Raises:
-            ValueError: if the mean is a function that holds tensors or modules, which would stay.
+        A mean that is a plain function stays as it is; one that is a ``torch.nn.Module`` moves too.
         """
         return self._map(_mover(device, dtype))
 
@@ -71,10 +69,6 @@ class GaussianProcess:
         def moved(value: Any) -> Any:
             if isinstance(value, torch.nn.Module):
                 return copy.deepcopy(value)._apply(move)
-            if isinstance(value, _MeanOf):
-                return replace(value, mean=moved(value.mean))
-            if callable(value) and _holds_tensors(value):
-                raise ValueError("mean must be a torch.nn.Module to be moved, got a function that holds tensors")
             return move(value) if isinstance(value, Tensor) else value
 
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
@@ -87,14 +81,15 @@ class GaussianProcess:
                 Default: none, the batch of the kernel alone.
         """
         ones = [1] * len(self.kernel.batch_shape)
-        return Posterior(self, None, torch.Size([] if replicates is None else [replicates, *ones]))
+        shape = [] if replicates is None else [as_count("replicates", replicates, 1), *ones]
+        return Posterior(self, None, torch.Size(shape))
 
-    def condition(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> "Posterior":
+    def condition(self, measure: Measure, y: Any, noise_std: float | Tensor | None = None) -> "Posterior":
         """Condition on noisy values of measures.
 
         Args:
             measure: what was observed, ``... x t`` measures.
-            y: the observations, ``... x t``.
+            y: the observations, ``... x t``: a tensor, an array or a list.
             noise_std: overrides that of the process, for observations of unequal noise: a number or ``... x t``.
 
         Raises:
@@ -105,14 +100,6 @@ class GaussianProcess:
         ``NumericalWarning`` says by how much.
         """
         return self.posterior().extend(measure, y, noise_std)
-
-
-def _holds_tensors(function: Callable[[Tensor], Tensor]) -> bool:
-    """Whether a function closes over tensors or modules, or belongs to an object that holds some."""
-    owner = getattr(function, "__self__", function)
-    cells = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
-    parts = [*cells, owner, *getattr(owner, "__dict__", {}).values(), *getattr(function, "args", ())]
-    return any(isinstance(part, Tensor | torch.nn.Module) for part in parts)
 
 
 def _mover(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[[Tensor], Tensor]:
@@ -183,7 +170,7 @@ class Posterior:
             prior = prior - self.whiten(a).mT @ self.whiten(b)
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-2]), a.n, b.n)
 
-    def extend(self, measure: Measure, y: Tensor, noise_std: Tensor | None = None) -> "Posterior":
+    def extend(self, measure: Measure, y: Any, noise_std: float | Tensor | None = None) -> "Posterior":
         """Condition on more observations.
 
         The Cholesky factor grows by rows, so that one more observation costs ``O(t^2)`` and not ``O(t^3)``
@@ -191,10 +178,8 @@ class Posterior:
 
         Args and errors are those of ``GaussianProcess.condition``.
         """
-        if y.dim() == 0 or y.shape[-1] != measure.n:
-            raise ValueError(f"y must have shape (..., {measure.n}), one value a measure, got {tuple(y.shape)}")
-        if not bool(torch.isfinite(y).all()):
-            raise ValueError("y must be finite, got a NaN or an infinity")
+        require(isinstance(measure, Measure), "measure must be a Measure", repr(measure))
+        y = as_values("y", y, (..., measure.n), like=measure.points)
         noise = _positive_noise(self.prior.noise_std if noise_std is None else noise_std, y)
         residual = y - self.prior.prior_mean(measure)
         try:
@@ -263,7 +248,7 @@ class Posterior:
             # A posterior covariance is singular to rounding; the jitter this reports is the remedy, not a fault.
             warnings.simplefilter("ignore", NumericalWarning)
             root = psd_safe_cholesky(self.covariance(measure, measure))
-        shape = (*mean.shape[:-1], n, measure.n)
+        shape = (*mean.shape[:-1], as_count("n", n), measure.n)
         if generator is None or isinstance(generator, torch.Generator):
             z = torch.randn(*shape, generator=generator, dtype=mean.dtype).to(mean.device)
         elif len(shape) > 2 and len(generator) == shape[0]:
@@ -299,8 +284,8 @@ class Posterior:
             ValueError: if there is no batch or no such element.
         """
         batch, prior = self.batch_shape, self.prior
-        if not batch or not 0 <= index < batch[0]:
-            raise ValueError(f"index must choose from the leading dimension of the batch {tuple(batch)}, got {index}")
+        expected = f"index must choose from the leading dimension of the batch {tuple(batch)}"
+        require(batch and 0 <= index < batch[0], expected, index)
 
         def part(tensor: Tensor, own: int) -> Tensor:
             """What belongs to the element, if the tensor has the dimension in front of its ``own`` last ones."""
@@ -362,17 +347,13 @@ class PosteriorModel(MeasureModel):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PosteriorModel":
         self.measure_posterior = self.measure_posterior._map(fn)
-        if isinstance(self.measure, torch.nn.Module):  # it may be that of other models, and modules move in place
-            self.measure = copy.deepcopy(self.measure)._apply(fn)
         self.kernel = self.measure_posterior.prior.kernel
         return self
 
 
 def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:
     """The noise of each observation, of the shape of ``y`` or more batch dimensions; else a ValueError."""
-    noise = torch.as_tensor(noise_std, dtype=y.dtype, device=y.device)
-    if not bool((noise > 0).all()):
-        raise ValueError(f"noise_std must be positive, got {noise_std}")
+    noise = as_values("noise_std", noise_std, None, 0, ends="()", like=y)
     try:
         return noise.expand(torch.broadcast_shapes(noise.shape, y.shape))
     except RuntimeError as error:

@@ -4,6 +4,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_tensor, as_values, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import stable_cholesky
 from cbo_lib.measure import Measure, covariance
@@ -20,9 +21,8 @@ def information_gain(kernel: Kernel, measure: Measure, noise_std: float | Tensor
     Returns:
         A ``...`` tensor in nats (natural log); zero for ``t = 0``.
     """
-    noise = torch.zeros_like(measure.weights[..., 0]) + noise_std
-    if not bool((noise > 0).all()):
-        raise ValueError(f"noise_std must be positive, got {noise_std}")
+    noise = as_values("noise_std", noise_std, None, 0, ends="()", like=measure.weights)
+    noise = noise + torch.zeros_like(measure.weights[..., 0])
     scaled = covariance(kernel, measure, measure) / (noise.unsqueeze(-1) * noise.unsqueeze(-2))
     identity = torch.eye(measure.n, dtype=scaled.dtype, device=scaled.device)
     return stable_cholesky(scaled + identity)[0].diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -48,11 +48,9 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
     Raises:
         ValueError: if there is no candidate, ``n`` is negative or ``noise_std`` is not positive.
     """
-    measure = Measure.dirac(candidates) if isinstance(candidates, Tensor) else candidates
-    if measure.n == 0:
-        raise ValueError("candidates must hold at least one measure, got none")
-    if n < 0:
-        raise ValueError(f"n must be nonnegative, got {n}")
+    measure = candidates if isinstance(candidates, Measure) else Measure.dirac(as_tensor("candidates", candidates))
+    require(measure.n > 0, "candidates must hold at least one measure", "none")
+    as_count("n", n)
     with torch.no_grad():
         tracked = GaussianProcess(kernel, noise_std).posterior().track(measure)
         gains = [torch.zeros_like(tracked.variance[..., 0])]

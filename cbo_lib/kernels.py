@@ -13,6 +13,8 @@ from linear_operator import LinearOperator, to_dense
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from cbo_lib.checks import as_number, as_option, as_values, require
+
 # In roundings: a pivot below so many of its diagonal entry holds no digit; the jitter then begins at so many.
 _LEAST, _FIRST = 10, 100
 
@@ -43,18 +45,15 @@ def matern_kernel(
 
     The smoothness ``nu`` is 0.5, 1.5 or 2.5, else a ValueError: draws have derivatives up to the order below it.
     """
-    if nu not in (0.5, 1.5, 2.5):
-        raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {nu}")
-    return _scaled(partial(MaternKernel, nu), lengthscale, variance, dtype)
+    return _scaled(partial(MaternKernel, as_option("nu", nu, 0.5, 1.5, 2.5)), lengthscale, variance, dtype)
 
 
 def _scaled(base: Callable[..., Kernel], lengthscale: Lengthscale, variance: float, dtype: torch.dtype) -> ScaleKernel:
     """``variance`` times a base kernel of given lengthscales, without gradients."""
-    lengths, scale = torch.as_tensor(lengthscale, dtype=dtype), torch.as_tensor(variance, dtype=dtype)
-    if lengths.dim() > 1 or not lengths.numel() or not bool(((lengths > 0) & (lengths < torch.inf)).all()):
-        raise ValueError(f"lengthscale must be positive, got {lengthscale}; give a number, or one a dimension")
-    if scale.dim() or not 0 < float(scale) < torch.inf:
-        raise ValueError(f"variance must be positive, got {variance}")
+    lengths = as_values("lengthscale", lengthscale, None, 0, ends="()").to(dtype)
+    one_each = lengths.dim() <= 1 and lengths.numel()
+    require(one_each, "lengthscale must be a number, or one a dimension", lengths.shape)
+    scale = torch.as_tensor(as_number("variance", variance, 0, ends="()"), dtype=dtype)
     kernel = ScaleKernel(base(ard_num_dims=len(lengths) if lengths.dim() else None)).to(dtype=dtype)
     kernel.base_kernel.lengthscale, kernel.outputscale = lengths, scale
     return kernel.requires_grad_(False)
@@ -69,8 +68,8 @@ def member(kernel: Kernel, index: int) -> Kernel:
         ValueError: if there is no batch or no such element.
     """
     batch = kernel.batch_shape
-    if not batch or not 0 <= index < batch[0]:
-        raise ValueError(f"index must choose from the leading dimension of the batch {tuple(batch)}, got {index}")
+    expected = f"index must choose from the leading dimension of the batch {tuple(batch)}"
+    require(batch and 0 <= index < batch[0], expected, index)
 
     def chosen(module: Any) -> Any:
         shape = getattr(module, "_batch_shape", torch.Size())
@@ -116,13 +115,11 @@ class StackedKernel(_EagerKernel):
     """
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
-        if len(kernels) == 0:
-            raise ValueError("kernels must hold at least one kernel, got none")
+        require(len(kernels) > 0, "kernels must hold at least one kernel", "none")
         for u, kernel in enumerate(kernels):
-            if kernel.batch_shape:
-                raise ValueError(
-                    f"kernels must have no batch dimensions, got batch shape {tuple(kernel.batch_shape)} at index {u}"
-                )
+            require(isinstance(kernel, Kernel), "kernels must be GPyTorch kernels", repr(kernel))
+            shape = tuple(kernel.batch_shape)
+            require(not shape, "kernels must have no batch dimensions", f"batch shape {shape} at index {u}")
         super().__init__(batch_shape=torch.Size([len(kernels)]))
         self.kernels = torch.nn.ModuleList(kernels)
 
@@ -133,8 +130,8 @@ class StackedKernel(_EagerKernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """What GPyTorch asks of every kernel; a ValueError if the inputs do not fit or ``last_dim_is_batch`` is set."""
-        if params.pop("last_dim_is_batch", False):
-            raise ValueError("last_dim_is_batch must be False for a StackedKernel, got True")
+        flag = params.pop("last_dim_is_batch", False)
+        require(not flag, "last_dim_is_batch must be False for a StackedKernel", flag)
         count = len(self.kernels)
         try:
             batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
@@ -180,11 +177,9 @@ class TabulatedKernel(_EagerKernel):
     """
 
     def __init__(self, gram: Tensor) -> None:
-        if gram.dim() < 2 or gram.shape[-1] != gram.shape[-2] or not gram.numel():
-            raise ValueError(f"gram must have shape (..., n, n) with n >= 1, got {tuple(gram.shape)}")
+        gram = as_values("gram", gram, (..., "n >= 1", "n >= 1"))
         symmetric = torch.equal(gram, gram.mT) or torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8)
-        if not symmetric or not bool(torch.isfinite(gram).all()):
-            raise ValueError("gram must be symmetric and finite")
+        require(symmetric, "gram must be symmetric", gram)
         super().__init__(batch_shape=gram.shape[:-2])
         self.register_buffer("gram", gram)
 
@@ -217,11 +212,9 @@ class GaussianMeasureKernel(Kernel):
     """
 
     def __init__(self, lengthscale: float, variance: float = 1.0) -> None:
-        for name, value in (("lengthscale", lengthscale), ("variance", variance)):
-            if not value > 0:
-                raise ValueError(f"{name} must be positive, got {value}")
         super().__init__()
-        self.length, self.variance = lengthscale, variance
+        self.length = as_number("lengthscale", lengthscale, 0, ends="()")
+        self.variance = as_number("variance", variance, 0, ends="()")
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""

@@ -7,6 +7,8 @@ import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from torch import Tensor
 
+from cbo_lib.checks import as_box, as_count, as_expanded, as_number, require, require_shape
+
 
 def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: float = 1e-9) -> Tensor:
     """The best candidate of each replicate, ties broken by a fixed order.
@@ -26,13 +28,10 @@ def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: flo
     Raises:
         ValueError: if a replicate has no allowed candidate, an allowed value is NaN or ``tolerance`` is negative.
     """
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must be nonnegative, got {tolerance}")
-    allowed = allowed.expand_as(values)
-    if not bool(allowed.any(-1).all()):
-        raise ValueError("allowed must leave every replicate a candidate, got a replicate with none")
-    if bool((values.isnan() & allowed).any()):
-        raise ValueError("values must not be NaN where a candidate is allowed")
+    as_number("tolerance", tolerance, 0)
+    allowed = as_expanded("allowed", allowed, values.shape)
+    require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
+    require(~(values.isnan() & allowed), "values must not be NaN where a candidate is allowed", values)
     masked = values.masked_fill(~allowed, -torch.inf)
     best = masked.amax(-1, keepdim=True)
     tied = allowed & ((masked >= best - tolerance) | (masked == best))
@@ -72,10 +71,10 @@ def maximize_box(
     with torch.no_grad():
         raw_values = values(raw).detach()
     n, dim = raw.shape[-2:]
-    if raw_values.dim() != 2 or raw_values.shape[-1] != n or raw.shape[0] not in (1, raw_values.shape[0]):
-        given = f"({'replicates' if len(raw) == 1 else len(raw)}, {n}), got shape {tuple(raw_values.shape)}"
-        raise ValueError(f"values must map points {tuple(raw.shape)} to values {given}")
-    _check_finite(raw_values, "values must be finite, got a NaN or an infinity at a raw point")
+    fits = raw_values.dim() == 2 and raw_values.shape[-1] == n and raw.shape[0] in (1, raw_values.shape[0])
+    wanted = f"({'replicates' if len(raw) == 1 else len(raw)}, {n})"
+    require(fits, f"values must map points {tuple(raw.shape)} to values {wanted}", raw_values.shape)
+    _check_finite(raw_values, "values must be finite at all raw points")
     replicates = raw_values.shape[0]
     raw = raw.expand(replicates, n, dim)
     first, order = [], torch.arange(n, device=raw.device)
@@ -88,10 +87,9 @@ def maximize_box(
     def evaluate(points: Tensor) -> Tensor:
         """Values of all rows."""
         got = values(points)
-        if got.shape != begin.shape[:-1]:
-            given = f"{tuple(begin.shape[:-1])}, got shape {tuple(got.shape)}"
-            raise ValueError(f"values must map points {tuple(begin.shape)} to values {given}")
-        _check_finite(got, "values must be finite in the box, got a NaN or an infinity")
+        wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
+        require(got.shape == begin.shape[:-1], wanted, got.shape)
+        _check_finite(got, "values must be finite in the box")
         return got
 
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -101,11 +99,9 @@ def maximize_box(
         whole[batch_indices] = x
         points = torch.from_numpy(whole).to(begin).view_as(begin).requires_grad_()
         got = evaluate(points)
-        if not got.requires_grad:
-            raise ValueError("values must be differentiable in the points, got a result without a gradient")
+        require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
         gradient = torch.autograd.grad(got.sum(), points)[0].reshape(whole.shape).double().cpu().numpy()[batch_indices]
-        if not np.isfinite(gradient).all():
-            raise ValueError("values must have a finite gradient, got a NaN or an infinity")
+        require(np.isfinite(gradient).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -got.detach().double().cpu().numpy().ravel()[batch_indices], -gradient
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
@@ -130,31 +126,20 @@ def maximize_box(
 
 def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) -> Tensor:
     """The raw points, ``1 x n x d`` or ``replicates x n x d``, inside the box."""
-    if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
-        raise ValueError(f"bounds must have shape (2, d), got {tuple(bounds.shape)}")
-    if not bool((torch.isfinite(bounds).all() & (bounds[0] <= bounds[1])).all()):
-        raise ValueError(f"bounds must be finite, lower corner first, got {bounds.tolist()}")
-    dim = bounds.shape[1]
-    if not raw.is_floating_point() or raw.dtype != bounds.dtype or raw.device != bounds.device:
-        raise ValueError(
-            f"raw must have the floating dtype and device of bounds ({bounds.dtype}, {bounds.device}), "
-            f"got {raw.dtype} on {raw.device}"
-        )
-    if raw.dim() not in (2, 3) or raw.shape[-1] != dim or 0 in raw.shape:
-        raise ValueError(f"raw must have shape (n, {dim}) or (replicates, n, {dim}), got {tuple(raw.shape)}")
-    if not 1 <= starts <= raw.shape[-2]:
-        raise ValueError(f"starts must lie in [1, {raw.shape[-2]}], the number of raw points, got {starts}")
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
+    dim = as_box("bounds", bounds, flat=True).shape[1]
+    same = raw.is_floating_point() and raw.dtype == bounds.dtype and raw.device == bounds.device
+    kind = f"({bounds.dtype}, {bounds.device})"
+    require(same, f"raw must have the floating dtype and device of bounds {kind}", f"{raw.dtype} on {raw.device}")
+    require_shape("raw", raw, *["replicates >= 1"][: raw.dim() - 2], "n >= 1", dim)
+    as_count("starts", starts, 1, raw.shape[-2])
+    as_count("max_iterations", max_iterations, 1)
     raw = raw.detach() if raw.dim() == 3 else raw.detach().unsqueeze(0)
     inside = raw.clamp(bounds[0], bounds[1])
     # low + (high - low) * u may leave the box by a rounding error.
     slack = 8 * torch.finfo(raw.dtype).eps * bounds.abs().amax(0)
-    if not bool(((raw - inside).abs() <= slack).all()):
-        raise ValueError("raw must lie in the box of bounds, got a point outside")
+    require((raw - inside).abs() <= slack, "raw must lie in the box of bounds", "a point outside")
     return inside
 
 
-def _check_finite(tensor: Tensor, message: str) -> None:
-    if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(message)
+def _check_finite(tensor: Tensor, expected: str) -> None:
+    require(torch.isfinite(tensor), expected, "a NaN or an infinity")

@@ -7,11 +7,14 @@ need only kernel evaluations between its points.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
+
+from cbo_lib.checks import as_count, as_tensor, as_values, require, require_shape
 
 #: A function of points ``... x d`` with values ``...``.
 Function = Callable[[Tensor], Tensor]
@@ -25,8 +28,8 @@ class Measure:
     """``n`` weighted point sets of ``p`` points each.
 
     Args:
-        points: a ``... x n x p x d`` tensor of input points.
-        weights: a ``... x n x p`` tensor; ``expectation(f)`` is the weighted sum, so an average has weights ``1/p``.
+        points: the input points, ``... x n x p x d``: a tensor, an array or lists.
+        weights: ``... x n x p``, likewise; ``expectation(f)`` is the weighted sum, so an average has weights ``1/p``.
 
     Raises:
         ValueError: if the shapes do not fit, the dtype is not floating or a value is not finite.
@@ -37,48 +40,40 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Check the shapes, the dtype and that every entry is finite."""
-        if self.points.dim() < 3:
-            raise ValueError(f"points must have shape (..., n, p, d), got {tuple(self.points.shape)}")
-        if self.weights.shape != self.points.shape[:-1]:
-            raise ValueError(
-                f"weights must have shape {tuple(self.points.shape[:-1])}, that of points without its last "
-                f"dimension, got {tuple(self.weights.shape)}"
-            )
-        if not self.points.is_floating_point() or self.points.dtype != self.weights.dtype:
-            raise ValueError(
-                f"points and weights must have one floating dtype, got {self.points.dtype} and {self.weights.dtype}"
-            )
-        for name, tensor in (("points", self.points), ("weights", self.weights)):
-            if not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+        points = as_values("points", self.points, (..., "n", "p", "d"))
+        like = None if isinstance(self.weights, Tensor) else points
+        weights = as_values("weights", self.weights, points.shape[:-1], like=like)
+        same = f"points and weights must have one dtype, {points.dtype}"
+        require(points.dtype == weights.dtype, same, str(weights.dtype))
+        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "weights", weights)
 
     @classmethod
-    def dirac(cls, x: Tensor) -> "Measure":
+    def dirac(cls, x: Any) -> "Measure":
         """The value at single points: ``x`` is ``... x n x d``."""
-        if x.dim() < 2:
-            raise ValueError(f"x must have shape (..., n, d), got {tuple(x.shape)}")
+        x = as_tensor("x", x)
+        require_shape("x", x, ..., "n", "d")
         points = x.unsqueeze(-2)
         return cls(points, torch.ones_like(points[..., 0]))
 
     @classmethod
-    def average(cls, points: Tensor) -> "Measure":
+    def average(cls, points: Any) -> "Measure":
         """The mean over each point set: ``points`` is ``... x n x p x d``, all weights are ``1/p``."""
-        if points.dim() < 3 or points.shape[-2] == 0:
-            raise ValueError(f"points must have shape (..., n, p, d) with p >= 1, got {tuple(points.shape)}")
+        points = as_tensor("points", points)
+        require_shape("points", points, ..., "n", "p >= 1", "d")
         return cls(points, torch.full_like(points[..., 0], 1.0 / points.shape[-2]))
 
     @classmethod
-    def uniform(cls, boxes: Tensor, order: int) -> "Measure":
+    def uniform(cls, boxes: Any, order: int) -> "Measure":
         """The mean over whole boxes, by a Gauss-Legendre rule of ``order`` nodes a dimension.
 
         Args:
             boxes: a ``... x n x 2 x d`` tensor, lower corner first.
             order: nodes a dimension; the rule is exact for polynomials of degree ``2 * order - 1``.
         """
-        if boxes.dim() < 3 or boxes.shape[-2] != 2:
-            raise ValueError(f"boxes must have shape (..., n, 2, d), got {tuple(boxes.shape)}")
-        if order < 1:
-            raise ValueError(f"order must be at least 1, got {order}")
+        boxes = as_tensor("boxes", boxes)
+        require_shape("boxes", boxes, ..., "n", 2, "d >= 1")
+        as_count("order", order, 1)
         nodes_1d, weights_1d = (
             torch.as_tensor(a, dtype=boxes.dtype, device=boxes.device) for a in np.polynomial.legendre.leggauss(order)
         )
@@ -116,11 +111,9 @@ class Measure:
         points, or fill its dimensions of size one.
         """
         values = f(self.points)
-        if values.shape[-2:] != self.weights.shape[-2:] or not expands_to(self.weights.shape, values.shape):
-            raise ValueError(
-                f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}, "
-                f"got {tuple(values.shape)}"
-            )
+        shape = values.shape if isinstance(values, Tensor) else torch.Size()
+        fits = shape[-2:] == self.weights.shape[-2:] and expands_to(self.weights.shape, shape)
+        require(fits, f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}", shape)
         return (self.weights * values).sum(-1)
 
     def __getitem__(self, index: Tensor | slice | Sequence[int]) -> "Measure":

@@ -13,6 +13,7 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from linear_operator import to_linear_operator
 from torch import Tensor
 
+from cbo_lib.checks import require
 from cbo_lib.kernels import stable_cholesky
 from cbo_lib.measure import Measure
 
@@ -40,11 +41,9 @@ class MeasureModel(Model, FantasizeMixin):  # type: ignore[misc]  # the two base
 
     def _read(self, X: Tensor) -> Measure:
         measure = self.measure(X)
-        if measure.weights.shape[:-1] != X.shape[:-1]:
-            raise ValueError(
-                f"measure must map candidates {tuple(X.shape)} to measures {tuple(X.shape[:-1])}, "
-                f"got {tuple(measure.weights.shape[:-1])}"
-            )
+        shape = measure.weights.shape[:-1]
+        expected = f"measure must map candidates {tuple(X.shape)} to measures {tuple(X.shape[:-1])}"
+        require(shape == X.shape[:-1], expected, shape)
         return measure
 
     def posterior(  # type: ignore[override]  # the two bases differ
@@ -98,8 +97,7 @@ class AveragedModel(MeasureModel):
     """
 
     def __init__(self, model: Model, measure: Encoding) -> None:
-        if model.num_outputs != 1:
-            raise ValueError(f"model must have one output, got {model.num_outputs}")
+        require(model.num_outputs == 1, "model must have one output", model.num_outputs)
         super().__init__(measure)
         self.model = model
         self._seen: _Seen | None = None
@@ -156,8 +154,7 @@ class AveragedModel(MeasureModel):
         return noise.squeeze(-1).unflatten(-1, (measure.n, measure.p)).mean(-1).clamp_min(0.0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "AveragedModel":
-        # Other models may hold the same ones, and modules move in place.
-        self.model, self.measure = copy.deepcopy((self.model, self.measure))
+        self.model = copy.deepcopy(self.model)  # others may hold it, and modules move in place
         super()._apply(fn, recurse)
         self.model.train(not self.model.training)  # GPyTorch's caches do not move: a change of mode empties them
         self.model.train(not self.model.training)

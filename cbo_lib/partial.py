@@ -25,6 +25,7 @@ from botorch.models.model import Model
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from cbo_lib.checks import as_number, require, require_shape
 from cbo_lib.gp import Posterior, PosteriorModel
 from cbo_lib.kernels import pivoted_cholesky
 from cbo_lib.measure import Measure, expands_to
@@ -85,18 +86,15 @@ class CompletedPosterior(ABC):
     """
 
     def __init__(self, batch: torch.Size, contexts: Tensor, controlled: Tensor) -> None:
-        if contexts.dim() < 2 or contexts.shape[-2] == 0:
-            raise ValueError(f"contexts must have shape (..., M, d) with M >= 1, got {tuple(contexts.shape)}")
-        if controlled.dtype != torch.bool or controlled.dim() == 0 or contexts.shape[-1:] != controlled.shape[-1:]:
-            raise ValueError(
-                f"controlled must be boolean, ... x d with the d = {contexts.shape[-1]} coordinates of contexts, "
-                f"got {controlled.dtype} of shape {tuple(controlled.shape)}"
-            )
+        require_shape("contexts", contexts, ..., "M >= 1", "d")
+        fits = controlled.dtype == torch.bool and controlled.dim() and contexts.shape[-1:] == controlled.shape[-1:]
+        expected = f"controlled must be boolean, ... x d with the d = {contexts.shape[-1]} coordinates of contexts"
+        require(fits, expected, f"{controlled.dtype} of shape {tuple(controlled.shape)}")
         self.controlled, self._batch, self._groups = controlled, batch, controlled.shape[:-1]
         self._shape = torch.Size([*batch, *self._groups])
         self._contexts = self._check(contexts, "contexts")
-        if not bool((torch.isfinite(self._contexts) | controlled.unsqueeze(-2)).all()):
-            raise ValueError("contexts must be finite in the free coordinates, got a NaN or an infinity")
+        finite = torch.isfinite(self._contexts) | controlled.unsqueeze(-2)
+        require(finite, "contexts must be finite in the free coordinates", "a NaN or an infinity")
 
     @abstractmethod
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,10 +126,9 @@ class CompletedPosterior(ABC):
     def _check(self, points: Tensor, name: str) -> Tensor:
         """Points with all dimensions ``batch x groups x n x d``."""
         dim = self.controlled.shape[-1]
-        if points.dim() < 2 or points.shape[-1] != dim:
-            raise ValueError(f"{name} must have shape (..., n, {dim}), got {tuple(points.shape)}")
-        if not expands_to(points.shape[:-2], self._shape):
-            raise ValueError(f"{name} must broadcast to {tuple(self._shape)} x n x {dim}, got {tuple(points.shape)}")
+        require_shape(name, points, ..., "n", dim)
+        fits = expands_to(points.shape[:-2], self._shape)
+        require(fits, f"{name} must broadcast to {tuple(self._shape)} x n x {dim}", points.shape)
         return points.expand(*self._shape, *points.shape[-2:])
 
 
@@ -194,8 +191,8 @@ class PartialPosterior(CompletedPosterior):
         interpolate: bool = False,
     ) -> None:
         super().__init__(posterior.batch_shape, contexts, controlled)
-        if tolerance is not None and not tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {tolerance}")
+        if tolerance is not None:
+            as_number("tolerance", tolerance, 0, ends="()")
         batch, ones = self._batch, [1] * len(self._groups)
         self.posterior, self._kernel = posterior, SplitKernel.of(posterior.prior.kernel, controlled, len(self._batch))
         mean = posterior.prior.mean
@@ -203,11 +200,7 @@ class PartialPosterior(CompletedPosterior):
             raise NoProductError("the prior mean must be a number or a tensor, got a function of the points")
         self._prior_mean = torch.as_tensor(mean, dtype=contexts.dtype, device=contexts.device)
         if self._prior_mean.dim() > 0:
-            if self._prior_mean.shape[-1] != 1:
-                raise ValueError(
-                    "the prior mean must be one value an element of the batch, shape (..., 1), "
-                    f"got {tuple(self._prior_mean.shape)}"
-                )
+            require_shape("the prior mean", self._prior_mean, ..., 1)
             self._prior_mean = self._prior_mean.reshape(*self._prior_mean.shape[:-1], *ones, 1, 1)
         self.chosen = contexts.shape[-2]
         self._observed = _points(posterior, contexts, self._groups)
@@ -358,11 +351,10 @@ class TrackedPartial:
             ValueError: if it does not hold one observation more, that of a point, or has another batch.
         """
         t = posterior.count
-        if t != self._count + 1:
-            raise ValueError(f"posterior must hold {self._count + 1} observations, one more than before, got {t}")
+        require(t == self._count + 1, f"posterior must hold {self._count + 1} observations, one more than before", t)
         data, batch = posterior.data, posterior.batch_shape
-        if batch != self._batch or data is None:
-            raise ValueError(f"posterior must have the batch {tuple(self._batch)} as before, got {tuple(batch)}")
+        require(batch == self._batch, f"posterior must have the batch {tuple(self._batch)} as before", batch)
+        assert data is not None
         ones = [1] * len(self._groups)
         with torch.no_grad():
             new = self._kernels(_points(posterior, self._x, self._groups)[..., -1:, :])

@@ -5,11 +5,12 @@ the nodes that a replicate has.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_box
+from cbo_lib.checks import as_box, as_count, as_tensor, require, require_shape
 
 #: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts. Boxes come
 #: relative to the root, which is the unit box then: a long side is one that was cut seldom, in whatever units.
@@ -72,8 +73,7 @@ def subcell_centers(boxes: Tensor, count: int) -> Tensor:
     Returns:
         A ``... x count x d`` tensor.
     """
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
+    as_count("count", count, 1)
     if boxes.shape[-1] == 1:
         fractions = (torch.arange(count, dtype=boxes.dtype, device=boxes.device) + 0.5) / count
         return torch.lerp(boxes[..., :1, :], boxes[..., 1:, :], fractions.unsqueeze(-1))
@@ -120,10 +120,8 @@ class PartitionTree:
         ValueError: if the bounds are not a box, ``branching`` is below 2 or a split does not partition its box.
     """
 
-    def __init__(self, bounds: Tensor, branching: int = 2, split: SplitRule = split_longest_side) -> None:
-        if branching < 2:
-            raise ValueError(f"branching must be at least 2, got {branching}")
-        self.branching = branching
+    def __init__(self, bounds: Any, branching: int = 2, split: SplitRule = split_longest_side) -> None:
+        self.branching = as_count("branching", branching, 2)
         self.split = split
         self.boxes = as_box("bounds", bounds).unsqueeze(0).clone()
         low = torch.zeros_like(self.boxes[:, 0])
@@ -148,8 +146,8 @@ class PartitionTree:
             # By depth and index, so that the numbering does not depend on the order of the request.
             new = new[torch.argsort(self.order[new])]
             depth = int(self.depth[new].max()) + 1
-            if self.branching**depth > _INDEX_LIMIT:
-                raise ValueError(f"depth must keep the {self.branching}^depth indices below 2^48, got {depth}")
+            fits = self.branching**depth <= _INDEX_LIMIT
+            require(fits, f"depth must keep the {self.branching}^depth indices below 2^48", depth)
             parts = self.split(self._relative[new], self.depth[new], self.branching)
             self._check(parts, new)
             parts, parent = parts.flatten(0, 1), new.repeat_interleave(self.branching)
@@ -176,16 +174,17 @@ class PartitionTree:
     def complete(self, depth: int) -> Tensor:
         """Grow all nodes down to ``depth``; returns those of that depth in order of their index."""
         level = torch.zeros(1, dtype=torch.long, device=self.depth.device)
-        for _ in range(depth):
+        for _ in range(as_count("depth", depth)):
             level = self.children(level).flatten()
         return level
 
-    def locate(self, x: Tensor, depth: int) -> Tensor:
+    def locate(self, x: Any, depth: int) -> Tensor:
         """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
-        if not bool(((x >= self.boxes[0, 0]) & (x <= self.boxes[0, 1])).all()):
-            raise ValueError("x must lie in the root box, got a point outside")
+        x = as_tensor("x", x, self.boxes)
+        require_shape("x", x, "m", self.boxes.shape[-1])
+        require((x >= self.boxes[0, 0]) & (x <= self.boxes[0, 1]), "x must lie in the root box", x)
         node = torch.zeros(len(x), dtype=torch.long, device=x.device)
-        for _ in range(depth):
+        for _ in range(as_count("depth", depth)):
             child = self.children(node)
             holds = (self.boxes[child, 0] <= x.unsqueeze(1)).all(-1) & (x.unsqueeze(1) <= self.boxes[child, 1]).all(-1)
             last = holds.shape[1] - 1 - holds.flip(1).to(torch.uint8).argmax(1)
@@ -196,8 +195,7 @@ class PartitionTree:
         """A split must give K boxes inside their parent that do not overlap and whose volumes add up to its volume."""
         parent = self._relative[nodes]
         shape = (len(nodes), self.branching, *parent.shape[1:])
-        if parts.shape != shape:
-            raise ValueError(f"split must return shape {shape}, got {tuple(parts.shape)}")
+        require(parts.shape == shape, f"split must return shape {shape}", parts.shape)
         size = parent[:, 1] - parent[:, 0]
         slack = _slack(parent) * size.unsqueeze(1)
         inside = (parts[:, :, 0] >= parent[:, None, 0] - slack) & (parts[:, :, 1] <= parent[:, None, 1] + slack)
@@ -207,5 +205,5 @@ class PartitionTree:
         shared = high - torch.maximum(parts[:, :, None, 0], parts[:, None, :, 0])  # m K K d
         same = torch.eye(self.branching, dtype=torch.bool, device=parts.device)
         apart = (shared <= slack.unsqueeze(1)).any(-1) | same
-        if not all(bool(x.all()) for x in (inside, volume > 0, filled, apart)):
-            raise ValueError("split must return boxes of positive volume that fill their parent without overlap")
+        right = all(bool(x.all()) for x in (inside, volume > 0, filled, apart))
+        require(right, "split must return boxes of positive volume that fill their parent without overlap", parts)

@@ -26,7 +26,8 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_tensor, load_object, save_object
+from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, as_values, require
+from cbo_lib.data import load_object, save_object
 from cbo_lib.gp import Posterior
 from cbo_lib.random import ReplicateGenerators
 
@@ -87,16 +88,9 @@ class Policy(ABC):
         initial: int = 0,
         resolution: float | None = 2**-13,
     ) -> None:
-        if initial < 0:
-            raise ValueError(f"initial must be nonnegative, got {initial}")
-        if resolution is not None and not 0 < resolution < 1:
-            raise ValueError(f"resolution must lie in (0, 1) or be None, got {resolution}")
-        if isinstance(sqrt_beta, bool) or not (callable(sqrt_beta) or isinstance(sqrt_beta, int | float)):
-            raise ValueError(f"sqrt_beta must be a number or a function of the round, got {sqrt_beta!r}")
-        self.space, self.seed, self.sqrt_beta = space, seed, sqrt_beta
-        self.initial, self.resolution = initial, resolution
-        if not callable(sqrt_beta):
-            self.multiplier()  # raises now if it is out of range
+        self.space, self.seed, self.initial = space, as_count("seed", seed), as_count("initial", initial)
+        self.resolution = None if resolution is None else as_number("resolution", resolution, 0, 1, "()")
+        self.sqrt_beta = as_schedule("sqrt_beta", sqrt_beta)
 
     # What a caller uses.
 
@@ -158,8 +152,7 @@ class Policy(ABC):
             ValueError: if nothing was told yet.
         """
         self._ready()
-        if self.count == 0:
-            raise ValueError("recommend must follow an observation, there is none")
+        require(self.count > 0, "recommend must follow an observation", "none")
         best = self.best()
         return self.present(best[0]) if self._alone else best
 
@@ -171,8 +164,7 @@ class Policy(ABC):
             ValueError: unless the last thing was to tell what had been asked.
         """
         self._ready()
-        if self.count == 0 or self._asked is not None:
-            raise ValueError("trace must follow ask and tell, one of them is missing")
+        require(self.count > 0 and self._asked is None, "trace must follow ask and tell", "one of them alone")
         record = self.record()
         return {name: tensor[0] for name, tensor in record.items()} if self._alone else record
 
@@ -237,11 +229,12 @@ class Policy(ABC):
         Raises:
             ValueError: if it is negative or not finite.
         """
-        t = t if t is not None else self.round if callable(self.sqrt_beta) else 1
-        value = self.sqrt_beta(t) if callable(self.sqrt_beta) else self.sqrt_beta
-        number = torch.as_tensor(value)
-        if not bool(((number >= 0) & torch.isfinite(number)).all()):
-            raise ValueError(f"sqrt_beta must be nonnegative and finite, got {value} at round {t}")
+        if not callable(self.sqrt_beta):
+            return self.sqrt_beta
+        t = self.round if t is None else t
+        number = as_tensor("sqrt_beta", value := self.sqrt_beta(t))
+        expected = "sqrt_beta must be nonnegative and finite"
+        require((number >= 0) & torch.isfinite(number), expected, f"{value} at round {t}")
         return value
 
     def rounded(self, x: Tensor, bounds: Tensor) -> Tensor:
@@ -315,12 +308,10 @@ class Policy(ABC):
         """
         rows = as_tensor(name, value, self.space.like)
         dims = self.query_dims if name == "query" else self.sees[name]
-        if rows.dim() == dims + 2 and rows.shape[-1] == 1:
+        if dims == 0 and rows.dim() == 2 and rows.shape[-1] == 1:
             rows = rows.squeeze(-1)  # a column of a frame
-        if rows.dim() not in (dims, dims + 1):
-            raise ValueError(
-                f"{name} must have {dims} dimensions, or {dims + 1} for several, got shape {tuple(rows.shape)}"
-            )
+        expected = f"{name} must have {dims} dimensions, or {dims + 1} for several"
+        require(rows.dim() in (dims, dims + 1), expected, f"shape {tuple(rows.shape)}")
         return rows.unsqueeze(0) if rows.dim() == dims else rows
 
     def present(self, query: Tensor) -> Any:
@@ -359,7 +350,10 @@ class Policy(ABC):
         given = {name: value for name, value in seen.items() if value is not None}
         if self._alone:
             rows = {name: self.encode(name, value) for name, value in {"query": query, **given}.items()}
-            rows["y"] = as_tensor("y", y, self.space.like).reshape(-1)
+            values = as_tensor("y", y, self.space.like)
+            column = values.dim() == 2 and values.shape[1] == 1
+            require(values.dim() < 2 or column, "y must be a number, or one a query", f"shape {tuple(values.shape)}")
+            rows["y"] = values.reshape(-1)
             rows = {name: tensor.unsqueeze(0) for name, tensor in rows.items()}
         else:
             rows = {}
@@ -367,24 +361,18 @@ class Policy(ABC):
                 dims = {"query": self.query_dims, "y": 0, **self.sees}[name]
                 tensor = as_tensor(name, value, self.space.like, keep=True)
                 rows[name] = tensor.unsqueeze(1) if tensor.dim() == dims + 1 else tensor
-                if rows[name].dim() != dims + 2 or len(tensor) != self.replicates:
-                    raise ValueError(
-                        f"{name} must hold one row a replicate, {self.replicates} with {dims} more dimensions, "
-                        f"or several, got shape {tuple(tensor.shape)}"
-                    )
+                fits = rows[name].dim() == dims + 2 and len(tensor) == self.replicates
+                each = f"one row a replicate, {self.replicates} with {dims} more dimensions, or several"
+                require(fits, f"{name} must hold {each}", f"shape {tuple(tensor.shape)}")
         n = rows["query"].shape[1]
         for name, tensor in rows.items():
-            if tensor.shape[1] != n:
-                raise ValueError(f"{name} must hold as many rows as query, {n}, got {tensor.shape[1]}")
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{name} must be finite, got a NaN or an infinity")
+            require(tensor.shape[1] == n, f"{name} must hold as many rows as query, {n}", tensor.shape[1])
+            as_values(name, tensor)
         like = rows["y"]
         for name in self.sees.keys() - given.keys():
             rows[name] = torch.full_like(like, math.nan)
         for name, tensor in rows.items():
-            if self.data and tensor.shape[2:] != self.data[name].shape[2:]:
-                raise ValueError(
-                    f"{name} must have the shape {tuple(self.data[name].shape[2:])} of those told before, "
-                    f"got {tuple(tensor.shape[2:])}"
-                )
+            own = tensor.shape[2:]
+            before = self.data[name].shape[2:] if self.data else own
+            require(own == before, f"{name} must have the shape {tuple(before)} of those told before", own)
         return rows

@@ -1,11 +1,12 @@
 """Random numbers: one generator a replicate, so that replicate 7 is the same alone or among thirty."""
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from cbo_lib.checks import as_count, require
 
 
 class ReplicateGenerators:
@@ -24,12 +25,9 @@ class ReplicateGenerators:
     """
 
     def __init__(self, seeds: Sequence[int], stream: int = 0) -> None:
-        try:
-            self.seeds = [operator.index(seed) for seed in seeds]
-        except TypeError as error:
-            raise ValueError(f"seeds must be one or more nonnegative integers, got {list(seeds)}") from error
-        if not self.seeds or min(self.seeds) < 0:
-            raise ValueError(f"seeds must be one or more nonnegative integers, got {self.seeds}")
+        require(isinstance(seeds, Iterable), "seeds must be one or more nonnegative integers", repr(seeds))
+        self.seeds = [as_count("seeds", seed) for seed in seeds]
+        require(self.seeds, "seeds must be one or more nonnegative integers", "[]")
         self.stream = stream
         self.generators = [torch.Generator() for _ in self.seeds]
         self._words = np.zeros((len(self.seeds), 0), dtype=np.uint64)

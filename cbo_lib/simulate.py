@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from cbo_lib.checks import as_count
 from cbo_lib.history import CheckpointLog, History, describe, provenance
 from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators
@@ -75,8 +76,7 @@ def simulate(
     Whatever is raised once the run has begun, by the problem, the policy, the disk or Ctrl-C, carries the history so
     far: ``except BaseException as error: history = error.history``, or later ``sys.last_value.history``.
     """
-    if steps < 0:
-        raise ValueError(f"steps must be nonnegative, got {steps}")
+    as_count("steps", steps)
     noise = ReplicateGenerators(seeds, stream=0)
     policy.start(noise.seeds)
     settings = {"class": type(policy).__name__, **describe(policy.settings)}

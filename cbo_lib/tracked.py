@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_tensor, require
 from cbo_lib.kernels import needs_jitter, pivoted_cholesky, rows_of, stable_cholesky
 from cbo_lib.measure import Measure, covariance, variance
 
@@ -101,15 +102,13 @@ class TrackedPosterior:
     @property
     def last_row(self) -> Tensor:
         """``Cov(queries, q) / sqrt(Var q + noise^2)`` of the last observed ``q``, before it was, ``batch x n``."""
-        if self.count == 0:
-            raise ValueError("observe must come first, nothing was observed")
+        require(self.count > 0, "observe must come first", "no observation")
         return self._last_row
 
     @property
     def last_scale(self) -> Tensor:
         """``sqrt(Var q + noise^2)`` of the last observed query ``q``, before it was, ``batch_shape``; 1 if inactive."""
-        if self.count == 0:
-            raise ValueError("observe must come first, nothing was observed")
+        require(self.count > 0, "observe must come first", "no observation")
         return self._scale[..., self.count - 1]
 
     def observe(
@@ -128,18 +127,16 @@ class TrackedPosterior:
             ValueError: if a shape or an index does not fit, or an active element has a ``y`` that is not finite, or a
                 noise that is not positive, or the kernel is not positive definite. Nothing is learned then.
         """
-        if index.shape != self.batch_shape or y.shape not in (self.batch_shape, self.mean_shape):
-            raise ValueError(
-                f"index and y must have the batch shape {tuple(self.batch_shape)}, "
-                f"got {tuple(index.shape)} and {tuple(y.shape)}"
-            )
-        if active is not None and (active.dtype != torch.bool or active.shape != self.batch_shape):
-            raise ValueError(
-                f"active must be boolean of shape {tuple(self.batch_shape)}, "
-                f"got {active.dtype} of shape {tuple(active.shape)}"
-            )
+        index, y = torch.as_tensor(index), as_tensor("y", y, self.mean)
+        fits = index.shape == self.batch_shape and y.shape in (self.batch_shape, self.mean_shape)
+        expected = f"index and y must have the batch shape {tuple(self.batch_shape)}"
+        require(fits, expected, f"{tuple(index.shape)} and {tuple(y.shape)}")
+        if active is not None:
+            marks = active.dtype == torch.bool and active.shape == self.batch_shape
+            expected = f"active must be boolean of shape {tuple(self.batch_shape)}"
+            require(marks, expected, f"{active.dtype} of shape {tuple(active.shape)}")
         noise_std = self.posterior.prior.noise_std if noise_std is None else noise_std
-        noise = torch.as_tensor(noise_std, dtype=y.dtype, device=y.device)
+        noise = as_tensor("noise_std", noise_std, y)
 
         def masked(value: Tensor, other: float) -> Tensor:
             return value if active is None else torch.where(active, value, other)
@@ -172,12 +169,9 @@ class TrackedPosterior:
         # Everything that may be wrong is asked for at once: a device waits once.
         right = [at.squeeze(-1) == index, torch.isfinite(y), noise > 0, sound]
         inside, finite, positive, sound_all = torch.stack([part.all() for part in right]).tolist()
-        if not inside:
-            raise ValueError(f"index must lie in [0, {self.n}), got {int(index.min())} to {int(index.max())}")
-        if not finite:
-            raise ValueError("y must be finite, got a NaN or an infinity")
-        if not positive:
-            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        require(inside, f"index must lie in [0, {self.n})", index)
+        require(finite, "y must be finite", y)
+        require(positive, "noise_std must be positive and finite", noise_std)
         if not sound_all:
             self._mend(~sound)
             return self.observe(index, y, noise, active)
@@ -303,11 +297,9 @@ class TrackedPosterior:
 
 def _check_shared(queries: Measure, dim: int) -> None:
     """Tracked queries have no batch dimensions, and one input dimension."""
-    if queries.batch_shape or queries.dim != dim:
-        raise ValueError(
-            f"queries must be shared by all replicates, points (n, p, {dim}), "
-            f"got points of shape {tuple(queries.points.shape)}"
-        )
+    expected = f"queries must be shared by all replicates, points (n, p, {dim})"
+    fits = not queries.batch_shape and queries.dim == dim
+    require(fits, expected, f"points of shape {tuple(queries.points.shape)}")
 
 
 def _grow(buffer: Tensor, dim: int, count: int = 0) -> Tensor:

@@ -170,13 +170,13 @@ def test_bad_arguments_are_refused(rng):
     with pytest.raises(ValueError, match=r"model must have no batch dimensions, got \(2,\)"):
         ExpectedUpperConfidenceBound(batch, points)(x)
     for contexts in (points[:, 0], points[:0], points / 0):
-        with pytest.raises(ValueError, match=r"contexts must be finite, \.\.\. x M x Dc with M >= 1, got shape"):
+        with pytest.raises(ValueError, match=r"contexts must (be finite|have shape).*, got"):
             ExpectedUpperConfidenceBound(posterior, contexts)
     ours = ExpectedUpperConfidenceBound(posterior, points)
     ours(x)
     with pytest.raises(ValueError, match=r"x and contexts must fill the coordinates .*, got 3 of them"):
         ours(uniform(rng, 4, 1, 3))
-    with pytest.raises(ValueError, match=r"weights must be one a context, 3, got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"weights must have shape \(\.\.\., 3\), got \(2,\)"):
         ExpectedUpperConfidenceBound(posterior, points, 1.0, torch.ones(2))
     two = SingleTaskGP(uniform(rng, 5, 3), uniform(rng, 5, 2))
     with pytest.raises(ValueError, match="model must have one output, got 2"):

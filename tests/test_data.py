@@ -1,4 +1,4 @@
-"""What users give as tensors, and objects as files."""
+"""Objects as files."""
 
 import functools
 import json
@@ -6,7 +6,6 @@ import zipfile
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
@@ -14,79 +13,13 @@ from gpytorch.priors import GammaPrior
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.data import as_box, as_tensor, load_object, save_object
+from cbo_lib.data import load_object, save_object
 from cbo_lib.fit import default_kernel
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 
 F64 = torch.float64
-ROWS = [[1, 2.5], [3, 4]]
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ROWS,
-        tuple(ROWS),
-        np.array(ROWS),
-        np.array(ROWS, dtype=np.float32),
-        pd.DataFrame(ROWS, columns=["a", "b"]),
-        torch.tensor(ROWS, dtype=F64),
-        [np.array(row) for row in ROWS],
-    ],
-    ids=["list", "tuple", "array", "single", "frame", "tensor", "arrays"],
-)
-def test_everything_that_holds_numbers_becomes_a_tensor(given):
-    tensor = as_tensor("x", given)
-    assert tensor.dtype == F64 and tensor.tolist() == [[1.0, 2.5], [3.0, 4.0]]
-
-
-def test_dtype_and_device_are_those_that_were_asked_for():
-    assert as_tensor("x", [1, 2], torch.zeros((), dtype=torch.float32)).dtype == torch.float32
-    assert as_tensor("x", torch.ones(2, dtype=torch.float32)).dtype == torch.float32
-    assert as_tensor("x", torch.tensor([1, 2])).dtype == F64
-    assert as_tensor("x", torch.tensor([1, 2]), torch.zeros((), dtype=F64), keep=True).dtype == torch.long
-    assert as_tensor("x", pd.Series([1, 2])).tolist() == [1.0, 2.0]
-
-
-@pytest.mark.parametrize("given", ["text", [[1.0], [1.0, 2.0]], object(), {"a": 1}])
-def test_what_holds_no_numbers_is_refused_by_name(given):
-    with pytest.raises(ValueError, match="speed must be numbers"):
-        as_tensor("speed", given)
-
-
-def test_complex_numbers_are_refused():
-    with pytest.raises(ValueError, match="x must be real"):
-        as_tensor("x", torch.tensor([1j]))
-
-
-def test_a_box_is_two_corners():
-    assert as_box("bounds", [[0, -1], [2, 5]]).tolist() == [[0.0, -1.0], [2.0, 5.0]]
-
-
-@pytest.mark.parametrize(
-    ("box", "match"),
-    [
-        ([0.0, 1.0], r"shape \(2, d\)"),
-        ([[0.0, 1.0]], r"shape \(2, d\)"),
-        ([[0.0], [0.0]], "below the upper"),
-        ([[1.0], [0.0]], "below the upper"),
-        ([[0.0], [float("inf")]], "finite"),
-        ([[], []], r"shape \(2, d\)"),
-    ],
-)
-def test_what_is_no_box_is_refused(box, match):
-    with pytest.raises(ValueError, match=match):
-        as_box("bounds", box)
-
-
-def test_a_box_of_other_dimensions_is_refused():
-    with pytest.raises(ValueError, match=r"bounds must have shape \(2, 3\)"):
-        as_box("bounds", [[0.0], [1.0]], 3)
-
-
-# Files
 
 
 @dataclass

@@ -81,9 +81,9 @@ def test_extreme_uniform_numbers_give_finite_draws():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bounds": UNIT.flip(0)}, r"bounds must be a box \(2, Dc\), lower corner first"),
-        ({"bounds": UNIT[:, 0]}, r"bounds must be a box \(2, Dc\)"),
-        ({"bounds": UNIT * math.nan}, r"bounds must be a box \(2, Dc\)"),
+        ({"bounds": UNIT.flip(0)}, "bounds must have each lower bound below the upper, got"),
+        ({"bounds": UNIT[:, 0]}, r"bounds must have shape \(2, d\) with d >= 1, got"),
+        ({"bounds": UNIT * math.nan}, "bounds must be finite, got"),
         ({"bounds": SQUARE}, "marginals must be one a coordinate, 2, got 1"),
     ],
 )
@@ -234,17 +234,17 @@ def test_observed_values_are_a_marginal():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Normal(0.5, -1.0), "std must be finite and positive, got -1"),
+        (lambda: Normal(0.5, -1.0), "std must be positive and finite, got -1"),
         (lambda: Normal(math.nan, 1.0), "mean must be finite, got nan"),
         (lambda: Uniform(1.0, 1.0), "low must lie below high, got 1.0 and 1.0"),
         (lambda: Uniform(-math.inf, 1.0), "low must be finite, got -inf"),
-        (lambda: TruncatedNormal(0.5, 0.0), "scale must be finite and positive, got 0"),
+        (lambda: TruncatedNormal(0.5, 0.0), "scale must be positive and finite, got 0"),
         (lambda: TruncatedNormal(0.5, 1.0, 2.0, 1.0), "low must lie below high, got 2.0 and 1.0"),
         (lambda: TruncatedNormal(0.5, 0.01, 20.0, 21.0), "low and high must hold a part of the normal distribution"),
         (lambda: truncated_normal(0.1, 1.0, 0.0), "variance of a truncated normal distribution on"),
-        (lambda: Empirical([]), r"rows must be finite, n x d or n, got shape \(0,\)"),
-        (lambda: Empirical([1.0, math.inf]), r"rows must be finite, n x d or n, got shape \(2,\)"),
-        (lambda: Empirical([[1.0, 2.0]], UNIT), r"bounds must be a box \(2, 2\)"),
+        (lambda: Empirical([]), r"rows must have shape \(n, d\) with n >= 1 and d >= 1, got"),
+        (lambda: Empirical([1.0, math.inf]), "rows must be finite, got"),
+        (lambda: Empirical([[1.0, 2.0]], UNIT), r"bounds must have shape \(2, 2\), got"),
         (lambda: Empirical([[1.0, 2.0]]).cdf(torch.ones(1)), "rows must have one column for a marginal, got 2"),
     ],
 )

@@ -1,6 +1,5 @@
 import math
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -497,47 +496,16 @@ def test_a_posterior_in_another_precision_shares_nothing(rng, mean):
         torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-4)
 
 
-class Shifted:
-    def __init__(self):
-        self.shift = torch.tensor(0.3, dtype=F64)
-
-    def __call__(self, x):
-        return x[..., 0] + self.shift
-
-    def method(self, x):
-        return self(x)
-
-
-@pytest.mark.parametrize(
-    "mean", [Shifted(), Shifted().method, Trend().forward, partial(torch.add, torch.tensor(0.3, dtype=F64))]
-)
-def test_a_mean_that_holds_tensors_of_its_own_is_not_left_behind(rng, mean):
-    slope = torch.tensor([1.0, 2.0], dtype=F64)
-    for function in (mean, lambda x: x @ slope):
-        with pytest.raises(ValueError, match=r"mean must be a torch\.nn\.Module to be moved"):
-            GaussianProcess(rbf_kernel(0.4), 0.1, function).to(dtype=torch.float32)
-
-
-@pytest.mark.parametrize("mean", [Trend(), wave])
-def test_the_mean_of_a_replicate_moves_too(rng, mean):
-    posterior = GaussianProcess(rbf_kernel(0.4), 0.1, mean).posterior(3)
-    queries = random_measure(rng, 4)
-    low = Measure(queries.points.float(), queries.weights.float())
-    got = posterior.select(1).to(dtype=torch.float32).mean(low)
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got.double(), posterior.mean(queries)[1], rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("noise", [0.0, -0.1, float("nan"), torch.tensor([0.1, 0.0])])
 def test_noise_that_is_not_positive_is_refused(noise):
-    with pytest.raises(ValueError, match="noise_std must be positive, got"):
+    with pytest.raises(ValueError, match="noise_std must be positive and finite, got"):
         GaussianProcess(rbf_kernel(0.4), noise)
 
 
 @pytest.mark.parametrize("noise", [0.0, -0.1, float("nan"), torch.tensor([0.1, -0.2, 0.1], dtype=F64)])
 def test_noise_of_observations_that_is_not_positive_is_refused(rng, noise):
     posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
-    with pytest.raises(ValueError, match="noise_std must be positive, got"):
+    with pytest.raises(ValueError, match="noise_std must be positive and finite, got"):
         posterior.extend(random_measure(rng, 3), normal(rng, 3), noise)
 
 
@@ -547,7 +515,7 @@ def test_observations_of_the_wrong_number_are_refused(rng, count, shape):
     posterior = GaussianProcess(rbf_kernel(0.4), 0.1).posterior()
     if count:
         posterior = posterior.extend(random_measure(rng, count), normal(rng, count))
-    with pytest.raises(ValueError, match=r"y must have shape \(\.\.\., 3\), one value a measure, got"):
+    with pytest.raises(ValueError, match=r"y must have shape \(\.\.\., 3\), got"):
         posterior.extend(random_measure(rng, 3), normal(rng, *shape))
 
 
@@ -568,7 +536,7 @@ def test_noise_that_does_not_broadcast_to_the_observations_is_refused(rng):
 def test_observations_that_are_no_numbers_are_refused(rng, bad):
     y = normal(rng, 3)
     y[1] = bad
-    with pytest.raises(ValueError, match="y must be finite, got a NaN or an infinity"):
+    with pytest.raises(ValueError, match="y must be finite, got"):
         GaussianProcess(rbf_kernel(0.4), 0.1).condition(random_measure(rng, 3), y)
 
 

@@ -1,5 +1,4 @@
 import math
-import re
 
 import numpy as np
 import pytest
@@ -56,7 +55,7 @@ def test_matern_kernel_is_that_of_its_smoothness(rng, lengthscale):
 @pytest.mark.parametrize("name", ["lengthscale", "variance"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), [], [1.0, -1.0], [[1.0]]])
 def test_kernel_parameters_that_are_not_positive_are_refused(make, name, value):
-    with pytest.raises(ValueError, match=re.escape(f"{name} must be positive, got {value}")):
+    with pytest.raises(ValueError, match=rf"^{name} must be (positive and finite|a number|a number, or one.*), got"):
         make(**{"lengthscale": 0.4, name: value})
 
 
@@ -400,8 +399,8 @@ def test_a_process_on_a_table_is_that_on_the_points(rng, batch):
         (torch.zeros(3), r"gram must have shape \(\.\.\., n, n\) with n >= 1, got \(3,\)"),
         (torch.zeros(2, 3), r"gram must have shape \(\.\.\., n, n\) with n >= 1, got \(2, 3\)"),
         (torch.zeros(0, 0), r"gram must have shape \(\.\.\., n, n\) with n >= 1, got \(0, 0\)"),
-        (torch.tensor([[1.0, 0.5], [0.4, 1.0]]), "gram must be symmetric and finite"),
-        (torch.tensor([[1.0, np.nan], [np.nan, 1.0]]), "gram must be symmetric and finite"),
+        (torch.tensor([[1.0, 0.5], [0.4, 1.0]]), "gram must be symmetric, got"),
+        (torch.tensor([[1.0, np.nan], [np.nan, 1.0]]), "gram must be finite, got nan"),
     ],
 )
 def test_a_table_that_is_no_covariance_is_refused(gram, message):
@@ -410,7 +409,7 @@ def test_a_table_that_is_no_covariance_is_refused(gram, message):
 
 
 def test_a_table_with_infinities_is_refused():
-    with pytest.raises(ValueError, match="gram must be symmetric and finite"):
+    with pytest.raises(ValueError, match="gram must be finite, got inf"):
         TabulatedKernel(torch.tensor([[np.inf, 0.0], [0.0, 1.0]]))
 
 
@@ -472,9 +471,9 @@ def test_a_kernel_of_averages_is_positive_and_has_gradients(rng):
 
 @pytest.mark.parametrize("value", [0.0, -0.3, float("nan")])
 def test_parameters_of_a_kernel_of_averages_must_be_positive(value):
-    with pytest.raises(ValueError, match="lengthscale must be positive, got"):
+    with pytest.raises(ValueError, match="lengthscale must be positive and finite, got"):
         GaussianMeasureKernel(value)
-    with pytest.raises(ValueError, match="variance must be positive, got"):
+    with pytest.raises(ValueError, match="variance must be positive and finite, got"):
         GaussianMeasureKernel(0.3, value)
 
 

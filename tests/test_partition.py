@@ -273,11 +273,11 @@ def test_a_rule_that_does_not_partition_is_refused(rule, message):
 @pytest.mark.parametrize(
     ("bounds", "branching", "message"),
     [
-        (torch.zeros(2), 2, r"bounds must have shape \(2, d\), lower corner first, got \(2,\)"),
-        (torch.zeros(3, 2), 2, r"bounds must have shape \(2, d\), lower corner first, got \(3, 2\)"),
-        (torch.tensor([[0.0, 1.0], [1.0, 1.0]]), 2, "bounds must be finite with each lower bound below the upper"),
+        (torch.zeros(2), 2, r"bounds must have shape \(2, d\) with d >= 1, got"),
+        (torch.zeros(3, 2), 2, r"bounds must have shape \(2, d\) with d >= 1, got"),
+        (torch.tensor([[0.0, 1.0], [1.0, 1.0]]), 2, "bounds must have each lower bound below the upper, got"),
         (torch.tensor([[0.0], [float("nan")]]), 2, "bounds must be finite"),
-        (torch.tensor([[0.0], [1.0]]), 1, "branching must be at least 2, got 1"),
+        (torch.tensor([[0.0], [1.0]]), 1, "branching must be an integer of at least 2, got 1"),
         (torch.tensor([[0.0], [float("inf")]]), 2, "bounds must"),
     ],
 )
@@ -294,7 +294,7 @@ def test_points_outside_the_root_are_refused(bad):
 
 
 def test_no_subcell_is_refused():
-    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="count must be an integer of at least 1, got 0"):
         subcell_centers(torch.tensor([[0.0], [1.0]]), 0)
 
 

@@ -301,14 +301,14 @@ def test_recommend_and_trace_need_something_to_speak_of():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"initial": -1}, "initial must be nonnegative, got -1"),
+        ({"initial": -1}, "initial must be an integer of at least 0, got"),
         ({"resolution": 0.0}, "resolution must lie in"),
         ({"resolution": 1.0}, "resolution must lie in"),
         ({"sqrt_beta": -1.0}, "sqrt_beta must be nonnegative and finite, got -1.0"),
         ({"sqrt_beta": float("nan")}, "sqrt_beta must be nonnegative and finite"),
         ({"sqrt_beta": "two"}, "sqrt_beta must be a number or a function"),
-        ({"seed": -1}, "seeds must be one or more nonnegative integers"),
-        ({"seed": 1.5}, "seeds must be one or more nonnegative integers"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got"),
+        ({"seed": 1.5}, "seed must be an integer of at least 0, got"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, match):

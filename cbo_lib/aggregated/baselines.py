@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
 from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, TreePolicy, check_smoothness
+from cbo_lib.checks import as_count, as_number, require
 
 
 class StoOO(TreePolicy):
@@ -20,7 +21,8 @@ class StoOO(TreePolicy):
 
     Args:
         space: the cells.
-        delta: the smoothness function: positive, decreasing in the depth, in the units of y. Default
+        delta: the smoothness function: positive, decreasing in the depth, in the units of y; or a number, that
+            of the root, which shrinks by ``K^(-1 / d)`` a level. Default
             ``span K^(-depth / d)``.
         budget: the number ``n`` of rounds that the widths are made for. Default 100.
         failure: error probability. Default 0.1.
@@ -36,20 +38,17 @@ class StoOO(TreePolicy):
         self,
         space: Space,
         *,
-        delta: Smoothness | None = None,
+        delta: float | Smoothness | None = None,
         budget: int = 100,
         failure: float = 0.1,
         span: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(space, **options)
-        self.budget = _at_least_one(budget)
-        if not 0 < failure < 1:
-            raise ValueError(f"failure must lie in (0, 1), got {failure}")
-        if span is not None and not 0 < span < math.inf:
-            raise ValueError(f"span must be positive and finite, got {span}")
-        self.failure, self.given_span = failure, span
-        self.delta = None if delta is None else check_smoothness(delta, 1, space.like)
+        self.budget = as_count("budget", budget, 1)
+        self.failure = as_number("failure", failure, 0, 1, "()")
+        self.given_span = None if span is None else as_number("span", span, 0, ends="()")
+        self.delta = None if delta is None else check_smoothness(delta, 1, space)
 
     def begin(self) -> None:
         """The root is the only leaf, and nothing is known of it."""
@@ -156,21 +155,19 @@ class GPTree(GaussianProcessTreePolicy):
         scale: float = 1.0,
         **options: Any,
     ) -> None:
-        self.budget = _at_least_one(budget)
+        self.budget = as_count("budget", budget, 1)
+        as_number("u", u, 0, ends="()")
+        as_number("scale", scale, 0)
         super().__init__(space, sqrt_beta=scale * math.sqrt(math.log(budget) + u), **options)
-        self.rho = space.branching ** (-1 / space.dim) if rho is None else rho
-        if not 0 < self.rho < 1:
-            raise ValueError(f"rho must lie in (0, 1), got {self.rho}")
-        if not 0 < alpha <= 1:
-            raise ValueError(f"alpha must lie in (0, 1], got {alpha}")
+        self.rho = space.branching ** (-1 / space.dim) if rho is None else as_number("rho", rho, 0, 1, "()")
+        as_number("alpha", alpha, 0, 1, "(]")
         self.max_depth = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
         self._levels = math.floor(self.max_depth) + 2
         self._given: Tensor | None = None
         if metric_bound is not None:
             g = {self.rho**h: metric_bound(self.rho**h) for h in range(self._levels)}
-            if wrong := {r: value for r, value in g.items() if not 0 < value < 1}:
-                r, value = next(iter(wrong.items()))
-                raise ValueError(f"metric_bound must lie in (0, 1), got {value} at distance {r}")
+            for r, value in g.items():
+                require(0 < value < 1, "metric_bound must lie in (0, 1)", f"{value} at distance {r}")
             c4 = 1 + 2 * math.log(budget**2 * math.pi**2 / 6)
             log_k = math.log(space.branching)
             self._given = space.like.new_tensor(
@@ -202,9 +199,3 @@ class GPTree(GaussianProcessTreePolicy):
         from_parent = upper[:, self.tree.parent] + variation[..., depth - 1]
         from_parent[:, 0] = torch.inf  # the root has none
         return torch.minimum(upper, from_parent) + variation[..., depth]
-
-
-def _at_least_one(budget: int) -> int:
-    if budget < 1:
-        raise ValueError(f"budget must be at least 1, got {budget}")
-    return budget

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
 from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, check_smoothness
+from cbo_lib.checks import as_count
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.policy import Schedule
 
@@ -22,7 +23,8 @@ class GPOO(GaussianProcessTreePolicy):
 
     Args:
         space: the cells.
-        delta: the smoothness function: positive, decreasing in the depth, in the units of y. Default: twice the prior
+        delta: the smoothness function: positive, decreasing in the depth, in the units of y; or a number, that
+            of the root, which shrinks by ``K^(-1 / d)`` a level. Default: twice the prior
             standard deviation of ``f(center) - f(corner)`` in the widest cell of the depth.
         max_depth: the deepest level whose nodes may be expanded, so that nodes reach depth ``max_depth + 1``
             (Algorithm 1, line 6). Default 10 a dimension, less where a level would have more than 2^48 cells.
@@ -44,7 +46,7 @@ class GPOO(GaussianProcessTreePolicy):
         self,
         space: Space,
         *,
-        delta: Smoothness | None = None,
+        delta: float | Smoothness | None = None,
         max_depth: int | None = None,
         failure: float = 0.1,
         sqrt_beta: Schedule | None = None,
@@ -54,8 +56,7 @@ class GPOO(GaussianProcessTreePolicy):
         super().__init__(space, sqrt_beta=schedule, **options)
         deepest = math.floor(48 * math.log(2) / math.log(space.branching)) - 1
         self.max_depth = min(10 * space.dim, deepest) if max_depth is None else max_depth
-        if not 0 <= self.max_depth <= deepest:
-            raise ValueError(f"max_depth must lie in [0, {deepest}] for {space.branching} children, got {max_depth}")
+        as_count("max_depth", self.max_depth, 0, deepest)
         lemma_1 = partial(
             union_bound_sqrt_beta, sum(space.branching**h for h in range(self.max_depth + 1)), failure=failure
         )
@@ -63,7 +64,7 @@ class GPOO(GaussianProcessTreePolicy):
         self.failure, self.follows_lemma_1 = failure, sqrt_beta is None
         if sqrt_beta is None:
             self.sqrt_beta = lemma_1
-        self.delta = None if delta is None else check_smoothness(delta, self.max_depth + 1, space.like)
+        self.delta = None if delta is None else check_smoothness(delta, self.max_depth + 1, space)
 
     def begin(self) -> None:
         """The root is the only leaf, and nothing is known of it."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_box
+from cbo_lib.checks import as_box, as_count, as_option, require
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
 
@@ -45,11 +45,9 @@ class Space:
         if self.quadrature_order is None:
             object.__setattr__(self, "quadrature_order", {1: 32, 2: 8, 3: 4}.get(self.dim, 2))
         for name, least in (("branching", 2), ("points_per_cell", 1), ("quadrature_order", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-        if self.feedback not in ("points", "continuous"):
-            raise ValueError(f"feedback must be 'points' or 'continuous', got {self.feedback!r}")
+            object.__setattr__(self, name, as_count(name, getattr(self, name), least))
+        as_option("feedback", self.feedback, "points", "continuous")
+        require(callable(self.split), "split must be a function of boxes, depths and branching", repr(self.split))
 
     @property
     def like(self) -> Tensor:

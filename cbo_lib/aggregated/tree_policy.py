@@ -5,6 +5,7 @@ All replicates grow one partition tree; each has its own mask of leaves and of e
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.data import as_tensor
+from cbo_lib.checks import as_schedule, as_tensor, require
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
@@ -66,8 +67,7 @@ class TreePolicy(Policy):
         seed: int = 0,
         sqrt_beta: Schedule = 2.0,
     ) -> None:
-        if not isinstance(space, Space):
-            raise ValueError(f"space must be an aggregated.Space, got {space!r}")
+        require(isinstance(space, Space), "space must be an aggregated.Space", repr(space))
         super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, resolution=None)
         self.prior, self.kernel = prior, kernel
         Surrogate(space.bounds, 1, prior, kernel)  # raises now if one of them is out of range
@@ -198,13 +198,10 @@ class TreePolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Cells lie in the root cell, lower corner first; a point is a cell without volume."""
         cells, (low, high) = rows["query"], self.space.bounds
-        if cells.shape[-2:] != self.space.bounds.shape:
-            raise ValueError(f"query must be boxes (2, {self.space.dim}), got shape {tuple(cells.shape[2:])}")
+        require(cells.shape[-1] == self.space.dim, f"query must be boxes (2, {self.space.dim})", cells.shape[2:])
         slack = 1e-9 * (high - low)
-        if not bool((cells[..., 0, :] <= cells[..., 1, :]).all()):
-            raise ValueError(f"query must have the lower corner first, got {cells.tolist()}")
-        if not bool(((cells >= low - slack) & (cells <= high + slack)).all()):
-            raise ValueError(f"query must lie in the bounds {self.space.bounds.tolist()}, got {cells.tolist()}")
+        require(cells[..., 0, :] <= cells[..., 1, :], "query must have the lower corner first", cells)
+        require((cells >= low - slack) & (cells <= high + slack), "query must lie in the bounds of the space", cells)
 
     # Inside.
 
@@ -301,9 +298,28 @@ class GaussianProcessTreePolicy(TreePolicy):
         return self._variation[1]
 
 
-def check_smoothness(delta: Smoothness, depth: int, like: Tensor) -> Smoothness:
-    """Return ``delta``, or raise ``ValueError`` unless it is positive and decreasing down to ``depth``."""
-    levels = torch.as_tensor(delta(torch.arange(depth + 1, device=like.device)))
-    if levels.shape != (depth + 1,) or not bool((levels > 0).all()) or not bool((levels.diff() < 0).all()):
-        raise ValueError(f"delta must be positive and decreasing in the depth, got {levels.tolist()}")
-    return delta
+@dataclass(frozen=True)
+class Shrinking:
+    """The smoothness function ``start * rate^depth``."""
+
+    start: float
+    rate: float
+
+    def __call__(self, depth: Tensor) -> Tensor:
+        """Its values at depths."""
+        return self.start * self.rate**depth
+
+
+def check_smoothness(delta: float | Smoothness, depth: int, space: Space) -> Smoothness:
+    """``delta``, or of a number the function that begins there and shrinks like the side of a cell.
+
+    Raises:
+        ValueError: unless it is positive and decreasing down to ``depth``.
+    """
+    given = as_schedule("delta", delta, ends="()")
+    if not callable(given):
+        given = Shrinking(given, space.branching ** (-1 / space.dim))
+    levels = as_tensor("delta", given(torch.arange(depth + 1, device=space.like.device)))
+    right = levels.shape == (depth + 1,) and bool((levels > 0).all() & (levels.diff() < 0).all())
+    require(right, "delta must be positive and decreasing in the depth", levels)
+    return given

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.acquisition import DecisionUpperConfidenceBound, PartialAcquisition, RobustUpperConfidenceBound
+from cbo_lib.checks import as_count, as_number
 from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound, MMDUpperConfidenceBound
 from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space
@@ -44,9 +45,7 @@ class StableOpt(ContextPolicy):
 
     def __init__(self, space: Space, *, cover: int = 1024, **options: Any) -> None:
         super().__init__(space, **options)
-        if cover < 1:
-            raise ValueError(f"cover must be at least 1, got {cover}")
-        self.cover = cover
+        self.cover = as_count("cover", cover, 1)
 
     def acquisition(self, posterior: Posterior) -> PartialAcquisition:
         """See ``RobustUpperConfidenceBound``."""
@@ -80,11 +79,7 @@ class DRBOMMD(ContextPolicy):
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}")
-        if not 0 < gamma < 1:
-            raise ValueError(f"gamma must lie in (0, 1), got {gamma}")
-        self.size, self.gamma = size, gamma
+        self.size, self.gamma = as_count("size", size, 1), as_number("gamma", gamma, 0, 1, "()")
         self.points = context_grid(space.contexts, size)
 
     def begin(self) -> None:

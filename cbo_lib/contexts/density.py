@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_expanded, as_values, require_shape
+
 
 def silverman_bandwidth(samples: Tensor) -> Tensor:
     """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension ([Silverman1986]; [Huang2024], 4.1).
@@ -44,19 +46,13 @@ class GaussianKDE:
     """
 
     def __init__(self, samples: Tensor, bandwidth: Tensor | None = None) -> None:
-        if samples.dim() < 2 or 0 in samples.shape[-2:]:
-            raise ValueError(f"samples must have shape (..., n, d) with n, d >= 1, got {tuple(samples.shape)}")
-        if not bool(torch.isfinite(samples).all()):
-            raise ValueError("samples must be finite, got a NaN or an infinity")
+        samples = as_values("samples", samples, (..., "n >= 1", "d >= 1"))
         shape = (*samples.shape[:-2], samples.shape[-1])
         if bandwidth is None:
             bandwidth = silverman_bandwidth(samples)
-        elif not bool((bandwidth >= 0).all()):
-            raise ValueError(f"bandwidth must be nonnegative, got {bandwidth.tolist()}")
-        try:
-            self.bandwidth = bandwidth.expand(shape)
-        except RuntimeError as error:
-            raise ValueError(f"bandwidth must broadcast to {shape}, got {tuple(bandwidth.shape)}") from error
+        else:
+            bandwidth = as_values("bandwidth", bandwidth, None, 0, like=samples)
+        self.bandwidth = as_expanded("bandwidth", bandwidth, shape)
         self.samples = samples
 
     @property
@@ -81,18 +77,15 @@ class GaussianKDE:
         Raises:
             ValueError: if ``n`` is below 1, or the generators are not one a replicate.
         """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
+        as_count("n", n, 1)
         batch, d = self.samples.shape[:-2], self.samples.shape[-1]
         if isinstance(generator, torch.Generator):
             generators, shape = [generator], batch
         else:
             generators, shape = list(generator), batch[1:]
             if not batch or len(generators) != batch[0]:
-                raise ValueError(
-                    f"generator must be one a replicate, {batch[0] if batch else 'or a single one'}, "
-                    f"got {len(generators)}"
-                )
+                expected = f"one a replicate, {batch[0] if batch else 'or a single one'}"
+                raise ValueError(f"generator must be {expected}, got {len(generators)}")
         index = [torch.randint(self.count, (*shape, n), generator=g) for g in generators]
         noise = [torch.randn(*shape, n, d, generator=g, dtype=self.samples.dtype) for g in generators]
         center = torch.stack(index).reshape(*batch, n).to(self.samples.device)
@@ -110,8 +103,7 @@ class GaussianKDE:
             ValueError: if a bandwidth is zero, or ``c`` has another last dimension.
         """
         d = self.samples.shape[-1]
-        if c.dim() < 2 or c.shape[-1] != d:
-            raise ValueError(f"c must have shape (..., m, {d}), got {tuple(c.shape)}")
+        require_shape("c", c, ..., "m", d)
         if not bool((self.bandwidth > 0).all()):
             flat = self.bandwidth.reshape(-1, d)
             where = (flat <= 0).any(0).nonzero().flatten().tolist()

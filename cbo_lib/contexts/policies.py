@@ -10,10 +10,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.acquisition import DecisionAcquisition, ExpectedUpperConfidenceBound, PartialAcquisition
+from cbo_lib.checks import as_count, as_schedule, as_tensor, require
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space, check_inside
-from cbo_lib.data import as_tensor
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
@@ -77,17 +77,14 @@ class ContextPolicy(Policy):
         starts: int = 2,
         iterations: int = 15,
     ) -> None:
+        require(isinstance(space, Space), "space must be a contexts.Space", repr(space))
         super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial, resolution=resolution)
-        if initial < 2:
-            raise ValueError(f"initial must be at least 2, got {initial}")
-        if not 1 <= starts <= raw:
-            raise ValueError(f"starts must lie in [1, raw = {raw}], got {starts}")
-        if iterations < 1:
-            raise ValueError(f"iterations must be at least 1, got {iterations}")
+        as_count("initial", initial, 2)
         self.kernel, self.prior, self.refit_every = kernel, prior, refit_every
-        self.raw, self.starts, self.iterations = raw, starts, iterations
-        replicates = 1 if prior is None else prior.kernel.batch_shape.numel()
-        self.model(replicates)  # raises now if the kernel or the schedule of the fits is wrong
+        self.raw, self.iterations = as_count("raw", raw, 1), as_count("iterations", iterations, 1)
+        self.starts = as_count("starts", starts, 1, raw)
+        replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
+        self.model(replicates)  # raises now if the kernel, the prior or the schedule of the fits is wrong
 
     @abstractmethod
     def acquisition(self, posterior: Posterior) -> DecisionAcquisition:
@@ -187,8 +184,7 @@ class ContextPolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Raise ``ValueError`` if a decision is not in its box, or a row has another dimension than the space."""
         for name, size in (("query", self.space.decision_dim), ("context", self.space.context_dim)):
-            if rows[name].shape[-1] != size:
-                raise ValueError(f"{name} must have {size} coordinates, got {rows[name].shape[-1]}")
+            require(rows[name].shape[-1] == size, f"{name} must have {size} coordinates", rows[name].shape[-1])
         check_inside("query", rows["query"], self.space.decisions)
 
     def encode(self, name: str, value: Any) -> Tensor:
@@ -214,9 +210,7 @@ class SBOKDE(ContextPolicy):
 
     def __init__(self, space: Space, *, samples: int = 1024, **options: Any) -> None:
         super().__init__(space, **options)
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}")
-        self.samples = samples
+        self.samples = as_count("samples", samples, 1)
 
     def acquisition(self, posterior: Posterior) -> PartialAcquisition:
         """See ``ExpectedUpperConfidenceBound``."""
@@ -243,7 +237,7 @@ class DRBOKDE(SBOKDE):
 
     Args:
         samples: see ``SBOKDE``.
-        radius: ``delta_t``. Default ``t^(-2 / (4 + Dc))``.
+        radius: ``delta_t``, a number or a function of the round. Default ``t^(-2 / (4 + Dc))``.
         cover: how many Sobol contexts search for the infimum. Default 1,024 ([Huang2024], Appendix B.1).
         space, options: see ``ContextPolicy``.
 
@@ -256,19 +250,17 @@ class DRBOKDE(SBOKDE):
         space: Space,
         *,
         samples: int = 1024,
-        radius: Callable[[int], float] | None = None,
+        radius: float | Callable[[int], float] | None = None,
         cover: int = 1024,
         **options: Any,
     ) -> None:
         super().__init__(space, samples=samples, **options)
-        if cover < 1:
-            raise ValueError(f"cover must be at least 1, got {cover}")
-        self.radius = radius or TotalVariationRadius(space.context_dim)
-        self.cover = cover
+        self.radius = TotalVariationRadius(space.context_dim) if radius is None else as_schedule("radius", radius)
+        self.cover = as_count("cover", cover, 1)
 
     def acquisition(self, posterior: Posterior) -> PartialAcquisition:
         """See ``TotalVariationUpperConfidenceBound``."""
-        radius = self.radius(self.round)
+        radius = self.radius(self.round) if callable(self.radius) else self.radius
         return TotalVariationUpperConfidenceBound(posterior, self.draw(), self.covered(), radius, self.multiplier())
 
     def covered(self) -> Tensor:

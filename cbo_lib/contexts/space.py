@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_box
+from cbo_lib.checks import as_box, require_shape
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Space:
         ValueError: if one of them is no box.
     """
 
-    decisions: Tensor
-    contexts: Tensor
+    decisions: Any
+    contexts: Any
 
     def __post_init__(self) -> None:
         """Turn what was given into boxes of one dtype and device."""
         decisions = as_box("decisions", self.decisions)
         object.__setattr__(self, "decisions", decisions)
-        object.__setattr__(self, "contexts", as_box("contexts", self.contexts).to(decisions))
+        object.__setattr__(self, "contexts", as_box("contexts", self.contexts, like=decisions))
 
     @property
     def like(self) -> Tensor:
@@ -67,8 +67,7 @@ class Space:
             ValueError: if a last dimension is wrong.
         """
         for name, tensor, size in (("x", x, self.decision_dim), ("c", c, self.context_dim)):
-            if tensor.dim() == 0 or tensor.shape[-1] != size:
-                raise ValueError(f"{name} must have shape (..., {size}), got {tuple(tensor.shape)}")
+            require_shape(name, tensor, ..., size)
         batch = torch.broadcast_shapes(x.shape[:-1], c.shape[:-1])
         return torch.cat([x.expand(*batch, -1), c.expand(*batch, -1)], -1)
 
@@ -78,8 +77,5 @@ def check_inside(name: str, points: Tensor, box: Tensor) -> None:
     slack = 8 * torch.finfo(box.dtype).eps * box.abs().amax(0)
     outside = ~((points >= box[0] - slack) & (points <= box[1] + slack)).all(-1)
     if bool(outside.any()):
-        raise ValueError(f"{name} must lie in the box {box.tolist()}, got {_first(points, outside)}")
-
-
-def _first(points: Tensor, which: Tensor) -> Any:
-    return points.expand(*which.shape, -1)[which][0].tolist()
+        first = points.expand(*outside.shape, -1)[outside][0].tolist()
+        raise ValueError(f"{name} must lie in the box {box.tolist()}, got {first}")

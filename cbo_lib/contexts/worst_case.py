@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_expanded, as_tensor, as_values, require, require_shape
 from cbo_lib.contexts.conic import SimplexBall
 from cbo_lib.kernels import pivoted_cholesky, rows_of, stable_cholesky
 
@@ -31,11 +32,10 @@ def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tens
         ValueError: if there is no sample, a value is not finite, ``floor`` is NaN or ``-inf``, ``radius`` is negative
             or NaN, or a shape does not broadcast.
     """
-    _check_values(values)
+    values = as_values("values", values, (..., "m >= 1"))
     moved = _check_radius(radius, values, values.shape[:-1]).div(2).clamp_max(1.0)
-    floor = _broadcast("floor", floor, values.shape[:-1])
-    if not bool((floor > -torch.inf).all()):
-        raise ValueError("floor must be a number or inf, got a NaN or -inf")
+    floor = as_expanded("floor", floor, values.shape[:-1])
+    require(floor > -torch.inf, "floor must be a number or inf", "a NaN or -inf")
     m = values.shape[-1]
     # Of each sample in descending order, the part of its mass 1/m that is taken.
     count = min(m, max(1, math.ceil(float(moved.max()) * m - 1e-9))) if moved.numel() else 1
@@ -65,15 +65,13 @@ class MMDBall:
 
     def __init__(self, reference: Tensor, gram: Tensor, radius: float | Tensor) -> None:
         m = gram.shape[-1]
-        if gram.dim() < 2 or gram.shape[-2] != m or m == 0:
-            raise ValueError(f"gram must have shape (..., m, m) with m >= 1, got {tuple(gram.shape)}")
+        require_shape("gram", gram, ..., "m >= 1", "m >= 1")
         # A NaN or an infinity fails this too; allclose would take several times as long.
-        if not bool((gram - gram.mT).abs().amax() <= 1e-8 + 1e-5 * gram.abs().amax()):
-            raise ValueError("gram must be finite and symmetric")
-        if reference.dim() < 1 or reference.shape[-1] != m:
-            raise ValueError(f"reference must have shape (..., {m}), as gram has, got {tuple(reference.shape)}")
-        if not bool((reference >= 0).all()) or not bool(((reference.sum(-1) - 1).abs() <= 1e-6).all()):
-            raise ValueError("reference must be nonnegative and sum to one")
+        symmetric = (gram - gram.mT).abs().amax() <= 1e-8 + 1e-5 * gram.abs().amax()
+        require(symmetric, "gram must be finite and symmetric", gram)
+        require_shape("reference", reference, ..., m)
+        sums = bool((reference >= 0).all()) and bool(((reference.sum(-1) - 1).abs() <= 1e-6).all())
+        require(sums, "reference must be nonnegative and sum to one", reference)
         batch = torch.broadcast_shapes(reference.shape[:-1], gram.shape[:-2], torch.as_tensor(radius).shape)
         self.batch_shape = batch
         self._radius = _check_radius(radius, gram, batch).reshape(-1)  # g
@@ -144,7 +142,7 @@ class MMDBall:
 
     def _rows(self, values: Tensor) -> Tensor:
         """Values as ``g x n x m``."""
-        _check_values(values)
+        values = as_values("values", values, (..., "m >= 1"))
         m = self._gram.shape[-1]
         if values.shape[-1] != m or (self.batch_shape and values.shape[:-2] != self.batch_shape):
             shape = ", ".join([*map(str, self.batch_shape), "n", str(m)]) if self.batch_shape else f"..., {m}"
@@ -195,31 +193,16 @@ def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: floa
     Returns:
         ``...``, within ``1e-4`` of the largest ``|v|`` of the minimum; differentiable in ``values``.
     """
-    _check_values(values)
+    values = as_values("values", values, (..., "m >= 1"))
     if reference.dim() == 1 and gram.dim() == 2 and torch.as_tensor(radius).dim() == 0:
         return MMDBall(reference, gram, radius).worst_case(values)
     batch, m = values.shape[:-1], values.shape[-1]
-    reference, gram = _broadcast("reference", reference, (*batch, m)), _broadcast("gram", gram, (*batch, m, m))
+    reference, gram = as_expanded("reference", reference, (*batch, m)), as_expanded("gram", gram, (*batch, m, m))
     ball = MMDBall(reference, gram, _check_radius(radius, values, batch))
     return ball.worst_case(values.unsqueeze(-2)).squeeze(-1)
 
 
-def _check_values(values: Tensor) -> None:
-    if values.dim() == 0 or values.shape[-1] == 0:
-        raise ValueError(f"values must have shape (..., m) with m >= 1, got {tuple(values.shape)}")
-    if not bool(torch.isfinite(values).all()):
-        raise ValueError("values must be finite, got a NaN or an infinity")
-
-
 def _check_radius(radius: float | Tensor, like: Tensor, shape: torch.Size) -> Tensor:
-    radius = torch.as_tensor(radius, dtype=like.dtype, device=like.device)
-    if not bool((radius >= 0).all()):
-        raise ValueError(f"radius must be nonnegative, got {radius.min().item():g}")
-    return _broadcast("radius", radius, shape)
-
-
-def _broadcast(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    try:
-        return tensor.expand(shape)
-    except RuntimeError as error:
-        raise ValueError(f"{name} must broadcast to {tuple(shape)}, got {tuple(tensor.shape)}") from error
+    radius = as_tensor("radius", radius, like)
+    require(radius >= 0, "radius must be nonnegative", radius)
+    return as_expanded("radius", radius, shape)

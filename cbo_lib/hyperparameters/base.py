@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_number, as_tensor, require
 from cbo_lib.confidence import union_bound_sqrt_beta
-from cbo_lib.data import as_tensor
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.hyperparameters.fit import fit_scale
 from cbo_lib.hyperparameters.space import Space
@@ -73,9 +73,8 @@ class CandidatePolicy(Policy):
         initial: int | None = None,
         resolution: float | None = 2**-13,
     ) -> None:
-        if not 0 < failure < 1:
-            raise ValueError(f"failure must lie in (0, 1), got {failure}")
-        self.failure = failure
+        require(isinstance(space, Space), "space must be a hyperparameters.Space", repr(space))
+        self.failure = as_number("failure", failure, 0, 1, "()")
         if sqrt_beta is None:
             sqrt_beta = 2.0
             if space.points is not None:
@@ -136,8 +135,8 @@ class CandidatePolicy(Policy):
         if self._multiplier is None or self._multiplier[0] != t:
             like = self.space.like
             value = torch.as_tensor(super().multiplier(t), dtype=like.dtype, device=like.device)
-            if value.shape not in (torch.Size(), torch.Size([1]), torch.Size([len(self.space.candidates)])):
-                raise ValueError(f"sqrt_beta must give a number or one a candidate, got shape {tuple(value.shape)}")
+            fits = value.shape in (torch.Size(), torch.Size([1]), torch.Size([len(self.space.candidates)]))
+            require(fits, "sqrt_beta must give a number or one a candidate", f"shape {tuple(value.shape)}")
             self._multiplier = t, value
         return self._multiplier[1]
 
@@ -284,8 +283,8 @@ class CandidatePolicy(Policy):
 
     def check(self, **rows: Tensor) -> None:
         """Points must have the dimension of the domain."""
-        if rows["query"].shape[-1] != self.space.dim:
-            raise ValueError(f"query must be points of dimension {self.space.dim}, got {rows['query'].shape[-1]}")
+        size = rows["query"].shape[-1]
+        require(size == self.space.dim, f"query must be points of dimension {self.space.dim}", size)
 
     def encode(self, name: str, value: Any) -> Tensor:
         """On a line a number is a point, and a list of numbers several."""

@@ -8,6 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_schedule, as_values, require
 from cbo_lib.hyperparameters.base import CandidatePolicy, first_largest
 from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt
 from cbo_lib.hyperparameters.space import Space
@@ -27,11 +28,11 @@ class OneCandidate(HEGPUCB):
     """
 
     def __init__(self, space: Space, candidate: int | Tensor, **options: Any) -> None:
-        self.trusted = torch.as_tensor(candidate)
-        count = len(space.candidates)
-        if not bool(((self.trusted >= 0) & (self.trusted < count)).all()):
-            raise ValueError(f"candidate must lie in [0, {count}), got {self.trusted.tolist()}")
         super().__init__(space, elimination="never", **options)
+        self.trusted = torch.as_tensor(candidate if isinstance(candidate, Tensor) else as_count("candidate", candidate))
+        count, whole = len(space.candidates), not self.trusted.is_floating_point() and self.trusted.dim() <= 1
+        inside = whole & (self.trusted >= 0) & (self.trusted < count)
+        require(inside, f"candidate must hold integers in [0, {count})", self.trusted)
         if self.trusted.dim() == 0:  # no need to compute the others
             self.space = space.select([int(self.trusted)])
             if callable(self.sqrt_beta):
@@ -41,11 +42,8 @@ class OneCandidate(HEGPUCB):
         """Keep that candidate alone."""
         super().begin()
         if self.trusted.dim():
-            if len(self.trusted) != self.replicates:
-                raise ValueError(
-                    f"candidate must be one index or one for each of {self.replicates} replicates, "
-                    f"got {len(self.trusted)}"
-                )
+            each = f"candidate must be one index or one for each of {self.replicates} replicates"
+            require(len(self.trusted) == self.replicates, each, len(self.trusted))
             at = self.trusted.to(self.alive.device).unsqueeze(-1)
             self.alive = torch.zeros_like(self.alive).scatter(-1, at, True)
 
@@ -89,7 +87,7 @@ class AGPUCB(MaximumLikelihood):
     Args:
         space: see ``CandidatePolicy``, as are all arguments that are not named here.
         lengthscales: of the candidates, positive. Default those of the kernels.
-        g: grows without bound. Default ``t^0.9``.
+        g: grows without bound: a function of the round, or a number that stays. Default ``t^0.9``.
 
     Raises:
         ValueError: if an argument is out of range, or a kernel has no lengthscale, or several.
@@ -100,19 +98,20 @@ class AGPUCB(MaximumLikelihood):
         space: Space,
         *,
         lengthscales: Sequence[float] | None = None,
-        g: Callable[[int], float] | None = None,
+        g: float | Callable[[int], float] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(space, **options)
-        found = list(map(_lengthscale, space.candidates.kernels)) if lengthscales is None else list(lengthscales)
-        if len(found) != len(space.candidates) or min(found) <= 0:
-            raise ValueError(f"lengthscales must be {len(space.candidates)} positive numbers, got {found}")
-        self.lengthscales, self.g = space.like.new_tensor(found), g
+        found = list(map(_lengthscale, space.candidates.kernels)) if lengthscales is None else lengthscales
+        shape = (len(space.candidates),)
+        self.lengthscales = as_values("lengthscales", found, shape, 0, ends="()", like=space.like)
+        self.g = None if g is None else as_schedule("g", g, 0, ends="()")
 
     def select(self) -> Tensor:
         """The candidate whose lengthscale is nearest to the shrunken one."""
         t = max(1, self.round)
-        shrunken = self.lengthscales[super().select()] / max(1.0, t**0.9 if self.g is None else self.g(t))
+        growth = t**0.9 if self.g is None else self.g(t) if callable(self.g) else self.g
+        shrunken = self.lengthscales[super().select()] / max(1.0, growth)
         return (self.lengthscales - shrunken.unsqueeze(-1)).abs().argmin(-1)
 
 
@@ -142,6 +141,6 @@ def _of_candidate(schedule: Callable[[int], float | Tensor], candidate: int, t: 
 def _lengthscale(kernel: Kernel) -> float:
     """The one lengthscale of a kernel, such as an RBF kernel with a scale."""
     found = [part.lengthscale for part in kernel.modules() if getattr(part, "has_lengthscale", False)]
-    if len(found) != 1 or found[0].numel() != 1:
-        raise ValueError(f"lengthscales must be given for kernels without exactly one, such as {kernel}")
+    one = len(found) == 1 and found[0].numel() == 1
+    require(one, "lengthscales must be given for kernels without exactly one", kernel)
     return float(found[0])

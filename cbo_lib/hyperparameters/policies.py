@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_option, as_values, require
 from cbo_lib.confidence import noise_threshold
 from cbo_lib.hyperparameters.base import CandidatePolicy, first_largest
 from cbo_lib.hyperparameters.space import Space
@@ -40,9 +41,7 @@ class HEGPUCB(CandidatePolicy):
 
     def __init__(self, space: Space, *, elimination: Literal["errors", "never"] = "errors", **options: Any) -> None:
         super().__init__(space, **options)
-        if elimination not in ("errors", "never"):
-            raise ValueError(f"elimination must be 'errors' or 'never', got {elimination!r}")
-        self.elimination = elimination
+        self.elimination = as_option("elimination", elimination, "errors", "never")
 
     def begin(self) -> None:
         """Keep all candidates."""
@@ -113,9 +112,9 @@ class HEStableOpt(HEGPUCB):
     roles = 2
 
     def __init__(self, space: Space, **options: Any) -> None:
-        if space.points is None:
-            raise ValueError("space must have a finite domain for robust optimization, this one has a box")
         super().__init__(space, **options)
+        expected = "space must have a finite domain for robust optimization"
+        require(space.points is not None, expected, "a box")
 
     def propose(self) -> Tensor:
         """The worst neighbor of the best point."""
@@ -176,18 +175,11 @@ def eliminates(errors: Tensor, widths: Tensor, xi: Tensor | float, count: Tensor
     Raises:
         ValueError: if the shapes differ, or a value is not finite or negative.
     """
-    if errors.dim() == 0 or errors.shape != widths.shape:
-        raise ValueError(
-            f"errors and widths must have one shape (..., n), got {tuple(errors.shape)} and {tuple(widths.shape)}"
-        )
-    if not bool(torch.isfinite(errors).all()):
-        raise ValueError("errors must be finite, got a NaN or an infinity")
-    rounds = torch.as_tensor(errors.shape[-1] if count is None else count, dtype=errors.dtype, device=errors.device)
-    xi = torch.as_tensor(xi, dtype=errors.dtype, device=errors.device)
-    for name, value in (("widths", widths), ("xi", xi), ("count", rounds)):
-        wrong = ~((value >= 0) & torch.isfinite(value))
-        if bool(wrong.any()):
-            raise ValueError(f"{name} must be nonnegative and finite, got {value[wrong].flatten()[0].item():g}")
-        if name != "widths" and not expands_to(value.shape, errors.shape[:-1]):
-            raise ValueError(f"{name} must broadcast to {tuple(errors.shape[:-1])}, got shape {tuple(value.shape)}")
+    errors = as_values("errors", errors, (..., "n"))
+    widths = as_values("widths", widths, errors.shape, 0)
+    xi = as_values("xi", xi, None, 0, like=errors)
+    rounds = as_values("count", errors.shape[-1] if count is None else count, None, 0, like=errors)
+    for name, value in (("xi", xi), ("count", rounds)):
+        fits = expands_to(value.shape, errors.shape[:-1])
+        require(fits, f"{name} must broadcast to {tuple(errors.shape[:-1])}", f"shape {tuple(value.shape)}")
     return errors.sum(-1).abs() > (xi * rounds).sqrt() + widths.sum(-1)

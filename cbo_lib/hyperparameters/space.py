@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.data import as_box, as_tensor
+from cbo_lib.checks import as_box, as_number, as_points, as_values, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel
 
@@ -39,13 +39,13 @@ class Candidates:
 
     def __post_init__(self) -> None:
         """Check the lengths and fill in the means."""
-        if not self.names or len(set(self.names)) < len(self.names):
-            raise ValueError(f"names must be one or more different labels, got {list(self.names)}")
+        apart = self.names and len(set(self.names)) == len(self.names)
+        require(apart, "names must be one or more different labels", list(self.names))
         if not self.means:
             object.__setattr__(self, "means", (0.0,) * len(self.names))
         for name in ("kernels", "means"):
-            if len(getattr(self, name)) != len(self.names):
-                raise ValueError(f"{name} must have one entry a candidate, {len(self)}, got {len(getattr(self, name))}")
+            count = len(getattr(self, name))
+            require(count == len(self), f"{name} must have one entry a candidate, {len(self)}", count)
 
     def __len__(self) -> int:
         """How many candidates, ``|U|``."""
@@ -118,29 +118,27 @@ class Space:
 
     def __post_init__(self) -> None:
         """Convert and check what was given."""
-        if (self.points is None) == (self.bounds is None):
-            raise ValueError("give either points (a finite domain) or bounds (a box), not both or neither")
+        given = "neither" if self.points is None else "both"
+        one = (self.points is None) != (self.bounds is None)
+        require(one, "either points (a finite domain) or bounds (a box) must be given", given)
         if self.bounds is not None:
             object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
         else:
-            points = as_tensor("points", self.points)
-            if points.dim() != 2 or not points.numel():
-                raise ValueError(f"points must have shape (n, d) with n >= 1, got {tuple(points.shape)}")
-            if not bool(points.isfinite().all()):
-                raise ValueError("points must be finite, got a NaN or an infinity")
-            object.__setattr__(self, "points", points)
-        if not 0 <= self.epsilon < math.inf or (self.epsilon > 0 and self.points is None):
-            raise ValueError(f"epsilon must be nonnegative, and zero in a box, got {self.epsilon}")
+            object.__setattr__(self, "points", as_points("points", self.points, "d >= 1"))
+        object.__setattr__(self, "epsilon", as_number("epsilon", self.epsilon, 0))
+        require(self.epsilon == 0 or self.points is not None, "epsilon must be zero in a box", self.epsilon)
         given = self.noise_std
-        if given is not None and not bool((torch.as_tensor(given) > 0).all() & torch.as_tensor(given).isfinite().all()):
-            raise ValueError(f"noise_std must be positive and finite, got {given}")
+        if given is not None:
+            as_values("noise_std", given, None, 0, ends="()")
         if isinstance(self.candidates, Candidates):
             if given is None or self.names is not None:
                 what = "noise_std must be given" if given is None else "names must not be given"
                 raise ValueError(f"{what} with Candidates, got noise_std {given} and names {self.names}")
             object.__setattr__(self, "fitted", (False,) * len(self.candidates))
         else:
-            self._take(list(self.candidates))
+            require(isinstance(self.candidates, Iterable), "candidates must be a list", repr(self.candidates))
+            require(listed := list(self.candidates), "candidates must hold at least one", "none")
+            self._take(listed)
 
     def _take(self, given: list[Any]) -> None:
         """Kernels and Gaussian processes as ``Candidates``, and the noise of all."""
@@ -148,26 +146,23 @@ class Space:
         means: list[Mean] = []
         noise: list[float] = []
         for u, candidate in enumerate(given):
-            if not isinstance(candidate, Kernel | GaussianProcess):
-                raise ValueError(
-                    f"candidates must be GPyTorch kernels or GaussianProcess objects, got {candidate!r} at index {u}"
-                )
+            known, at = isinstance(candidate, Kernel | GaussianProcess), f"at index {u}"
+            expected = "candidates must be GPyTorch kernels or GaussianProcess objects"
+            require(known, expected, f"{candidate!r} {at}")
             kernel = candidate if isinstance(candidate, Kernel) else candidate.kernel
-            if kernel.batch_shape:
-                raise ValueError(
-                    f"candidates must have no batch dimensions, got {tuple(kernel.batch_shape)} at index {u}"
-                )
+            batch = tuple(kernel.batch_shape)
+            require(not batch, "candidates must have no batch dimensions", f"{batch} {at}")
             if isinstance(candidate, Kernel):
                 # A copy: moving or freezing the user's own would change what they hold.
                 kernels.append(copy.deepcopy(kernel).to(self.like).requires_grad_(False))
                 means.append(0.0)
                 noise.append(math.nan if self.noise_std is None else float(self.noise_std))
                 continue
-            if self.noise_std is not None:
-                raise ValueError(f"noise_std must be left to the GaussianProcess candidates, got {self.noise_std}")
+            alone = self.noise_std is None
+            require(alone, "noise_std must be left to the GaussianProcess candidates", self.noise_std)
             mean, own = candidate.mean, torch.as_tensor(candidate.noise_std, dtype=torch.float64)
-            if own.numel() != 1 or (isinstance(mean, Tensor) and mean.numel() != 1):
-                raise ValueError(f"candidates must have one noise_std and one mean each, got several at index {u}")
+            one = own.numel() == 1 and not (isinstance(mean, Tensor) and mean.numel() != 1)
+            require(one, "candidates must have one noise_std and one mean each", f"several {at}")
             kernels.append(kernel)
             means.append(float(mean) if isinstance(mean, Tensor) else mean)
             noise.append(float(own))
@@ -195,8 +190,8 @@ class Space:
         Raises:
             ValueError: if something is to be fitted.
         """
-        if any(self.fitted):
-            raise ValueError("candidates must be Gaussian processes to be selected, here some sizes are fitted")
+        fitted = any(self.fitted)
+        require(not fitted, "candidates must be Gaussian processes to be selected", "kernels whose sizes are fitted")
         noise = self.noise_std[list(indices)] if isinstance(self.noise_std, Tensor) else self.noise_std
         noise = float(noise) if isinstance(noise, Tensor) and len(indices) == 1 else noise
         return replace(self, candidates=self.candidates.select(indices), noise_std=noise, names=None)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_option
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
@@ -43,9 +44,8 @@ class ActionPolicy(IndirectPolicy):
         **options: Any,
     ) -> None:
         super().__init__(space, sqrt_beta=sqrt_beta, **options)
-        if acquisition not in ("mes", "ucb", "ei"):
-            raise ValueError(f"acquisition must be 'mes', 'ucb' or 'ei', got {acquisition!r}")
-        self.action_prior, self.acquisition, self.samples = action_prior, acquisition, samples
+        self.acquisition = as_option("acquisition", acquisition, "mes", "ucb", "ei")
+        self.action_prior, self.samples = action_prior, as_count("samples", samples, 1)
 
     def begin(self) -> None:
         """Also nothing is known of g."""

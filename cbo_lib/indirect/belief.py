@@ -6,6 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.checks import require
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.space import Space, measure, tabulate
@@ -64,8 +65,8 @@ class Belief:
         for row in rows:
             same = ((self.told - row).abs() <= 1e-9 * (1 + row.abs())).all(-1).nonzero().flatten()
             if not len(same):
-                if self.given is not None and isinstance(self.given.kernel, TabulatedKernel):
-                    raise ValueError(f"query must be one of the space, as the prior is a table, got {row.tolist()}")
+                table = self.given is not None and isinstance(self.given.kernel, TabulatedKernel)
+                require(not table, "query must be one of the space, as the prior is a table", row)
                 same = torch.tensor([len(self.told)], device=rows.device)
                 self.told = torch.cat([self.told, row.unsqueeze(0)])
                 self._version = -1
@@ -86,7 +87,7 @@ class Belief:
         if self.surrogate is None:
             self._catch_up()
         else:
-            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1), learned)
+            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1))
 
     @property
     def process(self) -> GaussianProcess:
@@ -132,10 +133,8 @@ class Belief:
 
     def _posterior(self, process: GaussianProcess) -> Posterior:
         batch = process.kernel.batch_shape
-        if batch and batch != (self.replicates,):
-            raise ValueError(
-                f"prior and samples must have no batch or one of {self.replicates} replicates, got {tuple(batch)}"
-            )
+        expected = f"prior and samples must have no batch or one of {self.replicates} replicates"
+        require(batch in ((), (self.replicates,)), expected, batch)
         return process.posterior(None if batch else self.replicates)
 
     def _measure(self, place: Tensor) -> Measure:

@@ -8,6 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.checks import as_number, as_values, require
 from cbo_lib.kernels import rbf_kernel, stable_cholesky
 from cbo_lib.measure import Measure
 
@@ -33,10 +34,8 @@ def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: T
         ValueError: if there is no pair or ``regularization`` is not positive.
     """
     count = a.shape[-2]
-    if count == 0:
-        raise ValueError("a must hold at least one action, got none")
-    if not regularization > 0:
-        raise ValueError(f"regularization must be positive, got {regularization}")
+    require(count > 0, "a must hold at least one action", "none")
+    as_number("regularization", regularization, 0, ends="()")
     gram = kernel(a).to_dense() + count * regularization * torch.eye(count).to(a)
     return torch.cholesky_solve(kernel(a, query).to_dense(), stable_cholesky(gram)[0]).mT
 
@@ -59,8 +58,7 @@ def conditional_mean_measure(x: Tensor, a: Tensor, kernel: Kernel, regularizatio
     Raises:
         ValueError: if inputs and actions differ in number, there is no pair, or ``regularization`` is not positive.
     """
-    if x.shape[:-1] != a.shape[:-1]:
-        raise ValueError(f"x and a must hold one input an action, got {tuple(x.shape)} and {tuple(a.shape)}")
+    _check_pairs(x, a)
     weights = embedding_weights(a, kernel, regularization, query)
     return Measure(x.unsqueeze(-3).expand(*weights.shape, x.shape[-1]), weights)
 
@@ -98,8 +96,7 @@ def cross_validate(
     Raises:
         ValueError: if all actions are the same: then nothing can be learned about other actions.
     """
-    if bool((a == a[:1]).all()):
-        raise ValueError("a must hold at least two different actions")
+    require((a != a[:1]).any(), "a must hold at least two different actions", a)
     losses = {
         (length, ridge): float(embedding_loss(x, a, kernel, rbf_kernel(length, 1.0, a.dtype).to(a), ridge))
         for length in lengthscales
@@ -133,14 +130,13 @@ class ConditionalMeanEmbedding:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.x.shape[:-1] != self.a.shape[:-1]:
-            raise ValueError(
-                f"x and a must hold one input an action, got {tuple(self.x.shape)} and {tuple(self.a.shape)}"
-            )
+        for name in ("x", "a"):
+            object.__setattr__(self, name, as_values(name, getattr(self, name), (..., "N >= 1", "d")))
+        _check_pairs(self.x, self.a)
         if self.lengthscale is not None:
             rbf_kernel(self.lengthscale)  # raises now
-        if self.regularization is not None and not self.regularization > 0:
-            raise ValueError(f"regularization must be positive, got {self.regularization}")
+        if self.regularization is not None:
+            as_number("regularization", self.regularization, 0, ends="()")
 
     @cached_property
     def parameters(self) -> tuple[float | Tensor, float]:
@@ -169,3 +165,9 @@ def _range(rows: Tensor) -> Tensor:
     """The range of each column; one where it is constant."""
     reach = rows.amax(0) - rows.amin(0)
     return torch.where(reach > 0, reach, 1.0)
+
+
+def _check_pairs(x: Tensor, a: Tensor) -> None:
+    require(
+        x.shape[:-1] == a.shape[:-1], "x and a must hold one input an action", f"{tuple(x.shape)} and {tuple(a.shape)}"
+    )

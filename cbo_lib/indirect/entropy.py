@@ -10,6 +10,7 @@ from botorch.models.model import Model
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
+from cbo_lib.checks import as_values, require, require_shape
 from cbo_lib.models import AveragedModel, Encoding
 
 # Gauss-Legendre nodes on each side: relative error below 0.003 for gamma in [-6, 6], below 1e-4 up to r = 0.9 (tested).
@@ -38,12 +39,9 @@ def conditional_max_value_entropy(
     Raises:
         ValueError: if a shape does not fit, there is no sample, ``std`` is negative or the noise not positive.
     """
-    if mean.shape != std.shape:
-        raise ValueError(f"mean and std must have one shape, got {tuple(mean.shape)} and {tuple(std.shape)}")
-    if max_samples.dim() == 0 or max_samples.shape[-1] == 0:
-        raise ValueError(f"max_samples must hold at least one sample (..., S), got shape {tuple(max_samples.shape)}")
-    if not bool((std >= 0).all()):
-        raise ValueError(f"std must be nonnegative, got {std.min().item():g}")
+    require(mean.shape == std.shape, f"std must have the shape {tuple(mean.shape)} of mean", std.shape)
+    require_shape("max_samples", max_samples, ..., "S >= 1")
+    as_values("std", std, None, 0)
     try:
         torch.broadcast_shapes(max_samples.shape[:-1], mean.shape[:-1])
     except RuntimeError as error:
@@ -56,8 +54,7 @@ def conditional_max_value_entropy(
         gain = _truncation_gain(gamma)
     else:
         noise = torch.as_tensor(noise_std, dtype=mean.dtype, device=mean.device)
-        if not bool((noise > 0).all()):
-            raise ValueError(f"noise_std must be positive, got {noise_std}")
+        as_values("noise_std", noise, None, 0, ends="()")
         gain = _noisy_gain(gamma, (std / (std.square() + noise.square()).sqrt()).unsqueeze(-2))
     return torch.where(std > 0, gain.mean(-2), 0.0)
 
@@ -133,10 +130,8 @@ def gumbel_max_samples(mean: Tensor, std: Tensor, uniform: Tensor) -> Tensor:
     Raises:
         ValueError: if the shapes differ or a standard deviation is not positive.
     """
-    if mean.shape != std.shape:
-        raise ValueError(f"mean and std must have one shape, got {tuple(mean.shape)} and {tuple(std.shape)}")
-    if not bool((std > 0).all()):
-        raise ValueError(f"std must be positive, got {std.min().item():g}")
+    require(mean.shape == std.shape, f"std must have the shape {tuple(mean.shape)} of mean", std.shape)
+    as_values("std", std, None, 0, ends="()")
     first, median, third = _quartiles_of_maximum(mean, std).unbind(-1)
     scale = (third - first) / (math.log(math.log(4)) - math.log(math.log(4 / 3)))
     location = median + scale * math.log(math.log(2))
@@ -185,8 +180,7 @@ class ConditionalMaxValueEntropy(AcquisitionFunction):
         self, model: Model, max_samples: Tensor, measure: Encoding | None = None, noise_std: float | None = None
     ) -> None:
         super().__init__(model if measure is None else AveragedModel(model, measure))
-        if max_samples.dim() != 1 or not len(max_samples):
-            raise ValueError(f"max_samples must have shape (S,) with S >= 1, got {tuple(max_samples.shape)}")
+        require_shape("max_samples", max_samples, "S >= 1")
         self.max_samples, self.noise_std = max_samples, noise_std
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]  # the decorator knows a method by its name

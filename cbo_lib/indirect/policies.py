@@ -9,6 +9,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_number, as_option, require
+from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
@@ -63,11 +65,15 @@ class IndirectPolicy(Policy):
         seed: int = 0,
         sqrt_beta: Schedule = 2.0,
     ) -> None:
+        require(isinstance(space, Space), "space must be an indirect.Space", repr(space))
         initial = (_INITIAL if prior is None else 0) if initial is None else initial
         super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial)
         cheapest = float(space.costs[: space.n].amin())
-        if not budget >= cheapest:
-            raise ValueError(f"budget must pay for the cheapest action, {cheapest:g}, got {budget}")
+        if budget != math.inf:
+            as_number("budget", budget)
+        require(budget >= cheapest, f"budget must pay for the cheapest action, {cheapest:g}", budget)
+        Surrogate(space.bounds, 1, None, kernel)  # raises now if it is out of range
+        require(prior is None or isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
         self.prior, self.kernel, self.budget = prior, kernel, budget
 
     # What a policy of one's own may use.
@@ -188,8 +194,8 @@ class IndirectPolicy(Policy):
         rows = table("query", [value] if isinstance(value, int | float) else value, self.space.like)
         if rows.dim() == 2 and rows.shape == (q, 1) and q > 1:
             rows = rows.mT
-        if rows.dim() != 2 or rows.shape[-1] != q:
-            raise ValueError(f"query must have shape ({q},), or (n, {q}) for several, got {tuple(rows.shape)}")
+        fits = rows.dim() == 2 and rows.shape[-1] == q
+        require(fits, f"query must have shape ({q},), or (n, {q}) for several", rows.shape)
         return self.belief.find(rows)
 
     def present(self, query: Tensor) -> Tensor:
@@ -200,8 +206,8 @@ class IndirectPolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Raise if a query is no place that can be asked."""
         query = rows["query"]
-        if query.is_floating_point() or not bool(self.belief.known(query).all()):
-            raise ValueError(f"query must hold places of actions, see Space, got {query.tolist()}")
+        known = not query.is_floating_point() and bool(self.belief.known(query).all())
+        require(known, "query must hold places of actions, see Space", query)
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether the same action was done, to rounding."""
@@ -240,11 +246,8 @@ class CMES(IndirectPolicy):
         **options: Any,
     ) -> None:
         super().__init__(space, **options)
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}")
-        if sampling not in ("gumbel", "thompson"):
-            raise ValueError(f"sampling must be 'gumbel' or 'thompson', got {sampling!r}")
-        self.samples, self.sampling, self.noisy = samples, sampling, noisy
+        self.sampling = as_option("sampling", sampling, "gumbel", "thompson")
+        self.samples, self.noisy = as_count("samples", samples, 1), noisy
 
     def begin(self) -> None:
         """Also nothing is known of ``f*``."""

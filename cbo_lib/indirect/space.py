@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_box, as_tensor
+from cbo_lib.checks import as_box, as_schedule, as_tensor, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel
@@ -62,8 +62,8 @@ class ClippedGaussian:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if not callable(self.std) and not self.std >= 0:
-            raise ValueError(f"std must be nonnegative, got {self.std}")
+        object.__setattr__(self, "std", as_schedule("std", self.std))
+        require(callable(self.center), "center must be a function of actions", repr(self.center))
         if self.bounds is not None:
             object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
 
@@ -150,18 +150,18 @@ class Space:
 
         put("actions", table("actions", self.actions))
         if self.samples is not None:
-            if not isinstance(self.samples, tuple | list) or len(self.samples) != 2:
-                raise ValueError(f"samples must be a pair, inputs and actions, got {type(self.samples).__name__}")
+            pair = isinstance(self.samples, tuple | list) and len(self.samples) == 2
+            require(pair, "samples must be a pair, inputs and actions", type(self.samples).__name__)
             x, a = (table(f"samples[{i}]", part, self.actions, batch=True) for i, part in enumerate(self.samples))
-            if a.shape[-1] != self.actions.shape[-1]:
-                raise ValueError(f"samples must have actions of {self.actions.shape[-1]} numbers, got {a.shape[-1]}")
+            q = self.actions.shape[-1]
+            require(a.shape[-1] == q, f"samples must have actions of {q} numbers", a.shape[-1])
             put("samples", (x, a))
             if self.conditional is None:
                 put("conditional", ConditionalMeanEmbedding(x, a))
-        if self.conditional is None:
-            raise ValueError("samples or conditional must say how actions choose inputs, got neither")
+        require(self.conditional is not None, "samples or conditional must say how actions choose inputs", "neither")
+        require(hasattr(self.conditional, "measure"), "conditional must have a method measure", repr(self.conditional))
         if self.bounds is not None:
-            put("bounds", as_box("bounds", self.bounds).to(self.actions))
+            put("bounds", as_box("bounds", self.bounds, like=self.actions))
         if self.points is not None:
             points = table("points", self.points, self.actions)
         elif self.samples is not None:
@@ -176,8 +176,7 @@ class Space:
         if self.bounds is None:
             seen = points if self.samples is None else torch.cat([points, self.samples[0].flatten(0, -2)])
             put("bounds", box_of(seen))
-        if self.bounds.shape[-1] != points.shape[-1]:
-            raise ValueError(f"bounds must have shape (2, {points.shape[-1]}), as points, got {self.bounds.shape}")
+        require_shape("bounds", self.bounds, 2, points.shape[-1])
         for name in ("cost", "noise_std"):
             if getattr(self, name) is not None:
                 put(name, one_each(name, getattr(self, name), self.actions))
@@ -279,11 +278,7 @@ def table(name: str, value: object, like: Tensor | None = None, batch: bool = Fa
     """
     rows = as_tensor(name, value, like)
     rows = rows.unsqueeze(-1) if rows.dim() == 1 else rows
-    if rows.dim() not in (2, 2 + batch) or not rows.numel():
-        raise ValueError(f"{name} must have shape (n, k) with n >= 1, got {tuple(rows.shape)}")
-    if not bool(torch.isfinite(rows).all()):
-        raise ValueError(f"{name} must be finite, got a NaN or an infinity")
-    return rows
+    return as_values(name, rows, (*["replicates >= 1"][: batch * (rows.dim() - 2)], "n >= 1", "k >= 1"))
 
 
 def one_each(name: str, value: object, actions: Tensor) -> Tensor:
@@ -293,11 +288,9 @@ def one_each(name: str, value: object, actions: Tensor) -> Tensor:
         ValueError: if it has another shape, or one is not positive and finite.
     """
     numbers = as_tensor(name, value, actions)
-    if numbers.shape not in (torch.Size(), torch.Size([len(actions)])):
-        raise ValueError(f"{name} must be a number or one an action ({len(actions)},), got {tuple(numbers.shape)}")
-    if not bool(((numbers > 0) & torch.isfinite(numbers)).all()):
-        raise ValueError(f"{name} must be positive and finite, got {numbers.min().item():g}")
-    return numbers.expand(len(actions))
+    fits = numbers.shape in (torch.Size(), torch.Size([len(actions)]))
+    require(fits, f"{name} must be a number or one an action ({len(actions)},)", numbers.shape)
+    return as_values(name, numbers, None, 0, ends="()").expand(len(actions))
 
 
 def noise_of_places(noise: Tensor, m: int) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_count, require
 from cbo_lib.indirect.policies import CMES
 from cbo_lib.indirect.space import Space
 from cbo_lib.partition import PartitionTree, split_by_factors
@@ -37,8 +38,7 @@ class Nodes:
             levels: the deepest level, nonnegative.
             branching: children of a node; four quarter a square. Default 4.
         """
-        if levels < 0:
-            raise ValueError(f"levels must be nonnegative, got {levels}")
+        as_count("levels", levels)
         tree = PartitionTree(bounds, branching, split_by_factors)
         for level in range(levels + 1):
             tree.complete(level)
@@ -75,8 +75,9 @@ class CMETS(CMES):
 
     def __init__(self, space: Space, *, nodes: Nodes, **options: Any) -> None:
         super().__init__(space, initial=0, **options)
-        if nodes.actions.shape != space.actions.shape or not torch.equal(nodes.actions, space.actions):
-            raise ValueError(f"nodes must be the {space.n} actions of the space, got {len(nodes.level)}")
+        require(isinstance(nodes, Nodes), "nodes must be Nodes", repr(nodes))
+        same = torch.equal(nodes.actions, space.actions)
+        require(same, f"nodes must be the {space.n} actions of the space", len(nodes.level))
         self.nodes = nodes
 
     def begin(self) -> None:

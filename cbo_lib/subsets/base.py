@@ -1,13 +1,14 @@
 """What all policies of the setting share: the posterior, the search for decisions, the book of costs, the plays."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cbo_lib.checks import as_count, require
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.measure import Measure
@@ -72,9 +73,13 @@ class SubsetPolicy(Policy):
         sqrt_beta: Schedule = 2.0,
         resolution: float | None = 2**-13,
     ) -> None:
+        require(isinstance(space, Space), "space must be a subsets.Space", repr(space))
         super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, resolution=resolution)
         self.prior, self.kernel, self.refit_every = prior, kernel, refit_every
-        self.effort = effort or Effort()
+        self.effort = Effort() if effort is None else effort
+        require(isinstance(self.effort, Effort), "effort must be an Effort", repr(effort))
+        replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
+        self.model(replicates)  # raises now if the kernel, the prior or the schedule of the fits is wrong
 
     # What a policy of one's own overrides.
 
@@ -88,8 +93,7 @@ class SubsetPolicy(Policy):
     def begin(self) -> None:
         """Make the state of ``replicates`` runs that know nothing yet."""
         space, replicates = self.space, self.replicates
-        groups = [(j,) for j in range(space.dim)]
-        self.surrogate = Surrogate(space.bounds, replicates, self.prior, self.kernel, groups, self.refit_every)
+        self.surrogate = self.model(replicates)
         posterior = self.surrogate.posterior()
         self.search = Search(space, posterior, replicates, self.effort, self.resolution)
         self.plays = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
@@ -100,6 +104,11 @@ class SubsetPolicy(Policy):
         self._recommended = self._query
         self._lower = self._best = torch.full_like(self.spent, -torch.inf)
         self._expected = self._there = (self.spent, self.spent)
+
+    def model(self, replicates: int) -> Surrogate:
+        """A Gaussian process that knows nothing yet, for so many replicates."""
+        groups = [(j,) for j in range(self.space.dim)]
+        return Surrogate(self.space.bounds, replicates, self.prior, self.kernel, groups, self.refit_every)
 
     def propose(self) -> Tensor:
         """The subset's index, then a point, ``replicates x (1 + d)``."""
@@ -172,21 +181,18 @@ class SubsetPolicy(Policy):
         """Rows of the batch's form; subsets, one or a list of them, become indices."""
         if name != "subset":
             points = super().encode(name, value)
-            if name == "query" and points.shape[-1] != self.space.dim:
-                raise ValueError(f"query must be full points of {self.space.dim} coordinates, got {points.shape[-1]}")
+            if name == "query":
+                expected = f"query must be full points of {self.space.dim} coordinates"
+                require(points.shape[-1] == self.space.dim, expected, points.shape[-1])
             return points
         sets = [frozenset(subset) for subset in self.space.control_sets]
-        given = value.tolist() if hasattr(value, "tolist") else list(value)
-        rows = (
-            given
-            if given and all(isinstance(row, list | tuple | set | frozenset | Tensor) for row in given)
-            else [given]
-        )
+        given = value.tolist() if hasattr(value, "tolist") else value
+        require(isinstance(given, Collection) and not isinstance(given, str), "subset must be a set of indices", value)
+        several = given and all(isinstance(row, Collection | Tensor) for row in given)
         found = []
-        for row in rows:
-            asked = frozenset(int(j) for j in row)
-            if asked not in sets:
-                raise ValueError(f"subset must be one of {list(self.space.control_sets)}, got {row}")
+        for row in given if several else [given]:
+            asked = frozenset(as_count("subset", j) for j in row)
+            require(asked in sets, f"subset must be one of {list(self.space.control_sets)}", row)
             found.append(float(sets.index(asked)))
         return self.space.like.new_tensor(found)
 
@@ -200,8 +206,7 @@ class SubsetPolicy(Policy):
         space, points, subset = self.space, rows["query"], rows["subset"].to(self.spent)
         known = ~subset.isnan()
         index = subset.nan_to_num(0.0).long()
-        if not bool(((index >= 0) & (index < space.m)).all()):
-            raise ValueError(f"subset must be an index from 0 to {space.m - 1}, got {subset.tolist()}")
+        require((index >= 0) & (index < space.m), f"subset must be an index from 0 to {space.m - 1}", subset)
         low, high = space.bounds
         slack = 1e-9 * (high - low)
         outside = ((points < low - slack) | (points > high + slack)) & space.controlled[index] & known.unsqueeze(-1)
@@ -210,8 +215,7 @@ class SubsetPolicy(Policy):
                 f"query must have the variables that were set in their bounds {space.bounds.tolist()}, "
                 f"got {points[outside.any(-1)][0].tolist()}"
             )
-        if bool((rows["cost"] < 0).any()):
-            raise ValueError(f"cost must not be negative, got {float(rows['cost'].nan_to_num(0.0).min()):g}")
+        require(~(rows["cost"] < 0), "cost must not be negative", rows["cost"])
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether the subset that was asked was set to the values that were asked; free coordinates do not count."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_tensor
+from cbo_lib.checks import as_count, as_schedule, as_values, require
 from cbo_lib.subsets.base import SubsetPolicy
 from cbo_lib.subsets.search import Decisions, SamplePaths, first_best
 from cbo_lib.subsets.space import Space
@@ -35,9 +35,7 @@ class TSPSQ(SubsetPolicy):
 
     def __init__(self, space: Space, *, features: int = 1024, **options: Any) -> None:
         super().__init__(space, **options)
-        if features < 1:
-            raise ValueError(f"features must be at least 1, got {features}")
-        self.features = features
+        self.features = as_count("features", features, 1)
 
     def decide(self) -> tuple[Tensor, Decisions]:
         """The largest expectation of one draw."""
@@ -76,16 +74,13 @@ class UCBCVS(SubsetPolicy):
         self, space: Space, *, cost_means: Any, epsilon: float | Callable[[int], float] | None = None, **options: Any
     ) -> None:
         super().__init__(space, **options)
-        self.cost_means = as_tensor("cost_means", cost_means, space.like)
-        if self.cost_means.shape != (space.m,):
-            raise ValueError(f"cost_means must be one a subset ({space.m},), got {tuple(self.cost_means.shape)}")
-        self.epsilon = InverseRoot() if epsilon is None else epsilon
+        self.cost_means = as_values("cost_means", cost_means, (space.m,), 0, like=space.like)
+        self.epsilon = InverseRoot() if epsilon is None else as_schedule("epsilon", epsilon)
 
     def decide(self) -> tuple[Tensor, Decisions]:
         """The cheapest of what comes near, then the largest bound of the equally cheap."""
         epsilon = self.epsilon(self.round) if callable(self.epsilon) else self.epsilon
-        if not epsilon >= 0:
-            raise ValueError(f"epsilon must be nonnegative, got {epsilon} at step {self.round}")
+        require(epsilon >= 0, "epsilon must be nonnegative", f"{epsilon} at step {self.round}")
         decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
         upper = decisions.bound(self.multiplier())
         near = upper + epsilon >= upper.amax(-1, keepdim=True)
@@ -107,9 +102,7 @@ class GroupETC(SubsetPolicy):
 
     def __init__(self, space: Space, *, plays_per_group: int = 50, **options: Any) -> None:
         super().__init__(space, **options)
-        if plays_per_group < 0:
-            raise ValueError(f"plays_per_group must be nonnegative, got {plays_per_group}")
-        self.plays_per_group = plays_per_group
+        self.plays_per_group = as_count("plays_per_group", plays_per_group)
         sizes = [len(controls) for controls in space.control_sets]
         self.groups = [[i for i, size in enumerate(sizes) if size == s] for s in sorted(set(sizes))[:-1]]
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_number, as_schedule, as_values, require, require_shape
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
 from cbo_lib.subsets.search import Decisions, first_best
@@ -42,13 +43,9 @@ def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, sprea
     Raises:
         ValueError: if a subset was never played, ``horizon`` is below 1 or ``spread`` is not positive.
     """
-    if not bool((torch.as_tensor(spread) > 0).all()):
-        raise ValueError(f"spread must be positive, got {spread}")
-    if not bool((plays >= 1).all()):
-        raise ValueError(f"plays must be at least 1 of every subset, got {plays.tolist()}")
-    horizon = torch.as_tensor(horizon, dtype=mean.dtype, device=mean.device)
-    if not bool((horizon >= 1).all()):
-        raise ValueError(f"horizon must be at least 1, got {horizon.tolist()}")
+    as_values("spread", spread, None, 0, ends="()")
+    require(plays >= 1, "plays must be at least 1 of every subset", plays)
+    horizon = as_values("horizon", horizon, None, 1, like=mean)
     return (mean - spread * (2 * horizon.log().unsqueeze(-1) / plays).sqrt()).clamp_min(0.0)
 
 
@@ -73,21 +70,14 @@ def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float
         ValueError: if no subset may be good enough, a shape does not fit, ``alpha`` is out of range or a bound is NaN.
     """
     current = ucb if current is None else current
-    if ucb.dim() != 1 or not len(ucb) or cost_lcb.shape != ucb.shape or current.shape != ucb.shape:
-        raise ValueError(
-            f"ucb, cost_lcb and current must have one entry a subset, shape (m,), got {tuple(ucb.shape)}, "
-            f"{tuple(cost_lcb.shape)} and {tuple(current.shape)}"
-        )
-    if not 0 <= alpha < 1:
-        raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
-    if math.isnan(float(lcb_best)) or bool(torch.stack([ucb, cost_lcb, current]).isnan().any()):
-        raise ValueError("ucb, cost_lcb, current and lcb_best must not be NaN")
+    for name, part in (("ucb", ucb), ("cost_lcb", cost_lcb), ("current", current)):
+        require_shape(name, part, "m >= 1" if part is ucb else len(ucb))
+    as_number("alpha", alpha, 0, 1, "[)")
+    wrong = math.isnan(float(lcb_best)) or bool(torch.stack([ucb, cost_lcb, current]).isnan().any())
+    require(not wrong, "ucb, cost_lcb, current and lcb_best must be numbers", "a NaN")
     good = good_enough(ucb, lcb_best, alpha)
-    if not bool(good.any()):
-        raise ValueError(
-            f"ucb must pass (1 - alpha) lcb_best = {(1 - alpha) * float(lcb_best):g} for some subset, "
-            f"got {[round(u, 6) for u in ucb.tolist()]}"
-        )
+    least = f"(1 - alpha) lcb_best = {(1 - alpha) * float(lcb_best):g}"
+    require(good.any(), f"ucb must pass {least} for some subset", [round(u, 6) for u in ucb.tolist()])
     cheapest = torch.nonzero(good & (cost_lcb == cost_lcb[good].min())).flatten()  # S_3
     best = argmax_finite(
         current, torch.isin(torch.arange(len(ucb)).to(cheapest), cheapest), torch.arange(len(ucb)).to(cheapest)
@@ -151,16 +141,12 @@ class CheapestGoodSubset(SubsetPolicy):
         **options: Any,
     ) -> None:
         super().__init__(space, **options)
-        if cost_spread is not None and not cost_spread > 0:
-            raise ValueError(f"cost_spread must be positive, got {cost_spread}")
-        if exploration_budget is not None and not exploration_budget > 0:
-            raise ValueError(f"exploration_budget must be positive, got {exploration_budget}")
-        for name, value in (("rounds", rounds), ("horizon", horizon)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        self.alpha = Halving(0.1, space.dim) if alpha is None else alpha
-        self.exploration_budget = 0.6 * space.budget if exploration_budget is None else exploration_budget
-        self.rounds, self.horizon, self.cost_spread = rounds, horizon, cost_spread
+        budget = 0.6 * space.budget if exploration_budget is None else exploration_budget
+        self.exploration_budget = as_number("exploration_budget", budget, 0, ends="()")
+        self.cost_spread = None if cost_spread is None else as_number("cost_spread", cost_spread, 0, ends="()")
+        self.alpha = Halving(0.1, space.dim) if alpha is None else as_schedule("alpha", alpha, 0, 1, "[)")
+        self.rounds = None if rounds is None else as_count("rounds", rounds, 1)
+        self.horizon = None if horizon is None else as_count("horizon", horizon, 1)
 
     def begin(self) -> None:
         """Make the state of ``replicates`` runs that know nothing yet."""
@@ -194,10 +180,9 @@ class CheapestGoodSubset(SubsetPolicy):
         today_lower = self._lower_today(sqrt_beta)
         self.lower = torch.maximum(self.lower, today_lower)  # lines 10 and 14
         begun = zip(self.exploring.tolist(), self._begun.tolist(), strict=True)
-        alpha = self.alpha if callable(self.alpha) else lambda s: self.alpha
+        alpha: Any = self.alpha if callable(self.alpha) else lambda s: self.alpha
         shares = self.spent.new_tensor([0.0 if e else float(alpha(self.count - b)) for e, b in begun])
-        if not bool(((shares >= 0) & (shares < 1)).all()):
-            raise ValueError(f"alpha must lie in [0, 1), got {shares.tolist()}")
+        require((shares >= 0) & (shares < 1), "alpha must lie in [0, 1)", shares)
 
         # Lines 11 and 15, for the subsets that may still pass line 16.
         turn = first_best(-self.plays.to(self.spent))

@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from cbo_lib.checks import as_count, as_number
 from cbo_lib.gp import Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
@@ -47,10 +48,8 @@ class Effort:
     def __post_init__(self) -> None:
         """Check the numbers."""
         for name in ("contexts", "candidates", "iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {self.tolerance}")
+            object.__setattr__(self, name, as_count(name, getattr(self, name), 1))
+        object.__setattr__(self, "tolerance", as_number("tolerance", self.tolerance, 0, ends="()"))
 
 
 @dataclass(frozen=True)
@@ -263,8 +262,7 @@ class SamplePaths:
     """
 
     def __init__(self, search: Search, generators: Sequence[torch.Generator], features: int) -> None:
-        if features < 1:
-            raise ValueError(f"features must be at least 1, got {features}")
+        as_count("features", features, 1)
         posterior, contexts, controlled = search.posterior, search.contexts, search.controlled
         prior, replicates = posterior.prior, len(generators)
         normal = standard_normal(generators, (features, search.space.dim + 1), contexts)

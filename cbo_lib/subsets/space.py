@@ -1,8 +1,6 @@
 """What a learner knows who pays for controlling variables: the box, the control sets, how free variables vary."""
 
-import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.data import as_box, as_tensor
+from cbo_lib.checks import as_box, as_count, as_number, as_points, require
 
 # Separate the random numbers of a learner's averages from those of the truth, whatever seeds they use.
 TRUTH_STREAM, LEARNER_STREAM = 3, 4
@@ -49,10 +47,8 @@ class Space:
         object.__setattr__(self, "bounds", box)
         object.__setattr__(self, "control_sets", _control_sets(self.control_sets, self.dim))
         object.__setattr__(self, "free", _free(self.free, box))
-        if not 0 < self.budget < math.inf:
-            raise ValueError(f"budget must be positive and finite, got {self.budget}")
-        if not math.isfinite(self.floor):
-            raise ValueError(f"floor must be finite, got {self.floor}")
+        object.__setattr__(self, "budget", as_number("budget", self.budget, 0, ends="()"))
+        object.__setattr__(self, "floor", as_number("floor", self.floor))
 
     @property
     def like(self) -> Tensor:
@@ -99,8 +95,8 @@ class Space:
             seed: of the scramble, nonnegative.
             stream: separates scrambles of the same seed.
         """
-        if count < 1 or seed < 0:
-            raise ValueError(f"count must be at least 1 and seed nonnegative, got {count} and {seed}")
+        as_count("count", count, 1)
+        as_count("seed", seed)
         if isinstance(self.free, Tensor) and len(self.free) <= count:
             return self.free
         word = int(np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(1)[0])
@@ -109,19 +105,15 @@ class Space:
 
 
 def _control_sets(sets: Any, dim: int) -> tuple[tuple[int, ...], ...]:
-    try:
-        made = tuple(tuple(operator.index(j) for j in subset) for subset in sets)
-    except TypeError as error:
-        raise ValueError(f"control_sets must be sets of variables' indices, got {sets!r}") from error
-    if not made:
-        raise ValueError("control_sets must hold at least one set, got none")
+    listed = isinstance(sets, Collection) and all(isinstance(subset, Collection) for subset in sets)
+    require(
+        listed and not isinstance(sets, str) and sets, "control_sets must be one or more sets of indices", repr(sets)
+    )
+    made = tuple(tuple(as_count("control_sets", j, 0, dim - 1) for j in subset) for subset in sets)
     for subset in made:
-        if not subset or len(set(subset)) < len(subset) or not set(subset) <= set(range(dim)):
-            raise ValueError(
-                f"control_sets must be nonempty, with different variables from 0 to {dim - 1}, got {subset}"
-            )
-    if len({frozenset(subset) for subset in made}) < len(made):
-        raise ValueError(f"control_sets must all be different, got {made}")
+        apart = len(subset) > 0 and len(set(subset)) == len(subset)
+        require(apart, "control_sets must be nonempty, with different variables", subset)
+    require(len({frozenset(subset) for subset in made}) == len(made), "control_sets must all be different", made)
     return made
 
 
@@ -129,19 +121,12 @@ def _free(free: Any, box: Tensor) -> Any:
     """Rows as a tensor, distributions as a tuple."""
     dim = box.shape[1]
     if isinstance(free, list | tuple) and any(hasattr(part, "inverse_cdf") for part in free):
-        if len(free) != dim or not all(hasattr(part, "inverse_cdf") for part in free):
-            raise ValueError(f"free must be one distribution a variable, {dim}, got {free!r}")
+        each = len(free) == dim and all(hasattr(part, "inverse_cdf") for part in free)
+        require(each, f"free must be one distribution a variable, {dim}", free)
         for j, part in enumerate(free):
             median = float(part.inverse_cdf(box.new_tensor(0.5)))
-            if not float(box[0, j]) <= median <= float(box[1, j]):
-                raise ValueError(
-                    f"free must vary in the units of bounds; the median of variable {j} is {median:g}, "
-                    f"its bounds are {box[:, j].tolist()}"
-                )
+            low, high = box[:, j].tolist()
+            expected = f"free must vary in the units of bounds, [{low:g}, {high:g}] of variable {j}"
+            require(low <= median <= high, expected, f"a median of {median:g}")
         return tuple(free)
-    rows = as_tensor("free", free, box)
-    if rows.dim() != 2 or rows.shape[1] != dim or not len(rows) or not bool(torch.isfinite(rows).all()):
-        raise ValueError(
-            f"free must be finite rows n x {dim}, or one distribution a variable, got shape {tuple(rows.shape)}"
-        )
-    return rows
+    return as_points("free", free, dim, box)

@@ -338,7 +338,7 @@ def test_the_widths_are_those_of_lemma_1():
 )
 def test_a_smoothness_function_must_be_positive_and_decreasing(delta):
     with pytest.raises(ValueError, match="delta must be positive and decreasing in the depth, got"):
-        check_smoothness(delta, 4, torch.zeros(1))
+        check_smoothness(delta, 4, cell_problem(PEAKS).space)
     with pytest.raises(ValueError, match="delta must be positive and decreasing"):
         GPOO(cell_problem(PEAKS).space, delta=delta)
 
@@ -347,7 +347,7 @@ def test_a_smoothness_function_is_checked_down_to_the_last_level_and_no_deeper()
     def delta(h):
         return 5.0 - h
 
-    assert check_smoothness(delta, 4, torch.zeros(1)) is delta
+    assert check_smoothness(delta, 4, cell_problem(PEAKS).space) is delta
     GPOO(cell_problem(PEAKS).space, delta=delta, max_depth=3)  # nodes reach depth 4
     with pytest.raises(ValueError, match="delta must be positive"):
         GPOO(cell_problem(PEAKS).space, delta=delta, max_depth=4)
@@ -356,22 +356,22 @@ def test_a_smoothness_function_is_checked_down_to_the_last_level_and_no_deeper()
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: GPOO(s, max_depth=-1), r"max_depth must lie in \[0, 47\] for 2 children, got -1"),
-        (lambda s: GPOO(s, max_depth=200), r"max_depth must lie in \[0, 47\] for 2 children, got 200"),
+        (lambda s: GPOO(s, max_depth=-1), "max_depth must be an integer from 0 to 47, got"),
+        (lambda s: GPOO(s, max_depth=200), "max_depth must be an integer from 0 to 47, got"),
         (lambda s: GPOO(s, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
         (lambda s: GPOO(s, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
         (lambda s: GPOO(s, kernel="linear"), "kernel must be 'matern', 'rbf' or a GPyTorch kernel, got 'linear'"),
-        (lambda s: StoOO(s, budget=0), "budget must be at least 1, got 0"),
+        (lambda s: StoOO(s, budget=0), r"budget must be .*at least 1, got"),
         (lambda s: StoOO(s, failure=1.5), r"failure must lie in \(0, 1\), got 1.5"),
         (lambda s: StoOO(s, span=0.0), "span must be positive and finite, got 0.0"),
         (lambda s: StoOO(s, delta=lambda h: h + 1.0), "delta must be positive and decreasing"),
         (lambda s: AveStoOO(s, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
-        (lambda s: GPTree(s, budget=0), "budget must be at least 1, got 0"),
+        (lambda s: GPTree(s, budget=0), r"budget must be .*at least 1, got"),
         (lambda s: GPTree(s, rho=1.0), r"rho must lie in \(0, 1\), got 1.0"),
         (lambda s: GPTree(s, alpha=1.2), r"alpha must lie in \(0, 1\], got 1.2"),
         (lambda s: GPTree(s, metric_bound=lambda r: 1.0), r"metric_bound must lie .* got 1.0 at distance 1.0"),
         (lambda s: GPTree(s, metric_bound=lambda r: 0.0), r"metric_bound must lie in \(0, 1\), got 0.0"),
-        (lambda s: UniformGrid(s, budget=0), "budget must be at least 1, got 0"),
+        (lambda s: UniformGrid(s, budget=0), r"budget must be .*at least 1, got"),
         (lambda s: GPOO([[0.0], [1.0]]), r"space must be an aggregated.Space, got \[\[0.0\], \[1.0\]\]"),
     ],
 )

@@ -165,11 +165,11 @@ def test_a_saved_policy_asks_the_same(kind, prior, tmp_path):
     ("query", "y", "message"),
     [
         (cell(0.5, 0.5, 0.2, 0.7), 1.0, "query must have the lower corner first"),
-        (cell(0.5, 0.5, 1.2, 0.7), 1.0, r"query must lie in the bounds \[\[0.0, 0.0\], \[1.0, 1.0\]\]"),
-        (cell(0, 0, 1, 1), math.nan, "y must be finite, got a NaN"),
+        (cell(0.5, 0.5, 1.2, 0.7), 1.0, "query must lie in the bounds of the space, got"),
+        (cell(0, 0, 1, 1), math.nan, "y must be finite, got"),
         (cell(0, 0, 1, 1), [1.0, 2.0], "y must hold as many rows as query, 1, got 2"),
         ([0.5, 0.5, 0.7], 1.0, "query must have 2 dimensions, or 3 for several"),
-        (torch.zeros(2, 3), 1.0, r"query must be boxes \(2, 2\), got shape \(2, 3\)"),
+        (torch.zeros(2, 3), 1.0, r"query must be boxes \(2, 2\), got"),
         ("left", 1.0, "query must be numbers"),
     ],
 )

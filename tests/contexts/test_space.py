@@ -35,9 +35,9 @@ def test_join_puts_decisions_first_and_broadcasts(rng):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s: Space([[1.0], [0.0]], CONTEXTS), "decisions must be finite with each lower bound below the upper"),
-        (lambda s: Space(DECISIONS, [[0.0], [0.0]]), "contexts must be finite with each lower bound below the upper"),
-        (lambda s: Space([0.0, 1.0], CONTEXTS), r"decisions must have shape \(2, d\), lower corner first"),
+        (lambda s: Space([[1.0], [0.0]], CONTEXTS), "decisions must have each lower bound below the upper, got"),
+        (lambda s: Space(DECISIONS, [[0.0], [0.0]]), "contexts must have each lower bound below the upper, got"),
+        (lambda s: Space([0.0, 1.0], CONTEXTS), r"decisions must have shape \(2, d\) with d >= 1, got"),
         (lambda s: Space(DECISIONS, "wide"), "contexts must be numbers"),
         (lambda s: s.join(torch.zeros(3), torch.zeros(1)), r"x must have shape \(..., 2\), got \(3,\)"),
         (lambda s: s.join(torch.zeros(2), torch.zeros(2)), r"c must have shape \(..., 1\), got \(2,\)"),

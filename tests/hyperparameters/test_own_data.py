@@ -217,8 +217,8 @@ def test_the_seed_alone_suffices_and_a_multiplier_of_zero_is_none():
     [
         (([[0.1, 0.2]], 1.0), "query must be points of dimension 1, got 2"),
         (([0.1, 0.2], 1.0), "y must hold as many rows as query, 2, got 1"),
-        ((0.1, math.nan), "y must be finite, got a NaN or an infinity"),
-        ((math.inf, 1.0), "query must be finite, got a NaN or an infinity"),
+        ((0.1, math.nan), "y must be finite, got"),
+        ((math.inf, 1.0), "query must be finite, got"),
         (("here", 1.0), "query must be numbers"),
     ],
 )

@@ -495,8 +495,8 @@ BOX = problem_of(bump, lengthscale_candidates((0.1, 0.3)), bounds=torch.tensor([
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: HEGPUCB(PROBLEM.space, initial=-1), "initial must be nonnegative, got -1"),
-        (lambda: MaximumLikelihood(PROBLEM.space, initial=-2), "initial must be nonnegative, got -2"),
+        (lambda: HEGPUCB(PROBLEM.space, initial=-1), "initial must be an integer of at least 0, got"),
+        (lambda: MaximumLikelihood(PROBLEM.space, initial=-2), "initial must be an integer of at least 0, got"),
         (lambda: HEGPUCB(PROBLEM.space, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
         (lambda: HEGPUCB(PROBLEM.space, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
         (
@@ -506,17 +506,17 @@ BOX = problem_of(bump, lengthscale_candidates((0.1, 0.3)), bounds=torch.tensor([
         (lambda: HEGPUCB(BOX.space, sqrt_beta=lambda t: 1.0, failure=2.0), r"failure must lie in \(0, 1\), got 2.0"),
         (lambda: HEGPUCB(PROBLEM.space, elimination="error"), "elimination must be 'errors' or 'never', got 'error'"),
         (lambda: HEGPUCB(PROBLEM.space, elimination=None), "elimination must be 'errors' or 'never', got None"),
-        (lambda: OracleGPUCB(PROBLEM.space, 2), r"candidate must lie in \[0, 2\), got 2"),
-        (lambda: OracleGPUCB(PROBLEM.space, -1), r"candidate must lie in \[0, 2\), got -1"),
+        (lambda: OracleGPUCB(PROBLEM.space, 2), r"candidate must hold integers in \[0, 2\), got"),
+        (lambda: OracleGPUCB(PROBLEM.space, -1), "candidate must be an integer of at least 0, got"),
         (
             lambda: OracleGPUCB(PROBLEM.space, torch.tensor([0, 1, 5])),
-            r"candidate must lie in \[0, 2\), got \[0, 1, 5\]",
+            r"candidate must hold integers in \[0, 2\), got",
         ),
-        (lambda: AGPUCB(PROBLEM.space, lengthscales=(0.1,)), r"lengthscales must be 2 positive numbers, got \[0.1\]"),
-        (lambda: AGPUCB(PROBLEM.space, lengthscales=()), r"lengthscales must be 2 positive numbers, got \[\]"),
+        (lambda: AGPUCB(PROBLEM.space, lengthscales=(0.1,)), r"lengthscales must have shape \(2,\), got"),
+        (lambda: AGPUCB(PROBLEM.space, lengthscales=()), r"lengthscales must have shape \(2,\), got"),
         (
             lambda: AGPUCB(PROBLEM.space, lengthscales=(0.1, 0.0)),
-            r"lengthscales must be 2 positive numbers, got \[0.1, 0.0\]",
+            "lengthscales must be positive and finite, got",
         ),
     ],
 )
@@ -545,7 +545,7 @@ def test_an_observation_that_is_no_number_leaves_the_state_as_it_was(name, bad, 
     for t in range(3):
         query = policy.ask()
         torch.testing.assert_close(query, clean.ask(), rtol=0, atol=0)
-        with pytest.raises(ValueError, match="y must be finite, got a NaN or an infinity"):
+        with pytest.raises(ValueError, match="y must be finite, got"):
             policy.tell(query, torch.tensor([0.3, bad], dtype=F64))
         assert policy.count == t
         observation = torch.tensor([0.3 + t, -0.2], dtype=F64)

@@ -299,9 +299,9 @@ POINTS = problem_of(bump, lengthscale_candidates((0.1, 0.3)), line(12), epsilon=
             "space must have a finite domain for robust optimization",
         ),
         (lambda: HEStableOpt(POINTS.space, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
-        (lambda: HEStableOpt(POINTS.space, initial=-1), "initial must be nonnegative, got -1"),
+        (lambda: HEStableOpt(POINTS.space, initial=-1), "initial must be an integer of at least 0, got"),
         (lambda: HEStableOpt(POINTS.space, elimination="no"), "elimination must be 'errors' or 'never', got 'no'"),
-        (lambda: OracleStableOpt(POINTS.space, 2), r"candidate must lie in \[0, 2\), got 2"),
+        (lambda: OracleStableOpt(POINTS.space, 2), r"candidate must hold integers in \[0, 2\), got"),
     ],
 )
 def test_an_argument_out_of_range_is_named(make, message):

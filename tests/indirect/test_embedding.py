@@ -240,7 +240,7 @@ def test_a_ridge_that_is_not_positive_is_refused(data, ridge):
         lambda: embedding_loss(x, a, rbf_kernel(0.2), rbf_kernel(0.2), ridge),
         lambda: cross_validate(x, a, rbf_kernel(0.2), [0.2], [ridge]),
     ):
-        with pytest.raises(ValueError, match="regularization must be positive, got"):
+        with pytest.raises(ValueError, match="regularization must be positive and finite, got"):
             call()
 
 
@@ -299,7 +299,7 @@ def test_bad_parameters_of_an_embedding_are_refused(data):
     x, a, _ = data
     for settings, message in (
         ({"lengthscale": -1.0}, "lengthscale must be positive"),
-        ({"regularization": 0.0}, "regularization must be positive, got 0.0"),
+        ({"regularization": 0.0}, "regularization must be positive and finite, got 0.0"),
     ):
         with pytest.raises(ValueError, match=message):
             ConditionalMeanEmbedding(x, a, **settings)

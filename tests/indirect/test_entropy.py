@@ -191,14 +191,14 @@ def test_the_maximum_of_one_value_has_the_median_of_a_normal(std):
 @pytest.mark.parametrize(
     ("mean", "std", "best", "noise", "message"),
     [
-        ([0.0, 0.0], [1.0], [1.0], None, r"mean and std must have one shape, got \(2,\) and \(1,\)"),
-        ([0.0], [1.0], [], None, r"max_samples must hold at least one sample \(\.\.\., S\), got shape \(0,\)"),
-        ([0.0], [1.0], 1.0, None, r"max_samples must hold at least one sample \(\.\.\., S\), got shape \(\)"),
-        ([0.0, 0.0], [1.0, -0.5], [1.0], None, "std must be nonnegative, got -0.5"),
-        ([0.0], [math.nan], [1.0], None, "std must be nonnegative, got nan"),
-        ([0.0], [1.0], [1.0], 0.0, "noise_std must be positive, got 0.0"),
-        ([0.0], [1.0], [1.0], -0.1, "noise_std must be positive, got -0.1"),
-        ([0.0], [1.0], [1.0], math.nan, "noise_std must be positive, got nan"),
+        ([0.0, 0.0], [1.0], [1.0], None, r"std must have the shape \(2,\) of mean, got"),
+        ([0.0], [1.0], [], None, r"max_samples must have shape \(\.\.\., S\) with S >= 1, got"),
+        ([0.0], [1.0], 1.0, None, r"max_samples must have shape \(\.\.\., S\) with S >= 1, got"),
+        ([0.0, 0.0], [1.0, -0.5], [1.0], None, "std must be nonnegative and finite, got"),
+        ([0.0], [math.nan], [1.0], None, "std must be nonnegative and finite, got"),
+        ([0.0], [1.0], [1.0], 0.0, "noise_std must be positive and finite, got"),
+        ([0.0], [1.0], [1.0], -0.1, "noise_std must be positive and finite, got -0.1"),
+        ([0.0], [1.0], [1.0], math.nan, "noise_std must be positive and finite, got nan"),
     ],
 )
 def test_bad_arguments_of_the_entropy_are_refused(mean, std, best, noise, message):
@@ -209,9 +209,9 @@ def test_bad_arguments_of_the_entropy_are_refused(mean, std, best, noise, messag
 @pytest.mark.parametrize(
     ("mean", "std", "message"),
     [
-        ([0.0, 1.0], [1.0], r"mean and std must have one shape, got \(2,\) and \(1,\)"),
-        ([0.0, 1.0], [1.0, 0.0], "std must be positive, got 0"),
-        ([0.0], [math.nan], "std must be positive, got nan"),
+        ([0.0, 1.0], [1.0], r"std must have the shape \(2,\) of mean, got"),
+        ([0.0, 1.0], [1.0, 0.0], "std must be positive and finite, got 0"),
+        ([0.0], [math.nan], "std must be positive and finite, got nan"),
     ],
 )
 def test_bad_arguments_of_the_gumbel_samples_are_refused(mean, std, message):

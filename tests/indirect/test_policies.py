@@ -403,10 +403,10 @@ def test_all_learn_the_function_and_cmes_more_than_chance():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"initial": -1}, "initial must be nonnegative, got -1"),
+        ({"initial": -1}, "initial must be an integer of at least 0, got"),
         ({"budget": 0.99}, "budget must pay for the cheapest action, 1, got 0.99"),
-        ({"budget": math.nan}, "budget must pay for the cheapest action, 1, got nan"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"budget": math.nan}, "budget must be finite, got"),
+        ({"samples": 0}, "samples must be an integer of at least 1, got 0"),
         ({"sampling": "sobol"}, "sampling must be 'gumbel' or 'thompson', got 'sobol'"),
     ],
 )
@@ -420,7 +420,7 @@ def test_bad_arguments_of_cmes_are_refused(settings, message):
     ("settings", "message"),
     [
         ({"acquisition": "pi"}, "acquisition must be 'mes', 'ucb' or 'ei', got 'pi'"),
-        ({"acquisition": "ei", "initial": -2}, "initial must be nonnegative, got -2"),
+        ({"acquisition": "ei", "initial": -2}, "initial must be an integer of at least 0, got"),
         ({"acquisition": "ucb", "budget": 0.0}, "budget must pay for the cheapest action, 1, got 0.0"),
     ],
 )

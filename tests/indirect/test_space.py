@@ -131,10 +131,10 @@ def test_policies_that_are_no_probabilities_are_refused(probabilities, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"points": torch.zeros(0, 2)}, r"points must have shape \(n, k\) with n >= 1, got \(0, 2\)"),
+        ({"points": torch.zeros(0, 2)}, r"points must have shape \(n, k\) with n >= 1 and k >= 1, got"),
         ({"points": [[1.0, math.nan]]}, "points must be finite"),
-        ({"actions": torch.zeros(0, 2)}, r"actions must have shape \(n, k\) with n >= 1, got \(0, 2\)"),
-        ({"actions": torch.zeros(1, 4, 2)}, r"actions must have shape \(n, k\) with n >= 1, got \(1, 4, 2\)"),
+        ({"actions": torch.zeros(0, 2)}, r"actions must have shape \(n, k\) with n >= 1 and k >= 1, got"),
+        ({"actions": torch.zeros(1, 4, 2)}, r"actions must have shape \(n, k\) with n >= 1 and k >= 1, got"),
         ({"actions": "north"}, "actions must be numbers"),
         ({"noise_std": 0.0}, "noise_std must be positive and finite, got 0"),
         ({"noise_std": -0.1}, "noise_std must be positive and finite, got -0.1"),
@@ -145,7 +145,7 @@ def test_policies_that_are_no_probabilities_are_refused(probabilities, message):
         ({"cost": torch.tensor([1.0, 0.0, 1.0, 1.0])}, "cost must be positive and finite, got 0"),
         ({"cost": torch.tensor([1.0, 2.0])}, r"cost must be a number or one an action \(4,\), got"),
         ({"cost": torch.full((4,), math.inf)}, "cost must be positive and finite, got inf"),
-        ({"bounds": [[0.0, 1.0], [1.0, 0.0]]}, "bounds must be finite with each lower bound below the upper"),
+        ({"bounds": [[0.0, 1.0], [1.0, 0.0]]}, "bounds must have each lower bound below the upper, got"),
         ({"bounds": [[0.0], [1.0]]}, r"bounds must have shape \(2, 2\)"),
         ({"conditional": None}, "samples or conditional must say how actions choose inputs, got neither"),
         ({"points": None}, "points, samples or bounds must say what may be recommended, got none"),
@@ -164,8 +164,8 @@ def test_bad_arguments_of_the_space_are_refused(change, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"std": -0.1}, "std must be nonnegative, got -0.1"),
-        ({"bounds": UNIT.flip(0)}, "bounds must be finite with each"),
+        ({"std": -0.1}, "std must be nonnegative and finite, got"),
+        ({"bounds": UNIT.flip(0)}, "bounds must have each lower bound below the upper, got"),
     ],
 )
 def test_bad_arguments_of_a_normal_distribution_are_refused(settings, message):

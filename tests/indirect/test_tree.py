@@ -235,13 +235,13 @@ def test_observations_have_the_noise_of_their_level():
 def test_bad_arguments_of_the_tree_are_refused():
     problem, nodes = tree_problem(2)
     prior = known(problem)
-    with pytest.raises(ValueError, match="levels must be nonnegative, got -1"):
+    with pytest.raises(ValueError, match="levels must be an integer of at least 0, got"):
         Nodes.complete(UNIT, -1)
-    with pytest.raises(ValueError, match="branching must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="branching must be an integer of at least 2, got 1"):
         Nodes.complete(UNIT, 1, 1)
     with pytest.raises(ValueError, match="nodes must be the 21 actions of the space, got 5"):
         CMETS(problem.space, nodes=Nodes.complete(UNIT, 1), prior=prior)
     with pytest.raises(ValueError, match=r"budget must pay for the cheapest action, 0\.5, got 0\.4"):
         CMETS(problem.space, nodes=nodes, prior=prior, budget=0.4)
-    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="samples must be an integer of at least 1, got 0"):
         CMETS(problem.space, nodes=nodes, prior=prior, samples=0)

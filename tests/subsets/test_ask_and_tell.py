@@ -268,7 +268,7 @@ def test_values_below_the_floor_are_told_so():
         ({"subset": (0, 1)}, r"subset must be one of \[\(0,\), \(2, 1\), \(0, 1, 2\)\], got"),
         ({"subset": [(0,), (2, 1)]}, "subset must hold as many rows as query, 1, got 2"),
         ({"query": [3.0, 140.0, 5e-4]}, "query must have the variables that were set in their bounds"),
-        ({"cost": -1.0}, "cost must not be negative, got -1"),
+        ({"cost": -1.0}, "cost must not be negative, got"),
         ({"cost": math.nan}, "cost must be finite"),
         ({"y": math.inf}, "y must be finite"),
         ({"price": 3.0}, r"tell takes query, y, subset, cost; price is unknown"),
@@ -286,7 +286,7 @@ def test_what_cannot_be_learned_is_refused_and_nothing_is(told, message):
 
 
 def test_a_distribution_of_other_units_is_refused():
-    with pytest.raises(ValueError, match=r"the median of variable 1 is 0\.5, its bounds are"):
+    with pytest.raises(ValueError, match=r"free must vary in the units of bounds, \[100, 180\] of variable 1, got"):
         own(free=(truncated_normal(0.04),) * 3)
     own(
         free=[
@@ -297,6 +297,6 @@ def test_a_distribution_of_other_units_is_refused():
 
 
 def test_cost_means_must_fit():
-    with pytest.raises(ValueError, match=r"cost_means must be one a subset \(3,\), got \(2,\)"):
+    with pytest.raises(ValueError, match=r"cost_means must have shape \(3,\), got"):
         UCBCVS(own(), cost_means=[1.0, 2.0])
     assert InverseRoot(2.0)(4) == 1.0 and subsets.UCBCVS(own(), cost_means=[1, 2, 3]).cost_means.dtype == F64

@@ -113,7 +113,7 @@ def test_alpha_out_of_range_is_refused(alpha):
 def test_nan_is_refused(place):
     parts = {"ucb": [1.0, 2.0], "cost": [0.0, 0.0], "lcb": 0.5, "alpha": 0.1, "current": [1.0, 2.0]}
     parts[place] = math.nan if place == "lcb" else [1.0, math.nan]
-    with pytest.raises(ValueError, match="must not be NaN"):
+    with pytest.raises(ValueError, match="ucb, cost_lcb, current and lcb_best must be numbers, got"):
         chosen(**parts)
 
 
@@ -122,7 +122,7 @@ def test_nan_is_refused(place):
     [([], [], None), ([1.0], [0.0, 0.0], None), ([1.0, 2.0], [0.0, 0.0], [1.0]), ([[1.0]], [[0.0]], None)],
 )
 def test_shapes_that_do_not_fit_are_refused(ucb, cost, current):
-    with pytest.raises(ValueError, match="must have one entry a subset"):
+    with pytest.raises(ValueError, match=r"(ucb|current|cost_lcb) must have shape \(.*\).*, got"):
         chosen(ucb, cost, 0.0, 0.1, current)
 
 
@@ -156,10 +156,10 @@ def test_cost_bounds_refuse_what_was_never_played_no_horizon_and_no_spread():
     with pytest.raises(ValueError, match=r"plays must be at least 1 of every subset, got \[3, 0\]"):
         cost_lower_bound(mean, torch.tensor([3, 0]), 10.0)
     for spread in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=f"spread must be positive, got {spread}"):
+        with pytest.raises(ValueError, match=f"spread must be positive and finite, got {spread}"):
             cost_lower_bound(mean, torch.tensor([3, 1]), 10.0, spread)
     for horizon in (0.5, math.nan, -3.0):
-        with pytest.raises(ValueError, match="horizon must be at least 1, got"):
+        with pytest.raises(ValueError, match="horizon must be an integer of at least 1, got"):
             cost_lower_bound(mean, torch.tensor([3, 1]), horizon)
 
 

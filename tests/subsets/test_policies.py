@@ -447,13 +447,17 @@ def test_the_policies_find_the_best_decision_of_an_easy_problem():
     [
         (UCBPSQ, {"sqrt_beta": -1.0}, "sqrt_beta must be nonnegative and finite, got -1.0"),
         (UCBPSQ, {"sqrt_beta": math.nan}, "sqrt_beta must be nonnegative and finite, got nan"),
-        (CheapestGoodSubset, {"exploration_budget": 0.0}, "exploration_budget must be positive, got 0.0"),
-        (CheapestGoodSubset, {"exploration_budget": math.nan}, "exploration_budget must be positive, got nan"),
-        (CheapestGoodSubset, {"cost_spread": 0.0}, "cost_spread must be positive, got 0.0"),
-        (CheapestGoodSubset, {"rounds": 0}, "rounds must be at least 1, got 0"),
-        (CheapestGoodSubset, {"horizon": 0}, "horizon must be at least 1, got 0"),
-        (TSPSQ, {"features": 0}, "features must be at least 1, got 0"),
-        (GroupETC, {"plays_per_group": -1}, "plays_per_group must be nonnegative, got -1"),
+        (CheapestGoodSubset, {"exploration_budget": 0.0}, "exploration_budget must be positive and finite, got 0.0"),
+        (
+            CheapestGoodSubset,
+            {"exploration_budget": math.nan},
+            "exploration_budget must be positive and finite, got nan",
+        ),
+        (CheapestGoodSubset, {"cost_spread": 0.0}, "cost_spread must be positive and finite, got 0.0"),
+        (CheapestGoodSubset, {"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
+        (CheapestGoodSubset, {"horizon": 0}, "horizon must be an integer of at least 1, got 0"),
+        (TSPSQ, {"features": 0}, "features must be an integer of at least 1, got 0"),
+        (GroupETC, {"plays_per_group": -1}, "plays_per_group must be an integer of at least 0, got"),
     ],
 )
 def test_arguments_out_of_range_are_refused(make, options, message):

@@ -223,11 +223,11 @@ def test_a_kernel_that_is_no_product_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"contexts": 0}, "contexts must be at least 1, got 0"),
-        ({"candidates": -3}, "candidates must be at least 1, got -3"),
-        ({"iterations": 0}, "iterations must be at least 1, got 0"),
-        ({"tolerance": 0.0}, "tolerance must be positive, got 0.0"),
-        ({"tolerance": float("nan")}, "tolerance must be positive, got nan"),
+        ({"contexts": 0}, "contexts must be an integer of at least 1, got 0"),
+        ({"candidates": -3}, "candidates must be an integer of at least 1, got -3"),
+        ({"iterations": 0}, "iterations must be an integer of at least 1, got 0"),
+        ({"tolerance": 0.0}, "tolerance must be positive and finite, got 0.0"),
+        ({"tolerance": float("nan")}, "tolerance must be positive and finite, got nan"),
     ],
 )
 def test_efforts_out_of_range_are_refused(settings, message):

@@ -166,5 +166,5 @@ def test_other_kernels_have_no_such_features():
 
 def test_no_features_are_refused():
     bounds = told(flat(), prior(flat()), 1, 2)
-    with pytest.raises(ValueError, match="features must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="features must be an integer of at least 1, got 0"):
         SamplePaths(bounds, [choices(5, 1)], 0)

@@ -138,9 +138,9 @@ def test_a_width_that_is_no_deviation_is_refused(problem, width):
 
 def test_noise_and_lengthscale_must_be_positive(problem):
     bad = BlurredProblem(Blurs(problem.space.points, 0.0), problem.f)
-    with pytest.raises(ValueError, match="noise_std must be positive, got 0"):
+    with pytest.raises(ValueError, match="noise_std must be positive and finite, got"):
         scheduled(bad).start(SEEDS)
-    with pytest.raises(ValueError, match="lengthscale must be positive, got 0"):
+    with pytest.raises(ValueError, match="lengthscale must be positive and finite, got 0"):
         scheduled(problem, 0.0).start(SEEDS)
 
 

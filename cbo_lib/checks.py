@@ -1,0 +1,212 @@
+"""Arguments, checked and converted: one place where it is said what was expected and what was given.
+
+Each function takes the name of the argument and raises ``ValueError("<name> must ..., got ...")``, or returns it in
+the form in which it is used. Tensors are checked once, where a user gives them: a look at their values waits for the
+device.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Messages show tensors up to this many numbers, and texts up to this length.
+_SHOWN, _CUT = 16, 300
+
+
+def require(holds: Any, expected: str, got: Any) -> None:
+    """Raise ``ValueError("<expected>, got <got>")`` unless something holds.
+
+    Args:
+        holds: a boolean, or a tensor of booleans that must all be true.
+        expected: the argument's name and what is expected of it, such as ``"y must be finite"``.
+        got: what was given. Text is shown as it is, of a large tensor the shape.
+    """
+    if not bool(holds.all() if isinstance(holds, Tensor) else holds):
+        raise ValueError(f"{expected}, got {_shown(got)}")
+
+
+def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, ends: str = "[]") -> float:
+    """A finite number from an interval: Python's, NumPy's or a tensor without dimensions; neither boolean nor text.
+
+    Args:
+        name: of the argument, for messages.
+        value: what was given.
+        low: the lower end of the interval. Default none.
+        high: the upper end. Default none.
+        ends: whether they belong to it, as in mathematics: ``"[]"``, ``"()"``, ``"(]"`` or ``"[)"``.
+    """
+    number = _plain(value)
+    require(number is not None, f"{name} must be a number", repr(value))
+    require(_lies(number, low, high, ends) and math.isfinite(number), f"{name} must {_words(low, high, ends)}", number)
+    return number
+
+
+def as_count(name: str, value: Any, least: int = 0, most: float = math.inf) -> int:
+    """An integer of at least ``least`` and at most ``most``; neither boolean nor a float."""
+    number = _plain(value)
+    words = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+    require(isinstance(number, int) and least <= number <= most, f"{name} must be an integer {words}", repr(value))
+    return number
+
+
+def as_schedule(name: str, value: Any, low: float = 0.0, high: float = math.inf, ends: str = "[]") -> Any:
+    """A function as it is, such as one of the round, or a number from an interval, see ``as_number``."""
+    if callable(value) and not isinstance(value, Tensor):
+        return value
+    require(_plain(value) is not None, f"{name} must be a number or a function", repr(value))
+    return as_number(name, value, low, high, ends)
+
+
+def as_option(name: str, value: Any, *options: str | float) -> Any:
+    """One of some options."""
+    listed = f"{', '.join(map(repr, options[:-1]))} or {options[-1]!r}"
+    require(isinstance(value, str | int | float) and value in options, f"{name} must be {listed}", repr(value))
+    return value
+
+
+def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = False) -> Tensor:
+    """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
+
+    Args:
+        name: of the argument, for messages.
+        value: the numbers; neither booleans nor text.
+        like: gives dtype and device. Default: float64 on the CPU, or those of a floating tensor.
+        keep: whether a tensor of integers stays one. Default no: numbers become floating.
+
+    Raises:
+        ValueError: if it holds no numbers, or rows of different lengths.
+    """
+    tensor = value
+    if not isinstance(value, Tensor):
+        try:
+            array = np.asarray(value)
+            texts = array.dtype.kind == "O" and any(isinstance(x, str | bool | np.bool_) for x in array.flat)
+            tensor = torch.tensor(array.astype(np.float64) if array.dtype.kind in "iufO" and not texts else None)
+        except (TypeError, ValueError, RuntimeError) as error:
+            message = f"{name} must be numbers, a tensor, an array, a list or a frame, got {_shown(value)}"
+            raise ValueError(message) from error
+    kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
+    require(
+        not (tensor.is_complex() or tensor.dtype == torch.bool or tensor.layout != torch.strided),
+        f"{name} must be real numbers in a dense tensor",
+        str(kind),
+    )
+    if keep and not tensor.is_floating_point():
+        return tensor if like is None else tensor.to(like.device)
+    if like is not None:
+        return tensor.to(like)
+    return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
+
+
+def as_values(
+    name: str,
+    value: Any,
+    shape: tuple[Any, ...] | None = None,
+    low: float = -math.inf,
+    high: float = math.inf,
+    ends: str = "[]",
+    like: Tensor | None = None,
+) -> Tensor:
+    """Finite numbers from an interval as a tensor, see ``as_tensor``, ``require_shape`` and ``as_number``."""
+    tensor = as_tensor(name, value, like)
+    if shape is not None:
+        require_shape(name, tensor, *shape)
+    right = torch.isfinite(tensor)
+    if (low, high) != (-math.inf, math.inf):
+        right = right & _lies(tensor, low, high, ends)
+    if not bool(right.all()):
+        first = tuple((~right).nonzero()[0].tolist())
+        at = f" at {list(first)}" if first else ""
+        raise ValueError(f"{name} must {_words(low, high, ends)}, got {tensor[first].item():g}{at}")
+    return tensor
+
+
+def as_points(name: str, value: Any, dim: int | str = "d", like: Tensor | None = None) -> Tensor:
+    """Finite rows ``n x d``, at least one; ``dim`` fixes ``d``."""
+    return as_values(name, value, ("n >= 1", dim), like=like)
+
+
+def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = None, flat: bool = False) -> Tensor:
+    """A finite box ``2 x d``, lower corner first.
+
+    Args:
+        name: of the argument, for messages.
+        value: what was given.
+        dim: what ``d`` must be. Default: at least 1.
+        like: see ``as_tensor``.
+        flat: whether a side may have no length. Default no.
+
+    Raises:
+        ValueError: if it is no such box.
+    """
+    box = as_values(name, value, (2, "d >= 1" if dim is None else dim), like=like)
+    holds = box[0] <= box[1] if flat else box[0] < box[1]
+    require(holds, f"{name} must have each lower bound {'at most' if flat else 'below'} the upper", box)
+    return box
+
+
+def as_expanded(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """A tensor expanded to a shape."""
+    try:
+        return tensor.expand(tuple(shape))
+    except RuntimeError as error:
+        raise ValueError(f"{name} must broadcast to {tuple(shape)}, got shape {tuple(tensor.shape)}") from error
+
+
+def require_shape(name: str, tensor: Tensor, *shape: Any) -> None:
+    """Raise ``ValueError`` unless a tensor has a shape.
+
+    Args:
+        name: of the argument, for messages.
+        tensor: what is tested.
+        shape: a number for each dimension, or a label, such as ``"n"`` or ``"n >= 1"``; equal labels want equal sizes.
+            ``...`` in front stands for any more dimensions.
+    """
+    wanted = shape[1:] if shape[:1] == (...,) else shape
+    given = tuple(tensor.shape[tensor.dim() - len(wanted) :]) if len(wanted) <= tensor.dim() else ()
+    sizes: dict[Any, int] = {}
+    holds = len(given) == len(wanted) and (len(wanted) < len(shape) or tensor.dim() == len(wanted))
+    for label, size in zip(wanted, given, strict=False):
+        least = isinstance(label, str) and label.endswith(">= 1")
+        holds &= size >= least and (size == label or (isinstance(label, str) and sizes.setdefault(label, size) == size))
+    if not holds:
+        listed = ", ".join("..." if part is ... else str(part).removesuffix(" >= 1") for part in shape)
+        counted = [f" with {label}" for label in dict.fromkeys(wanted) if str(label).endswith(">= 1")]
+        shown = f"({listed}{',' if len(shape) == 1 else ''}){' and'.join(counted).replace('and with', 'and')}"
+        require(False, f"{name} must have shape {shown}", tensor.shape)
+
+
+def _plain(value: Any) -> Any:
+    """A number as one of Python's; None of anything else."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) and not value.ndim:
+        value = value.item()
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _lies(value: Any, low: float, high: float, ends: str) -> Any:
+    """Whether a number or each of a tensor lies in an interval."""
+    return (value > low if ends[0] == "(" else value >= low) & (value < high if ends[1] == ")" else value <= high)
+
+
+def _words(low: float, high: float, ends: str) -> str:
+    """An interval in words."""
+    if (low, high) == (-math.inf, math.inf):
+        return "be finite"
+    if high == math.inf:
+        sign, bound = ("positive", "above") if ends[0] == "(" else ("nonnegative", "at least")
+        return f"be {sign if low == 0 else f'{bound} {low:g}'} and finite"
+    return f"lie in {ends[0]}{low:g}, {high:g}{ends[1]}"
+
+
+def _shown(value: Any) -> str:
+    """What was given, for a message."""
+    if isinstance(value, Tensor):
+        value = value.tolist() if value.numel() <= _SHOWN else f"a tensor of shape {tuple(value.shape)}"
+    elif isinstance(value, torch.Size):
+        value = tuple(value)
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _CUT else f"{text[:_CUT]} ..."

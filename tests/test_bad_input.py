@@ -1,0 +1,563 @@
+"""Every bad input is refused by a ``ValueError`` that names the argument, what was expected and what was given."""
+
+import functools
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from cbo_lib import aggregated, contexts, hyperparameters, indirect, information, subsets
+from cbo_lib.confidence import noise_threshold, rkhs_sqrt_beta, union_bound_sqrt_beta
+from cbo_lib.distributions import ContextDistribution, Empirical, Normal, TruncatedNormal, Uniform
+from cbo_lib.fit import Surrogate, default_kernel, fit_gaussian_process
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.history import History
+from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel, matern_kernel, rbf_kernel
+from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.measure import Measure
+from cbo_lib.partition import PartitionTree, subcell_centers
+from cbo_lib.random import ReplicateGenerators
+from cbo_lib.simulate import simulate
+from tests.toys import Bumps, Random
+
+F64 = torch.float64
+NAN, INF = math.nan, math.inf
+LEFT_OUT = object()
+LINE, SQUARE = [[0.0], [1.0]], [[0.0, 0.0], [1.0, 1.0]]
+GRID = torch.linspace(0, 1, 5, dtype=F64).unsqueeze(-1)
+ROWS = torch.rand(8, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+MIXED = pd.DataFrame({"a": [1.0, 2.0], "b": ["low", "high"]})
+
+
+def prior(dim=1, noise_std=0.1):
+    return GaussianProcess(rbf_kernel([0.3] * dim), noise_std)
+
+
+def point():
+    return Measure.dirac(GRID)
+
+
+def condition(y, **options):
+    return prior().condition(point(), y, **options)
+
+
+def tracked():
+    return prior().posterior().track(point())
+
+
+def fit(bounds=LINE, y=None, measure=None, **options):
+    x = GRID.unsqueeze(0)
+    y = torch.sin(3 * x[..., 0]) if y is None else y
+    return fit_gaussian_process(measure or Measure.dirac(x), y, torch.tensor(bounds, dtype=F64), **options)
+
+
+# Spaces and policies of every setting, small.
+
+
+def cells(**changes):
+    return aggregated.Space(**{"bounds": LINE, "points_per_cell": 3} | changes)
+
+
+def boxes(**changes):
+    return contexts.Space(**{"decisions": LINE, "contexts": LINE} | changes)
+
+
+def variables(**changes):
+    given = {"bounds": SQUARE, "control_sets": [[0], [1], [0, 1]], "free": ROWS, "budget": 5.0}
+    return subsets.Space(**given | changes)
+
+
+def doubted(**changes):
+    return hyperparameters.Space(**{"candidates": [prior(), prior(noise_std=0.2)], "points": GRID} | changes)
+
+
+def actions(**changes):
+    given = {"actions": GRID, "conditional": indirect.Point(), "points": GRID, "noise_std": 0.1}
+    return indirect.Space(**given | changes)
+
+
+def gpoo(space=None, **options):
+    return aggregated.GPOO(space or cells(), **{"prior": prior()} | options)
+
+
+def sbokde(space=None, kind=contexts.SBOKDE, **options):
+    small = {} if kind is not contexts.SBOKDE else {"samples": 4}
+    given = {"prior": prior(2), "initial": 2, "raw": 4, "starts": 1, "iterations": 1, **small}
+    return kind(space or boxes(), **given | options)
+
+
+def ucbpsq(space=None, kind=subsets.UCBPSQ, **options):
+    effort = subsets.Effort(contexts=4, candidates=4, iterations=1)
+    return kind(space or variables(), **{"prior": prior(2), "effort": effort} | options)
+
+
+def hegpucb(space=None, **options):
+    return hyperparameters.HEGPUCB(space or doubted(), **options)
+
+
+def cmes(space=None, **options):
+    return indirect.CMES(space or actions(), **{"prior": prior(), "samples": 2} | options)
+
+
+def action_policy(**options):
+    return indirect.ActionPolicy(actions(), prior=prior(), **options)
+
+
+# What each policy was told before; of each a good row.
+TOLD = {
+    "aggregated": (gpoo, ([[0.0], [1.0]], 1.0), {}),
+    "contexts": (sbokde, ([0.5], 1.0), {"context": [0.2]}),
+    "subsets": (ucbpsq, ([0.2, 0.7], 1.0), {"subset": [0], "cost": 0.5}),
+    "hyperparameters": (hegpucb, ([0.25], 1.0), {}),
+    "indirect": (cmes, ([0.25], 1.0), {}),
+}
+
+
+def bad(number, argument, call, expected=""):
+    return pytest.param(argument, call, expected, id=f"{number}-{argument}")
+
+
+FOUNDATION = [
+    # measures
+    ("points", lambda: Measure(torch.zeros(2, 3), torch.zeros(2)), "shape (..., n, p, d)"),
+    ("points", lambda: Measure("many", torch.zeros(2)), "numbers"),
+    ("points", lambda: Measure(torch.full((1, 1, 1), NAN), torch.ones(1, 1)), "finite"),
+    ("points", lambda: Measure(torch.zeros(1, 1, 1, dtype=torch.complex64), torch.ones(1, 1)), "real"),
+    ("points", lambda: Measure(torch.zeros(1, 1, 1, dtype=torch.bool), torch.ones(1, 1)), "real"),
+    ("weights", lambda: Measure(torch.zeros(1, 2, 1), torch.ones(1, 3)), "shape (1, 2)"),
+    ("weights", lambda: Measure(torch.zeros(1, 2, 1), None), "numbers|shape"),
+    ("weights", lambda: Measure(torch.zeros(1, 2, 1), torch.ones(1, 2, dtype=F64)), "dtype"),
+    ("x", lambda: Measure.dirac([1.0, 2.0]), "shape (..., n, d)"),
+    ("x", lambda: Measure.dirac([[1.0], [1.0, 2.0]]), "numbers"),
+    ("x", lambda: Measure.dirac(MIXED), "numbers"),
+    ("x", lambda: Measure.dirac(None), "numbers|shape"),
+    ("points", lambda: Measure.average(torch.zeros(3, 0, 2)), "p >= 1"),
+    ("boxes", lambda: Measure.uniform(SQUARE, 2), "shape (..., n, 2, d)"),
+    ("order", lambda: Measure.uniform([SQUARE], 0), "integer of at least 1"),
+    ("order", lambda: Measure.uniform([SQUARE], 2.5), "integer of at least 1"),
+    ("f", lambda: point().expectation(lambda x: 3.0), "map points"),
+    # kernels
+    ("lengthscale", lambda: rbf_kernel(0.0), "positive"),
+    ("lengthscale", lambda: rbf_kernel([0.1, NAN]), "positive"),
+    ("lengthscale", lambda: rbf_kernel("short"), "numbers"),
+    ("lengthscale", lambda: rbf_kernel(True), "numbers"),
+    ("lengthscale", lambda: rbf_kernel(None), "numbers|positive"),
+    ("variance", lambda: rbf_kernel(0.1, -1.0), "positive"),
+    ("variance", lambda: rbf_kernel(0.1, torch.ones(1)), "number"),
+    ("variance", lambda: rbf_kernel(0.1, "one"), "number"),
+    ("nu", lambda: matern_kernel(0.1, nu=2), "0.5, 1.5 or 2.5"),
+    ("nu", lambda: matern_kernel(0.1, nu=None), "0.5, 1.5 or 2.5"),
+    ("kernels", lambda: StackedKernel([]), "at least one"),
+    ("kernels", lambda: StackedKernel([None]), "GPyTorch kernels"),
+    ("gram", lambda: TabulatedKernel(torch.eye(2) * NAN), "finite"),
+    ("gram", lambda: TabulatedKernel([[1.0, 2.0], [3.0, 4.0]]), "symmetric"),
+    ("lengthscale", lambda: GaussianMeasureKernel("a"), "number"),
+    # the process and its posteriors
+    ("kernel", lambda: GaussianProcess("rbf", 0.1), "GPyTorch kernel"),
+    ("noise_std", lambda: prior(noise_std=0), "positive"),
+    ("noise_std", lambda: prior(noise_std=NAN), "positive"),
+    ("noise_std", lambda: prior(noise_std=INF), "positive"),
+    ("noise_std", lambda: prior(noise_std="small"), "numbers?"),
+    ("noise_std", lambda: prior(noise_std=None), "numbers?|positive"),
+    ("noise_std", lambda: prior(noise_std=True), "numbers?"),
+    ("mean", lambda: GaussianProcess(rbf_kernel(0.1), 0.1, "zero"), "number"),
+    ("mean", lambda: GaussianProcess(rbf_kernel(0.1), 0.1, NAN), "finite"),
+    ("y", lambda: condition(torch.ones(4)), "shape (..., 5)"),
+    ("y", lambda: condition([1.0] * 4), "shape (..., 5)"),
+    ("y", lambda: condition(1.0), "shape (..., 5)"),
+    ("y", lambda: condition([1.0, 2.0, 3.0, 4.0, NAN]), "finite"),
+    ("y", lambda: condition([1, 2, 3, 4, "5"]), "numbers"),
+    ("y", lambda: condition(torch.ones(5, dtype=torch.complex64)), "real"),
+    ("y", lambda: condition(torch.ones(5).to_sparse()), "dense"),
+    ("y", lambda: condition(None), "numbers|shape"),
+    ("measure", lambda: prior().condition(GRID, torch.ones(5)), "Measure"),
+    ("noise_std", lambda: condition(torch.ones(5), noise_std=-1.0), "positive"),
+    ("noise_std", lambda: condition(torch.ones(5), noise_std=torch.ones(3)), "broadcast"),
+    ("replicates", lambda: prior().posterior(-1), "integer of at least 1"),
+    ("replicates", lambda: prior().posterior(1.5), "integer of at least 1"),
+    ("index", lambda: prior().posterior(2).select(2), "leading dimension"),
+    ("index", lambda: prior().posterior().select(0), "leading dimension"),
+    ("n", lambda: prior().posterior().sample(point(), -1), "integer of at least 0"),
+    ("index", lambda: tracked().observe(torch.tensor(9), torch.tensor(1.0, dtype=F64)), "in [0, 5)"),
+    ("index", lambda: tracked().observe(torch.tensor([1]), torch.tensor(1.0, dtype=F64)), "shape"),
+    ("y", lambda: tracked().observe(torch.tensor(1), torch.tensor(NAN, dtype=F64)), "finite"),
+    ("y", lambda: tracked().observe(torch.tensor(1), "high"), "numbers"),
+    ("noise_std", lambda: tracked().observe(torch.tensor(1), torch.tensor(1.0, dtype=F64), 0.0), "positive"),
+    ("observe", lambda: tracked().last_row, "come first"),
+    # distributions
+    ("std", lambda: Normal(0.5, -1), "positive"),
+    ("std", lambda: Normal(0.5, "wide"), "number"),
+    ("mean", lambda: Normal(None, 1), "number"),
+    ("mean", lambda: Normal(True, 1), "number"),
+    ("low", lambda: Uniform(1.0, 0.0), "below high"),
+    ("high", lambda: Uniform(0.0, INF), "finite"),
+    ("scale", lambda: TruncatedNormal(0.5, 0.0), "positive"),
+    ("location", lambda: TruncatedNormal(NAN, 1.0), "finite"),
+    ("rows", lambda: Empirical([]), "n >= 1"),
+    ("rows", lambda: Empirical([1.0, INF]), "finite"),
+    ("rows", lambda: Empirical(MIXED), "numbers"),
+    ("bounds", lambda: Empirical([1.0, 2.0], [[2.0], [1.0]]), "lower bound"),
+    ("bounds", lambda: Empirical([1.0, 2.0], SQUARE), "shape (2, 1)"),
+    ("bounds", lambda: ContextDistribution((Uniform(),), torch.tensor([[1.0], [0.0]])), "lower bound"),
+    ("marginals", lambda: ContextDistribution((), torch.tensor(LINE)), "one a coordinate"),
+    ("samples", lambda: contexts.GaussianKDE(torch.zeros(0, 1)), "n >= 1"),
+    ("samples", lambda: contexts.GaussianKDE(torch.tensor([[NAN]])), "finite"),
+    ("bandwidth", lambda: contexts.GaussianKDE(torch.ones(2, 1), torch.tensor([-1.0])), "nonnegative"),
+    ("c", lambda: contexts.GaussianKDE(torch.rand(3, 1)).density(torch.zeros(2, 2)), "shape (..., m, 1)"),
+    ("values", lambda: contexts.tv_worst_case(torch.tensor([NAN]), 0.0, 0.1), "finite"),
+    ("radius", lambda: contexts.tv_worst_case(torch.ones(3), torch.tensor(0.0), -0.1), "nonnegative"),
+    ("reference", lambda: contexts.MMDBall(torch.tensor([0.5, 0.6]), torch.eye(2), 0.1), "sum to one"),
+    ("reference", lambda: contexts.MMDBall(torch.tensor([1.5, -0.5]), torch.eye(2), 0.1), "nonnegative"),
+    ("reference", lambda: contexts.MMDBall(torch.ones(3) / 3, torch.eye(2), 0.1), "shape (..., 2)"),
+    # partition, maximization
+    ("bounds", lambda: PartitionTree([[1.0], [0.0]]), "lower bound"),
+    ("bounds", lambda: PartitionTree(None), "numbers|shape"),
+    ("branching", lambda: PartitionTree(LINE, 1), "integer of at least 2"),
+    ("branching", lambda: PartitionTree(LINE, 2.0), "integer of at least 2"),
+    ("branching", lambda: PartitionTree(LINE, "two"), "integer of at least 2"),
+    ("depth", lambda: PartitionTree(LINE).complete(-1), "integer of at least 0"),
+    ("x", lambda: PartitionTree(LINE).locate([[2.0]], 1), "root box"),
+    ("x", lambda: PartitionTree(LINE).locate([[0.5, 0.5]], 1), "shape (m, 1)"),
+    ("count", lambda: subcell_centers(torch.tensor([LINE]), 0), "integer of at least 1"),
+    ("allowed", lambda: argmax_finite(torch.ones(2), torch.zeros(2, dtype=torch.bool), torch.arange(2)), "candidate"),
+    ("values", lambda: argmax_finite(torch.full((2,), NAN), torch.ones(2).bool(), torch.arange(2)), "NaN"),
+    ("bounds", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE).flip(0), torch.rand(3, 1)), "lower bound"),
+    ("raw", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE), torch.rand(3, 2), 1), "shape"),
+    ("raw", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE), torch.rand(3, 1) + 2, 1), "box of bounds"),
+    ("starts", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE), torch.rand(3, 1), 9), "from 1 to 3"),
+    ("values", lambda: maximize_box(lambda x: x.sum(-1) * NAN, torch.tensor(LINE), torch.rand(3, 1), 1), "finite"),
+    # confidence, information, fits
+    ("failure", lambda: union_bound_sqrt_beta(3, 1, 1.0), "in (0, 1)"),
+    ("failure", lambda: union_bound_sqrt_beta(3, 1, "rare"), "number"),
+    ("count", lambda: union_bound_sqrt_beta(2.5, 1, 0.1), "integer of at least 1"),
+    ("t", lambda: union_bound_sqrt_beta(3, 0, 0.1), "at least 1"),
+    ("norm", lambda: rkhs_sqrt_beta(-1.0, 1.0, 0.1), "nonnegative"),
+    ("information_gain", lambda: rkhs_sqrt_beta(1.0, "much", 0.1), "numbers?"),
+    ("candidates", lambda: noise_threshold(1, 0.1, 0), "integer of at least 1"),
+    ("n", lambda: information.greedy_information_gain(rbf_kernel(0.1), GRID, 0.1, -1), "integer of at least 0"),
+    ("candidates", lambda: information.greedy_information_gain(rbf_kernel(0.1), GRID[:0], 0.1, 1), "at least one"),
+    ("candidates", lambda: information.greedy_information_gain(rbf_kernel(0.1), "all", 0.1, 1), "numbers"),
+    ("noise_std", lambda: information.information_gain(rbf_kernel(0.1), point(), -0.1), "positive"),
+    ("bounds", lambda: fit(bounds=[[1.0], [0.0]]), "lower bound"),
+    ("bounds", lambda: fit(bounds=[[0.0], [NAN]]), "finite"),
+    ("y", lambda: fit(y=torch.full((1, 5), NAN, dtype=F64)), "finite"),
+    ("y", lambda: fit(y=torch.ones(5, dtype=F64)), "shape"),
+    ("kernel", lambda: default_kernel("linear", 2), "'matern', 'rbf'"),
+    ("groups", lambda: default_kernel("rbf", 3, [[0], [1]]), "each of the 3 coordinates once"),
+    ("prior", lambda: Surrogate(torch.tensor(LINE), 1, prior=rbf_kernel(0.1)), "GaussianProcess"),
+    ("refit_every", lambda: Surrogate(torch.tensor(LINE), 1, refit_every=0), "integer of at least 1"),
+    # replicates, the loop, what it recorded
+    ("seeds", lambda: ReplicateGenerators([0, -1]), "integer of at least 0"),
+    ("seeds", lambda: ReplicateGenerators([True]), "integer of at least 0"),
+    ("seeds", lambda: ReplicateGenerators(3), "one or more"),
+    ("seeds", lambda: ReplicateGenerators(None), "one or more"),
+    ("steps", lambda: simulate(Bumps(), Random(), -1, [0]), "integer of at least 0"),
+    ("steps", lambda: simulate(Bumps(), Random(), 1.5, [0]), "integer of at least 0"),
+    ("tensors", lambda: History({"y": torch.ones(2)}, [0], {}, {}), "(replicates, steps"),
+]
+SETTINGS = [
+    # spaces
+    ("bounds", lambda: cells(bounds=[[1.0], [0.0]]), "lower bound"),
+    ("bounds", lambda: cells(bounds=[[0.0, 1.0], [1.0]]), "numbers"),
+    ("bounds", lambda: cells(bounds=None), "numbers|shape"),
+    ("branching", lambda: cells(branching=2.0), "integer of at least 2"),
+    ("points_per_cell", lambda: cells(points_per_cell=0), "integer of at least 1"),
+    ("quadrature_order", lambda: cells(quadrature_order=True), "integer of at least 1"),
+    ("feedback", lambda: cells(feedback="none"), "'points' or 'continuous'"),
+    ("split", lambda: cells(split="half"), "function"),
+    ("decisions", lambda: boxes(decisions=[0.0, 1.0]), "shape (2, d)"),
+    ("contexts", lambda: boxes(contexts=[[0.0], [INF]]), "finite"),
+    ("contexts", lambda: boxes(contexts="all"), "numbers"),
+    ("bounds", lambda: variables(bounds=[[0.0, 0.0], [0.0, 1.0]]), "lower bound"),
+    ("control_sets", lambda: variables(control_sets=[]), "one or more"),
+    ("control_sets", lambda: variables(control_sets=[[]]), "nonempty"),
+    ("control_sets", lambda: variables(control_sets=[[0], [0]]), "different"),
+    ("control_sets", lambda: variables(control_sets=[[0, 0]]), "different variables"),
+    ("control_sets", lambda: variables(control_sets=[[0, 2]]), "0 to 1"),
+    ("control_sets", lambda: variables(control_sets=[[0, -1]]), "0 to 1"),
+    ("control_sets", lambda: variables(control_sets=[[0.5]]), "integer"),
+    ("control_sets", lambda: variables(control_sets=[0, 1]), "sets"),
+    ("control_sets", lambda: variables(control_sets="01"), "sets"),
+    ("control_sets", lambda: variables(control_sets=[[True]]), "integer"),
+    ("control_sets", lambda: variables(control_sets=None), "sets"),
+    ("free", lambda: variables(free=ROWS[:, :1]), "shape (n, 2)"),
+    ("free", lambda: variables(free=ROWS[:0]), "n >= 1"),
+    ("free", lambda: variables(free=ROWS / 0), "finite"),
+    ("free", lambda: variables(free=[Uniform()]), "one distribution a variable"),
+    ("free", lambda: variables(free=[Uniform(), Normal(50, 1)]), "units of bounds"),
+    ("free", lambda: variables(free=MIXED), "numbers"),
+    ("budget", lambda: variables(budget=0), "positive"),
+    ("budget", lambda: variables(budget="all"), "number"),
+    ("budget", lambda: variables(budget=[5.0]), "number"),
+    ("floor", lambda: variables(floor=NAN), "finite"),
+    ("floor", lambda: variables(floor=None), "number"),
+    ("candidates", lambda: doubted(candidates=[]), "one or more|at least one"),
+    ("candidates", lambda: doubted(candidates=["rbf"]), "GPyTorch kernels"),
+    ("candidates", lambda: doubted(candidates=3), "list"),
+    ("points", lambda: doubted(points=[0.0, 1.0]), "shape (n, d)"),
+    ("points", lambda: doubted(points=GRID[:0]), "n >= 1"),
+    ("points", lambda: doubted(points=GRID / 0), "finite"),
+    ("points", lambda: doubted(points=None), "bounds"),
+    ("epsilon", lambda: doubted(epsilon=-0.1), "nonnegative"),
+    ("epsilon", lambda: doubted(epsilon=0.1, points=None, bounds=LINE), "zero in a box"),
+    ("epsilon", lambda: doubted(epsilon="near"), "number"),
+    ("noise_std", lambda: doubted(candidates=[RBFKernel()], noise_std=-1), "positive"),
+    ("noise_std", lambda: doubted(noise_std=0.1), "left to"),
+    ("names", lambda: doubted(names=["a", "a"]), "different labels"),
+    ("actions", lambda: actions(actions=[]), "n >= 1"),
+    ("actions", lambda: actions(actions=GRID * NAN), "finite"),
+    ("samples", lambda: actions(samples=(ROWS,)), "pair"),
+    ("samples", lambda: actions(samples=(ROWS, ROWS)), "actions of 1"),
+    ("x and a", lambda: actions(samples=(ROWS[:3], GRID), conditional=None), "one input an action"),
+    ("conditional", lambda: actions(conditional=None), "how actions choose inputs"),
+    ("conditional", lambda: actions(conditional="known"), "method"),
+    ("points", lambda: actions(points="all"), "numbers"),
+    ("bounds", lambda: actions(bounds=SQUARE), "shape (2, 1)"),
+    ("cost", lambda: actions(cost=0.0), "positive"),
+    ("cost", lambda: actions(cost=[1.0, 2.0]), "one an action"),
+    ("cost", lambda: actions(cost=[1.0, 1.0, -1.0, 1.0, 1.0]), "positive"),
+    ("noise_std", lambda: actions(noise_std=-0.1), "positive"),
+    ("std", lambda: indirect.ClippedGaussian(lambda a: a, -0.1), "nonnegative"),
+    ("std", lambda: indirect.ClippedGaussian(lambda a: a, NAN), "nonnegative"),
+    ("std", lambda: indirect.ClippedGaussian(lambda a: a, "wide"), "number or a function"),
+    ("center", lambda: indirect.ClippedGaussian(0.5, 0.1), "function"),
+    ("regularization", lambda: indirect.ConditionalMeanEmbedding(GRID, GRID, regularization=-1.0), "positive"),
+    ("levels", lambda: indirect.Nodes.complete(torch.tensor(SQUARE), -1), "integer of at least 0"),
+    # a policy built for another space
+    ("space", lambda: gpoo(boxes()), "aggregated"),
+    ("space", lambda: sbokde(cells()), "contexts"),
+    ("space", lambda: ucbpsq(boxes()), "subsets"),
+    ("space", lambda: hegpucb(boxes()), "hyperparameters"),
+    ("space", lambda: cmes(boxes()), "indirect"),
+    ("space", lambda: contexts.SBOKDE(None), "contexts"),
+    ("space", lambda: hyperparameters.HEStableOpt(doubted(points=None, bounds=LINE)), "finite domain"),
+    # what all policies share
+    *(
+        ("seed", functools.partial(make, seed=seed), "integer of at least 0")
+        for make in (gpoo, sbokde, ucbpsq, hegpucb, cmes)
+        for seed in (-1, 0.5, "a", None)
+    ),
+    *(
+        ("sqrt_beta", functools.partial(make, sqrt_beta=wrong), "number or a function|nonnegative")
+        for make in (gpoo, sbokde, ucbpsq, hegpucb, cmes)
+        for wrong in (-1.0, NAN, "two", True, [2.0])
+    ),
+    ("initial", lambda: sbokde(initial=1), "integer of at least 2"),
+    ("initial", lambda: cmes(initial=-1), "integer of at least 0"),
+    ("initial", lambda: hegpucb(initial=2.5), "integer of at least 0"),
+    ("resolution", lambda: sbokde(resolution=0.0), "in (0, 1)"),
+    ("resolution", lambda: ucbpsq(resolution="fine"), "number"),
+    ("prior", lambda: gpoo(prior=rbf_kernel(0.1)), "GaussianProcess"),
+    ("prior", lambda: sbokde(prior="flat"), "GaussianProcess"),
+    ("prior", lambda: ucbpsq(prior=rbf_kernel(0.1)), "GaussianProcess"),
+    ("prior", lambda: cmes(prior=rbf_kernel(0.1)), "GaussianProcess"),
+    ("kernel", lambda: gpoo(prior=None, kernel="cubic"), "'matern', 'rbf'"),
+    ("kernel", lambda: sbokde(prior=None, kernel=None), "'matern', 'rbf'"),
+    ("kernel", lambda: ucbpsq(prior=None, kernel="cubic"), "'matern', 'rbf'"),
+    ("kernel", lambda: cmes(prior=None, kernel="cubic"), "'matern', 'rbf'"),
+    ("refit_every", lambda: sbokde(refit_every=0), "integer of at least 1"),
+    ("refit_every", lambda: ucbpsq(refit_every=1.5), "integer of at least 1"),
+    ("seeds", lambda: gpoo().start([-1]), "integer of at least 0"),
+    ("seeds", lambda: gpoo().start(2), "one or more"),
+    ("recommend", lambda: gpoo().recommend(), "follow an observation"),
+    # one by one
+    ("delta", lambda: gpoo(delta=lambda h: h + 1.0), "decreasing"),
+    ("delta", lambda: gpoo(delta=-0.5), "positive"),
+    ("delta", lambda: gpoo(delta="small"), "number or a function"),
+    ("max_depth", lambda: gpoo(max_depth=200), "from 0 to 47"),
+    ("max_depth", lambda: gpoo(max_depth=1.5), "integer"),
+    ("failure", lambda: gpoo(failure=1.0), "in (0, 1)"),
+    ("budget", lambda: aggregated.StoOO(cells(), budget=0), "integer of at least 1"),
+    ("span", lambda: aggregated.StoOO(cells(), span=-1.0), "positive"),
+    ("rho", lambda: aggregated.GPTree(cells(), rho=1.0), "in (0, 1)"),
+    ("alpha", lambda: aggregated.GPTree(cells(), alpha=2.0), "in (0, 1]"),
+    ("u", lambda: aggregated.GPTree(cells(), u=-100.0), "positive"),
+    ("samples", lambda: sbokde(samples=0), "integer of at least 1"),
+    ("starts", lambda: sbokde(starts=9), "from 1 to 4"),
+    ("raw", lambda: sbokde(raw="many"), "integer of at least 1"),
+    ("iterations", lambda: sbokde(iterations=0), "integer of at least 1"),
+    ("radius", lambda: sbokde(kind=contexts.DRBOKDE, radius=-0.1), "nonnegative"),
+    ("cover", lambda: sbokde(kind=contexts.DRBOKDE, cover=0), "integer of at least 1"),
+    ("gamma", lambda: sbokde(kind=contexts.DRBOMMD, gamma=0.0), "in (0, 1)"),
+    ("size", lambda: sbokde(kind=contexts.DRBOMMD, size=2.5), "integer of at least 1"),
+    ("effort", lambda: subsets.UCBPSQ(variables(), effort=3), "Effort"),
+    ("contexts", lambda: subsets.Effort(contexts=0), "integer of at least 1"),
+    ("tolerance", lambda: subsets.Effort(tolerance=0.0), "positive"),
+    ("features", lambda: ucbpsq(kind=subsets.TSPSQ, features=0), "integer of at least 1"),
+    ("cost_means", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1.0, 2.0]), "shape (3,)"),
+    ("cost_means", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1.0, -1.0, 1.0]), "nonnegative"),
+    ("epsilon", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1, 2, 3], epsilon=-1.0), "nonnegative"),
+    ("plays_per_group", lambda: ucbpsq(kind=subsets.GroupETC, plays_per_group=-1), "integer of at least 0"),
+    ("alpha", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, alpha=1.0), "in [0, 1)"),
+    ("alpha", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, alpha="some"), "number or a function"),
+    ("rounds", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, rounds=0), "integer of at least 1"),
+    ("exploration_budget", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, exploration_budget=0), "positive"),
+    ("cost_spread", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, cost_spread=-1.0), "positive"),
+    ("failure", lambda: hegpucb(failure=0.0), "in (0, 1)"),
+    ("elimination", lambda: hegpucb(elimination="always"), "'errors' or 'never'"),
+    ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=2), "in [0, 2)"),
+    ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=0.5), "integer"),
+    ("lengthscales", lambda: hyperparameters.AGPUCB(doubted(), lengthscales=[1.0]), "shape (2,)"),
+    ("lengthscales", lambda: hyperparameters.AGPUCB(doubted(), lengthscales=[1.0, 0.0]), "positive"),
+    ("g", lambda: hyperparameters.AGPUCB(doubted(), g="fast"), "number or a function"),
+    ("samples", lambda: cmes(samples=0), "integer of at least 1"),
+    ("sampling", lambda: cmes(sampling="all"), "'gumbel' or 'thompson'"),
+    ("budget", lambda: cmes(budget=0.0), "cheapest"),
+    ("budget", lambda: cmes(budget="all"), "number"),
+    ("acquisition", lambda: action_policy(acquisition="pi"), "'mes', 'ucb' or 'ei'"),
+    ("samples", lambda: action_policy(acquisition="mes", samples=0.5), "integer of at least 1"),
+    ("nodes", lambda: indirect.CMETS(actions(), nodes=None), "Nodes"),
+]
+TELLS = [
+    *(
+        (setting, "y", {}, y, expected)
+        for setting in TOLD
+        for y, expected in (
+            (NAN, "finite"),
+            (INF, "finite"),
+            ("high", "numbers"),
+            (True, "real|numbers"),
+            (None, "numbers|finite"),
+            ([1.0, 2.0], "as many rows"),
+            ([[1.0, 2.0]], "one a query"),
+            (1j, "real|numbers"),
+            ([], "as many rows"),
+        )
+    ),
+    *(
+        (setting, "query", {}, query, expected)
+        for setting, query, expected in (
+            ("aggregated", [[0.5], [0.2]], "lower corner first"),
+            ("aggregated", [[0.0], [2.0]], "bounds"),
+            ("aggregated", [0.1, 0.2, 0.3], "dimensions|boxes"),
+            ("aggregated", [["a"], ["b"]], "numbers"),
+            ("contexts", [2.0], "box"),
+            ("contexts", [0.5, 0.5], "coordinates|rows"),
+            ("contexts", [NAN], "finite"),
+            ("contexts", None, "numbers|finite"),
+            ("contexts", MIXED, "numbers"),
+            ("contexts", [[[0.5]]], "dimensions"),
+            ("subsets", [0.2], "2 coordinates"),
+            ("subsets", [5.0, 0.5], "in their bounds"),
+            ("subsets", "both", "numbers"),
+            ("hyperparameters", [0.1, 0.2], "as many rows|dimension|rows"),
+            ("hyperparameters", [INF], "finite"),
+            ("hyperparameters", [[0.1, 0.2]], "dimension 1|told before"),
+            ("indirect", [[0.1, 0.2, 0.3]], "shape|rows"),
+            ("indirect", [NAN], "finite"),
+            ("indirect", "left", "numbers"),
+        )
+    ),
+    ("contexts", "context", {"context": [0.1, 0.2]}, None, "as many rows"),
+    ("contexts", "context", {"context": [[0.1, 0.2]]}, None, "1 coordinates|told before"),
+    ("contexts", "context", {"context": "wet"}, None, "numbers"),
+    ("contexts", "context", {"context": [NAN]}, None, "finite"),
+    ("contexts", "context", {"context": LEFT_OUT}, None, "missing"),
+    ("contexts", "wind", {"wind": 1.0}, None, "unknown"),
+    ("subsets", "subset", {"subset": [5]}, None, "one of"),
+    ("subsets", "subset", {"subset": "01"}, None, "indices"),
+    ("subsets", "subset", {"subset": [0.5]}, None, "integer"),
+    ("subsets", "subset", {"subset": 0}, None, "indices"),
+    ("subsets", "cost", {"cost": -1.0}, None, "negative"),
+    ("subsets", "cost", {"cost": NAN}, None, "finite"),
+    ("subsets", "cost", {"cost": [1.0, 2.0]}, None, "as many rows"),
+    ("subsets", "cost", {"cost": "free"}, None, "numbers"),
+]
+
+
+def refused(argument, call, expected):
+    """The message, which names the argument and what was expected."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is looked at below
+        call()
+    message = str(caught.value)
+    assert re.search(rf"\b{re.escape(argument)}\b", message), message
+    options = expected.split("|") if "(" not in expected and "[" not in expected else [expected]
+    assert any(re.search(option, message) if "?" in option else option in message for option in options), message
+    assert any(part in message for part in (", got ", " is missing", " is unknown")), message
+
+
+@pytest.mark.parametrize(
+    ("argument", "call", "expected"),
+    [bad(i, *row) for i, row in enumerate([*FOUNDATION, *SETTINGS])],
+)
+def test_every_bad_argument_is_refused_by_name(argument, call, expected):
+    refused(argument, call, expected)
+
+
+@pytest.mark.parametrize(
+    ("setting", "argument", "seen", "value", "expected"),
+    [pytest.param(*row, id=f"{i}-{row[0]}-{row[1]}") for i, row in enumerate(TELLS)],
+)
+def test_a_refused_row_leaves_the_policy_as_it_was(setting, argument, seen, value, expected):
+    make, (query, y), more = TOLD[setting]
+    policy, calm = make(), make()
+    for one in (policy, calm):
+        one.tell(query, y, **more)
+        one.ask()
+    query = value if argument == "query" else query
+    y = value if argument == "y" else y
+    given = {name: part for name, part in {**more, **seen}.items() if part is not LEFT_OUT}
+    refused(argument, lambda: policy.tell(query, y, **given), expected)
+    assert policy.count == calm.count == 1
+    for name in policy.data:
+        assert torch.equal(policy.data[name], calm.data[name])
+    asked, calmly = policy.ask(), calm.ask()
+    assert torch.equal(asked.values, calmly.values) if isinstance(asked, tuple) else torch.equal(asked, calmly)
+    dim = policy.space.dim if setting in ("subsets", "contexts") else 1
+    places = Measure.dirac(ROWS[:3, :dim])
+    assert torch.equal(policy.posterior.mean(places), calm.posterior.mean(places))
+    assert torch.equal(policy.posterior.variance(places), calm.posterior.variance(places))
+
+
+# What looks odd and is right.
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list])
+def test_integers_arrays_and_lists_are_numbers(kind):
+    whole = [1, 2, 3, 4, 5]
+    exact = prior().condition(point(), torch.tensor(whole, dtype=F64))
+    for measure in (Measure.dirac(GRID.tolist()), Measure.dirac(GRID.numpy())):
+        found = prior().condition(measure, kind(whole))
+        assert torch.allclose(found.mean(point()), exact.mean(point()), rtol=0, atol=1e-12)
+    assert Measure.dirac(kind([[1], [2]])).points.dtype == F64
+
+
+@pytest.mark.parametrize("setting", TOLD)
+@pytest.mark.parametrize("y", [2, np.int64(2), torch.tensor(2), np.array([2]), [2], torch.tensor([[2.0]])], ids=repr)
+def test_an_integer_outcome_is_the_number(setting, y):
+    make, (query, _), more = TOLD[setting]
+    one, other = make(), make()
+    one.tell(query, y, **more)
+    other.tell(query, 2.0, **more)
+    assert one.data["y"].dtype == F64 and torch.equal(one.data["y"], other.data["y"])
+    assert one.ask() is not None
+
+
+@pytest.mark.parametrize("make", [gpoo, sbokde, ucbpsq, hegpucb, cmes])
+@pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), torch.tensor(0.0), lambda t: 0.0])
+def test_a_multiplier_of_zero_stays_zero(make, zero):
+    policy = make(sqrt_beta=zero)
+    query, y = TOLD[policy.__module__.split(".")[1]][1]
+    policy.tell(query, y, **TOLD[policy.__module__.split(".")[1]][2])
+    assert float(policy.multiplier()) == 0.0
+
+
+def test_numbers_stand_for_schedules():
+    for made in (
+        gpoo(delta=0.5),
+        gpoo(sqrt_beta=2),
+        hegpucb(sqrt_beta=2.0),
+        hyperparameters.AGPUCB(doubted(), g=2.0),
+        sbokde(kind=contexts.DRBOKDE, samples=4, cover=4, radius=0.1),
+        ucbpsq(kind=subsets.UCBCVS, cost_means=[1, 2, 3], epsilon=0),
+        ucbpsq(kind=subsets.CheapestGoodSubset, alpha=0),
+    ):
+        setting = made.__module__.split(".")[1]
+        query, y = TOLD[setting][1]
+        for _ in range(3):
+            made.tell(query, y, **TOLD[setting][2])
+        assert made.ask() is not None and made.recommend() is not None
