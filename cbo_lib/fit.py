@@ -169,6 +169,7 @@ class Surrogate:
     Attributes:
         measure: what was observed, ``replicates x n`` measures; None before.
         y: the observations, ``replicates x n``.
+        learned: which of them count, boolean ``replicates x n``.
         prior: the priors in force. Before there are two observations to fit: the kernel's initial values, the mean of
             the observations (zero without one), standard deviation 1 and noise 0.1.
         fit: the last fit; None before it, and with a known prior.
@@ -198,6 +199,7 @@ class Surrogate:
         self.bounds, self.kernel, self.groups, self.refit_every = bounds, kernel, groups, refit_every
         self.given, self.measure, self.fit = prior, None, None
         self.y = bounds.new_zeros(replicates, 0)
+        self.learned = self.y.bool()
         self.version = 0
         self._posterior: Posterior | None = None
         self._fitted_at = 0
@@ -215,12 +217,18 @@ class Surrogate:
         """The priors in force."""
         return self.posterior().prior
 
-    def observe(self, measure: Measure, y: Tensor) -> None:
-        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``."""
+    def observe(self, measure: Measure, y: Tensor, learned: Tensor | None = None) -> None:
+        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``.
+
+        Where ``learned``, boolean ``replicates``, is false, the replicate is over: its posterior stays as it was, and
+        nothing is fitted to it any more. Default: true.
+        """
+        learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
+        measure = Measure(measure.points, measure.weights * learned.unsqueeze(-1))
         self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
-        self.y = torch.cat([self.y, y], -1)
+        self.y, self.learned = torch.cat([self.y, y * learned], -1), torch.cat([self.learned, learned], -1)
         if self._posterior is not None and not self._due():
-            self._posterior = self._posterior.extend(measure, y)
+            self._posterior = self._posterior.extend(measure, y * learned)
 
     def posterior(self) -> Posterior:
         """The posterior given everything, of batch shape ``(replicates,)``; fitted anew if that is due."""
@@ -241,7 +249,7 @@ class Surrogate:
         return {**known, "noise_std": self.fit.noise_std, "converged": self.fit.converged}
 
     def _due(self) -> bool:
-        if self.given is not None:
+        if self.given is not None or (self.fit is not None and not bool(self.learned.all(-1).any())):
             return False
         every = self.refit_every if self.fit is not None and self.refit_every else max(1, self._fitted_at // 10)
         return self.count >= self._fitted_at + every
@@ -250,7 +258,10 @@ class Surrogate:
         if self.given is not None:
             return self.given
         if self.measure is not None and self.count >= 2:
-            self.fit = fit_gaussian_process(self.measure, self.y, self.bounds, self.kernel, self.groups)
+            going = self.learned.all(-1) if self.fit is not None else torch.ones_like(self.learned[:, 0])
+            measure = Measure(self.measure.points[going], self.measure.weights[going])
+            fit = fit_gaussian_process(measure, self.y[going], self.bounds, self.kernel, self.groups)
+            self.fit = fit if self.fit is None or bool(going.all()) else _joined(self.fit, fit, going)
             return self.fit.process
         replicates, dim = len(self.y), self.bounds.shape[-1]
         kernel = default_kernel(self.kernel, dim, self.groups) if isinstance(self.kernel, str) else self.kernel
@@ -263,6 +274,20 @@ class Surrogate:
     def _given(self, prior: GaussianProcess) -> Posterior:
         posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))
         return posterior if self.measure is None else posterior.extend(self.measure, self.y)
+
+
+def _joined(old: Fit, new: Fit, rows: Tensor) -> Fit:
+    """A fit of all replicates, and in ``rows``, boolean ``replicates``, that of these alone."""
+
+    def joined(old: Tensor, new: Tensor) -> Tensor:
+        return old.clone().index_put_((rows,), new)
+
+    kernel = copy.deepcopy(old.process.kernel)
+    for parameter, part in zip(kernel.parameters(), new.process.kernel.parameters(), strict=True):
+        parameter.data = joined(parameter.data, part.data)
+    names = ("lengthscale", "scale", "mean", "noise_std", "converged")
+    parts = [joined(getattr(old, name), getattr(new, name)) for name in names]
+    return Fit(GaussianProcess(kernel, parts[3].unsqueeze(-1), parts[2].unsqueeze(-1)), *parts)
 
 
 class UnitBoxKernel(Kernel):

@@ -9,7 +9,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,7 +61,10 @@ class GaussianProcess:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.
 
-        A mean that is a plain function stays as it is; one that is a ``torch.nn.Module`` moves too.
+        A mean that is a ``torch.nn.Module`` is copied and moves too; a plain function stays as it is.
+
+        Raises:
+            ValueError: if the mean is a function that holds tensors or modules, which would stay.
         """
         return self._map(_mover(device, dtype))
 
@@ -69,6 +72,10 @@ class GaussianProcess:
         def moved(value: Any) -> Any:
             if isinstance(value, torch.nn.Module):
                 return copy.deepcopy(value)._apply(move)
+            if isinstance(value, _MeanOf):
+                return replace(value, mean=moved(value.mean))
+            if callable(value) and _holds_tensors(value):
+                raise ValueError("mean must be a torch.nn.Module to be moved, got a function that holds tensors")
             return move(value) if isinstance(value, Tensor) else value
 
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
@@ -100,6 +107,14 @@ class GaussianProcess:
         ``NumericalWarning`` says by how much.
         """
         return self.posterior().extend(measure, y, noise_std)
+
+
+def _holds_tensors(function: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a function closes over tensors or modules, or belongs to an object that holds some."""
+    owner = getattr(function, "__self__", function)
+    cells = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
+    parts = [*cells, owner, *getattr(owner, "__dict__", {}).values(), *getattr(function, "args", ())]
+    return any(isinstance(part, Tensor | torch.nn.Module) for part in parts)
 
 
 def _mover(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[[Tensor], Tensor]:
@@ -347,6 +362,8 @@ class PosteriorModel(MeasureModel):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PosteriorModel":
         self.measure_posterior = self.measure_posterior._map(fn)
+        if isinstance(self.measure, torch.nn.Module):  # it may be that of other models, and modules move in place
+            self.measure = copy.deepcopy(self.measure)._apply(fn)
         self.kernel = self.measure_posterior.prior.kernel
         return self
 

@@ -154,7 +154,8 @@ class AveragedModel(MeasureModel):
         return noise.squeeze(-1).unflatten(-1, (measure.n, measure.p)).mean(-1).clamp_min(0.0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "AveragedModel":
-        self.model = copy.deepcopy(self.model)  # others may hold it, and modules move in place
+        # Other models may hold the same ones, and modules move in place.
+        self.model, self.measure = copy.deepcopy((self.model, self.measure))
         super()._apply(fn, recurse)
         self.model.train(not self.model.training)  # GPyTorch's caches do not move: a change of mode empties them
         self.model.train(not self.model.training)

@@ -337,3 +337,32 @@ def test_many_rows_at_once_are_as_good_as_one_by_one(seen):
 def test_a_bad_schedule_is_refused():
     with pytest.raises(ValueError, match="refit_every must be an integer of at least 1, got 0"):
         Surrogate(UNIT, 1, refit_every=0)
+
+
+@pytest.mark.parametrize("kernel", ["matern", "rbf"])
+def test_a_replicate_that_is_over_stays_as_it_was(rng, seen, kernel):
+    """Its prior and posterior bit by bit; the others as in company that is not over, and alone."""
+    x, y = seen
+    model, company = (Surrogate(UNIT, 3, kernel=kernel, refit_every=2) for _ in range(2))
+    z = Measure.dirac(torch.rand(6, 2, generator=rng, dtype=F64))
+    for t in range(16):
+        learned = torch.tensor([True, t < 9, t < 13])
+        told = torch.where(learned, y[:, t], 1e9)
+        model.observe(Measure.dirac(x[:, t : t + 1]), told.unsqueeze(-1), learned)
+        tell(company, x, y, t)
+        got, expected = model.posterior(), company.posterior()
+        if t == 8:
+            kept = got.mean(z)[1], got.variance(z)[1], {k: v[1] for k, v in model.record().items()}
+        for r in learned.nonzero().flatten().tolist():
+            torch.testing.assert_close(got.mean(z)[r], expected.mean(z)[r], rtol=0, atol=1e-9)
+            torch.testing.assert_close(got.variance(z)[r], expected.variance(z)[r], rtol=0, atol=1e-9)
+    torch.testing.assert_close(model.posterior().mean(z)[1], kept[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(model.posterior().variance(z)[1], kept[1], rtol=0, atol=1e-12)
+    for name, value in kept[2].items():
+        assert torch.equal(model.record()[name][1], value), name
+    assert model.posterior().prior.kernel.batch_shape == (3,)
+    version = model.version
+    for _ in range(4):  # nobody learns any more
+        model.observe(Measure.dirac(x[:, :1]), y[:, :1], torch.zeros(3, dtype=torch.bool))
+        model.posterior()
+    assert model.version <= version + 1

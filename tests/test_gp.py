@@ -1,5 +1,6 @@
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -494,6 +495,37 @@ def test_a_posterior_in_another_precision_shares_nothing(rng, mean):
     ):
         assert got.dtype == torch.float32 and expected.dtype == F64  # the first has not changed
         torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-4)
+
+
+class Shifted:
+    def __init__(self):
+        self.shift = torch.tensor(0.3, dtype=F64)
+
+    def __call__(self, x):
+        return x[..., 0] + self.shift
+
+    def method(self, x):
+        return self(x)
+
+
+@pytest.mark.parametrize(
+    "mean", [Shifted(), Shifted().method, Trend().forward, partial(torch.add, torch.tensor(0.3, dtype=F64))]
+)
+def test_a_mean_that_holds_tensors_of_its_own_is_not_left_behind(rng, mean):
+    slope = torch.tensor([1.0, 2.0], dtype=F64)
+    for function in (mean, lambda x: x @ slope):
+        with pytest.raises(ValueError, match=r"mean must be a torch\.nn\.Module to be moved"):
+            GaussianProcess(rbf_kernel(0.4), 0.1, function).to(dtype=torch.float32)
+
+
+@pytest.mark.parametrize("mean", [Trend(), wave])
+def test_the_mean_of_a_replicate_moves_too(rng, mean):
+    posterior = GaussianProcess(rbf_kernel(0.4), 0.1, mean).posterior(3)
+    queries = random_measure(rng, 4)
+    low = Measure(queries.points.float(), queries.weights.float())
+    got = posterior.select(1).to(dtype=torch.float32).mean(low)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), posterior.mean(queries)[1], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("noise", [0.0, -0.1, float("nan"), torch.tensor([0.1, 0.0])])

@@ -355,3 +355,37 @@ def test_a_model_that_is_not_gaussian_is_refused(rng):
     model = SingleTaskGP(x, 1 + x[:, :1], outcome_transform=Log())
     with pytest.raises(ValueError, match=r"model must have a Gaussian posterior .* got a TransformedPosterior"):
         AveragedModel(model, Measure.dirac).posterior(x)
+
+
+class Stretched(torch.nn.Module):
+    """An encoding that is a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sides", torch.tensor([2.0, 0.5], dtype=F64))
+
+    def forward(self, X):
+        return Measure.dirac(X * self.sides)
+
+
+@pytest.mark.parametrize("which", ["own", "any"])
+@pytest.mark.parametrize("encoding", [Measure.dirac, Stretched()])
+def test_a_model_that_moves_takes_everything_along_and_nothing_from_others(rng, which, encoding):
+    x = torch.rand(8, 2, generator=rng, dtype=F64)
+    kernel, inner = rbf_kernel(0.4, 1.3), SingleTaskGP(x, (x.sum(-1, keepdim=True) - 1))
+    posterior = GaussianProcess(kernel, torch.tensor(0.1, dtype=F64), 0.3).condition(Measure.dirac(x), x.sum(-1))
+    models = [posterior.as_botorch(encoding) if which == "own" else AveragedModel(inner, encoding) for _ in range(2)]
+    at, y = torch.rand(3, 1, 2, generator=rng, dtype=F64), torch.ones(1, 1, dtype=F64)
+    models = [model.condition_on_observations(x[:1], y) for model in models]
+    before = models[1].posterior(at).mean
+    expected = models[0].posterior(at)
+    assert models[0].to(torch.float32) is models[0]
+    moved = models[0].posterior(at.float())
+    for got, want in ((moved.mean, expected.mean), (moved.variance, expected.variance)):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got.double(), want, rtol=1e-3, atol=1e-4)
+    tensors = [*models[0].parameters(), *models[0].buffers()]
+    assert tensors and not any(t.dtype == F64 for t in tensors)
+    assert torch.equal(models[1].posterior(at).mean, before)
+    tensors = [*models[1].parameters(), *models[1].buffers(), *kernel.parameters(), *inner.parameters()]
+    assert not any(t.dtype == torch.float32 for t in tensors)

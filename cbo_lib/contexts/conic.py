@@ -1,13 +1,17 @@
 """A batched interior-point method: a linear function on the simplex under one quadratic constraint."""
 
+import warnings
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 # Of each step to the boundary of the cones; 0.99 leaves the central path and takes up to half as many steps more.
 _FRACTION = 0.9
+# Rounding may end a search at a duality gap as small as this.
+_ROUNDING = 1e-7
 # With fewer right sides than this, reading all products of rows costs more than making those that are needed.
 _FEW = 8
 
@@ -61,7 +65,8 @@ class SimplexBall:
             values: ``v``, ``g x n x m``, scaled to the range of one.
             wanted: which rows to solve, boolean ``g x n x 1``. The others get a distribution inside of the ball.
             tolerance: on the duality gap of each row, in the units of the values.
-            max_iterations: at least 1; a row that needs more gets the best that was found.
+            max_iterations: at least 1; a row that needs more gets the best that was found, with a ``NumericalWarning``
+                that says how large the gap is.
         """
         q, u = self._start.expand(values.shape), self._moved.expand(*values.shape[:-1], -1)
         top = (1 / self.radius).expand(*values.shape[:-1], 1)
@@ -82,6 +87,13 @@ class SimplexBall:
             # A tolerance near the rounding of the system ends in numbers without meaning: those never replace the best.
             better = live & (gap < smallest)
             best, smallest = torch.where(better, point.q, best), torch.where(better, gap, smallest)
+        if bool((short := wanted & ~(smallest <= max(tolerance, _ROUNDING))).any()):
+            warnings.warn(
+                f"the worst case of {int(short.sum())} of {int(wanted.sum())} functions was not found to "
+                f"{tolerance:.1e} of their range: the duality gap is up to {float(smallest[short].max()):.1e}",
+                NumericalWarning,
+                stacklevel=2,
+            )
         return best
 
 

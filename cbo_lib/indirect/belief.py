@@ -87,7 +87,7 @@ class Belief:
         if self.surrogate is None:
             self._catch_up()
         else:
-            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1))
+            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1), learned)
 
     @property
     def process(self) -> GaussianProcess:

@@ -1,15 +1,19 @@
 """Worst expectations against linear and conic programs, small closed forms, and what any worst case must obey."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_operator.utils.warnings import NumericalWarning
 
 from book.contexts.slips import IdentityBall
 from cbo_lib.contexts import MMDBall, mmd_worst_case, tv_worst_case
+from cbo_lib.contexts.conic import SimplexBall
+from cbo_lib.kernels import rbf_kernel
 from tests.contexts.programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
 
 F64 = torch.float64
@@ -373,3 +377,22 @@ def test_on_a_gpu_the_worst_cases_are_as_on_the_cpu():
     torch.testing.assert_close(found.cpu(), mmd_worst_case(v, p, k, 0.2), rtol=0, atol=1e-4 * scale)
     found = tv_worst_case(v.cuda(), v.cuda().amin(-1) - 1, 0.4)
     torch.testing.assert_close(found.cpu(), tv_worst_case(v, v.amin(-1) - 1, 0.4))
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_a_search_that_stops_before_its_end_says_how_far_it_is(rng, iterations):
+    """Every row has a result inside of the ball, no more above the minimum than the gap that was named."""
+    reference, gram = torch.full((1, 20), 0.05, dtype=F64), rbf_kernel(0.2)(torch.rand(20, 1, generator=rng, dtype=F64))
+    factor = torch.linalg.cholesky(gram.to_dense() + 1e-6 * torch.eye(20)).mT[None]
+    ball = SimplexBall(factor, reference, torch.tensor([0.1], dtype=F64))
+    values, wanted = torch.rand(1, 6, 20, generator=rng, dtype=F64), torch.ones(1, 6, 1, dtype=torch.bool)
+    wanted[0, 0] = False
+    with pytest.warns(
+        NumericalWarning, match=r"worst case of 5 of 5 functions was not found to 1.0e-06 .* up to \d"
+    ) as seen:
+        early = ball.minimizers(values, wanted, 1e-6, iterations)
+    gap = float(re.search(r"up to (.*)$", str(seen[0].message))[1])
+    exact = ball.minimizers(values, wanted, 1e-7)
+    above = ((early - exact) * values).sum(-1)[0, 1:]
+    assert 1e-6 < float(above.max()) <= 1.1 * gap and float(above.min()) > -2e-7
+    assert float((factor @ (early - reference).mT).norm(dim=-2).max()) <= 0.1 and float(early.min()) > 0
