@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import gpytorch
 import torch
@@ -34,6 +35,8 @@ _OCTAVE = 64
 # Mean log likelihoods are flat to this at a maximum.
 _FLAT = 1e-3
 _ATTEMPTS = 4
+# Newton's method goes on until they are flat to this.
+_FLATTER = 1e-10
 
 
 class FitWarning(UserWarning):
@@ -78,7 +81,9 @@ def default_kernel(name: str, dim: int, groups: Sequence[Sequence[int]] | None =
     require(once, f"groups must hold each of the {dim} coordinates once", [list(g) for g in groups])
     parts = []
     for group in groups:
-        prior = LogNormalPrior(loc=math.sqrt(2) + 0.5 * math.log(dim), scale=math.sqrt(3))
+        # Not numbers: PyTorch would keep them, and the mode, in single precision.
+        loc, scale = torch.tensor([math.sqrt(2) + 0.5 * math.log(dim), math.sqrt(3)], dtype=torch.float64)
+        prior = LogNormalPrior(loc=loc, scale=scale)
         options = {
             "ard_num_dims": len(group),
             "active_dims": None if len(groups) == 1 else tuple(group),
@@ -99,8 +104,8 @@ def fit_gaussian_process(
     """Maximum a posteriori hyperparameters for noisy values of measures, for all replicates as one batch.
 
     BoTorch runs one L-BFGS-B a replicate and evaluates them together. Every fit starts from the same values and nothing
-    is random; it goes on until rounding stops it, and its values are rounded to 1/64 of an octave (the mean to 1/1024
-    of the outputs' standard deviation), so that neither company nor processor matters.
+    is random; Newton's method ends it, and its values are rounded to 1/64 of an octave (the mean to 1/1024 of the
+    outputs' standard deviation), so that neither company nor processor matters.
 
     Args:
         measure: what was observed, ``replicates x n`` measures, ``n >= 2``.
@@ -138,9 +143,9 @@ def fit_gaussian_process(
             stop = {"factr": 1e-3} if len(y) > 1 else {"ftol": 1e-3 * torch.finfo(y.dtype).eps}
             for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
                 fit_gpytorch_mll_scipy(mll, options={**stop, "gtol": 1e-9})
-                converged = _at_maximum(mll)
-                if bool(converged.all()):
+                if bool((_slope(mll)[1] <= _FLAT).all()):
                     break
+            converged = _polish(mll) <= _FLAT
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit of hyperparameters did not reach a maximum in replicates {which}", FitWarning, 2)
@@ -366,20 +371,69 @@ def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, Constant
     return rows, covar, _MeasureMean(covar)
 
 
-def _at_maximum(mll: ExactMarginalLogLikelihood) -> Tensor:
-    """Whether the gradient vanishes in each replicate, but for what points out of the bounds, ``replicates``."""
+def _slope(mll: ExactMarginalLogLikelihood) -> tuple[Tensor, Tensor]:
+    """Slopes of the loss in all parameters, zero where they point out of the bounds; the steepest, ``replicates``."""
     model = mll.model
-    named = [(p, c) for _, p, c in mll.named_parameters_and_constraints() if p.requires_grad and p.numel()]
+    named = _parameters(mll)
     loss = -mll(model(*model.train_inputs), model.train_targets)
     gradients = torch.autograd.grad(loss.sum(), [p for p, _ in named])
-    steepest = []
+    slopes = []
     for (parameter, constraint), gradient in zip(named, gradients, strict=True):
         free = gradient
         if constraint is not None and not constraint.enforced:
             free = free.masked_fill((parameter <= constraint.lower_bound + 1e-9) & (gradient > 0), 0.0)
             free = free.masked_fill((parameter >= constraint.upper_bound - 1e-9) & (gradient < 0), 0.0)
-        steepest.append(free.abs().reshape(loss.numel(), -1).amax(-1))
-    return torch.stack(steepest).amax(0) <= _FLAT
+        slopes.append(free.reshape(loss.numel(), -1))
+    slope = torch.cat(slopes, -1)
+    return slope, slope.abs().amax(-1)
+
+
+def _parameters(mll: ExactMarginalLogLikelihood) -> list[tuple[Tensor, Any]]:
+    """What is fitted, each with its constraint or None."""
+    return [(p, c) for _, p, c in mll.named_parameters_and_constraints() if p.requires_grad and p.numel()]
+
+
+def _polish(mll: ExactMarginalLogLikelihood) -> Tensor:
+    """Newton's method from where the search ended, which compares values and so stops at the root of their rounding.
+
+    Second derivatives are differences of slopes; a step that makes slopes steeper is not taken.
+
+    Returns:
+        The steepest slope, ``replicates``.
+    """
+    parameters = [p for p, _ in _parameters(mll)]
+    replicates = mll.model.train_targets.shape[0]
+    sizes = [p.numel() // replicates for p in parameters]
+
+    def put(theta: Tensor) -> tuple[Tensor, Tensor]:
+        for parameter, part in zip(parameters, theta.split(sizes, -1), strict=True):
+            parameter.data = part.reshape(parameter.shape)
+        return _slope(mll)
+
+    theta = torch.cat([p.detach().reshape(replicates, -1) for p in parameters], -1)
+    slope, steepest = put(theta)
+    for _ in range(3):
+        going = steepest > _FLATTER
+        if not bool(going.any()):
+            break
+        shifts = torch.diag_embed(1e-5 * theta.abs().clamp_min(1e-3)).unbind(-1)
+        hessian = torch.stack(
+            [(put(theta + s)[0] - put(theta - s)[0]) / (2 * s.sum(-1, keepdim=True)) for s in shifts], -1
+        )
+        free = (slope != 0).to(slope)  # those at a bound stay there
+        hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
+        factor, failed = torch.linalg.cholesky_ex(hessian)
+        for _ in range(3):
+            step = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1)
+            new_slope, new_steepest = put(theta - step)
+            better = going & (failed == 0) & (new_steepest < steepest)
+            theta = torch.where(better.unsqueeze(-1), theta - step, theta)
+            slope, steepest = (
+                torch.where(better.unsqueeze(-1), new_slope, slope),
+                torch.where(better, new_steepest, steepest),
+            )
+    put(theta)
+    return steepest
 
 
 @torch.no_grad()

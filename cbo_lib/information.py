@@ -7,6 +7,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_tensor, as_values, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import stable_cholesky
+from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance
 
 
@@ -53,9 +54,11 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
     as_count("n", n)
     with torch.no_grad():
         tracked = GaussianProcess(kernel, noise_std).posterior().track(measure)
-        gains = [torch.zeros_like(tracked.variance[..., 0])]
-        for _ in range(n):
-            largest, index = tracked.variance.max(-1)
+        gains, order = [torch.zeros_like(tracked.variance[..., 0])], torch.arange(measure.n).to(measure.points.device)
+        prior, everything = tracked.variance.amax(-1, keepdim=True), torch.ones_like(order, dtype=torch.bool)
+        for _ in range(n):  # a stationary kernel begins with nothing but ties
+            index = argmax_finite(tracked.variance / prior, everything, order)
+            largest = tracked.variance.amax(-1)
             gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise_std**2))
             tracked.observe(index, torch.zeros_like(largest))
     return torch.stack(gains, -1)
