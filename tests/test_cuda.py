@@ -11,23 +11,16 @@ from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.partition import PartitionTree, subcell_centers
 from cbo_lib.simulate import simulate
+from tests.accelerator import DEVICE, NEEDED, close
 from tests.toys import UCB, Bumps, Thompson, random_measure
 
 F64 = torch.float64
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
-]
-
-
-def close(on_gpu, on_cpu, tolerance=1e-9):
-    assert on_gpu.device.type == "cuda" and on_gpu.dtype == on_cpu.dtype
-    torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=0, atol=tolerance)
+pytestmark = NEEDED
 
 
 def gpu(measure):
-    return Measure(measure.points.cuda(), measure.weights.cuda())
+    return Measure(measure.points.to(DEVICE), measure.weights.to(DEVICE))
 
 
 def test_measures(rng):
@@ -38,7 +31,7 @@ def test_measures(rng):
         variance(kernel, a),
         Measure.cat([b, b[:2]]).expectation(lambda x: x.sum(-1)),
     )
-    kernel.cuda()
+    kernel.to(DEVICE)
     close(covariance(kernel, gpu(a), gpu(b)), expected[0])
     close(variance(kernel, gpu(a)), expected[1])
     close(Measure.cat([gpu(b), gpu(b)[:2]]).expectation(lambda x: x.sum(-1)), expected[2])
@@ -47,7 +40,7 @@ def test_measures(rng):
 def test_uniform_measures(rng):
     low = torch.rand(4, 1, 2, generator=rng, dtype=F64)
     boxes = torch.cat([low, low + 0.5], -2)
-    one, other = Measure.uniform(boxes.cuda(), 4), Measure.uniform(boxes, 4)
+    one, other = Measure.uniform(boxes.to(DEVICE), 4), Measure.uniform(boxes, 4)
     close(one.points, other.points)
     close(one.weights, other.weights)
 
@@ -64,9 +57,9 @@ def test_posteriors(rng):
         torch.randn(3, 5, generator=rng, dtype=F64),
     )
     cpu = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2, 0.5).condition(observed, y)
-    posterior = GaussianProcess(rbf_kernel(0.4, 1.3).cuda(), 0.2, 0.5).posterior(3)
+    posterior = GaussianProcess(rbf_kernel(0.4, 1.3).to(DEVICE), 0.2, 0.5).posterior(3)
     for t in range(5):
-        posterior = posterior.extend(gpu(observed[[t]]), y[:, [t]].cuda())
+        posterior = posterior.extend(gpu(observed[[t]]), y[:, [t]].to(DEVICE))
     close(posterior.mean(gpu(queries)), cpu.mean(queries))
     close(posterior.variance(gpu(queries)), cpu.variance(queries))
     close(posterior.covariance(gpu(queries), gpu(queries)), cpu.covariance(queries, queries))
@@ -78,9 +71,9 @@ def test_posteriors(rng):
         close(posterior.sample(gpu(queries), 6, make()), cpu.sample(queries, 6, make()), 1e-6)
     x = torch.rand(7, 1, 1, 2, generator=rng, dtype=F64)
     expected = cpu.as_botorch().posterior(x).mean
-    close(posterior.as_botorch().posterior(x.cuda()).mean, expected)
-    close(cpu.to("cuda").mean(gpu(queries)), cpu.mean(queries))
-    close(cpu.as_botorch().to("cuda").posterior(x.cuda()).mean, expected)
+    close(posterior.as_botorch().posterior(x.to(DEVICE)).mean, expected)
+    close(cpu.to(DEVICE).mean(gpu(queries)), cpu.mean(queries))
+    close(cpu.as_botorch().to(DEVICE).posterior(x.to(DEVICE)).mean, expected)
     close(posterior.select(1).mean(gpu(queries)), cpu.mean(queries)[1])
 
 
@@ -88,10 +81,10 @@ def test_tracked_posteriors(rng):
     queries, more = random_measure(rng, 6), random_measure(rng, 2, p=5)
     index, y = torch.randint(6, (20, 3), generator=rng), torch.randn(20, 3, generator=rng, dtype=F64)
     cpu = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2).posterior(3).track(queries)
-    tracked = GaussianProcess(rbf_kernel(0.4, 1.3).cuda(), 0.2).posterior(3).track(gpu(queries))
+    tracked = GaussianProcess(rbf_kernel(0.4, 1.3).to(DEVICE), 0.2).posterior(3).track(gpu(queries))
     for t in range(20):
         cpu.observe(index[t], y[t])
-        tracked.observe(index[t].cuda(), y[t].cuda())
+        tracked.observe(index[t].to(DEVICE), y[t].to(DEVICE))
         if t == 10:
             assert cpu.add(more).tolist() == tracked.add(gpu(more)).tolist()
     close(tracked.mean, cpu.mean)
@@ -102,20 +95,20 @@ def test_information(rng):
     m = random_measure(rng, 8)
     kernel = rbf_kernel(0.4)
     expected = information_gain(kernel, m, 0.2), greedy_information_gain(kernel, m, 0.2, 6)
-    kernel.cuda()
+    kernel.to(DEVICE)
     close(information_gain(kernel, gpu(m), 0.2), expected[0])
     close(greedy_information_gain(kernel, gpu(m), 0.2, 6), expected[1])
 
 
 def test_partitions(rng):
     bounds = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
-    cpu, tree = PartitionTree(bounds, 3), PartitionTree(bounds.cuda(), 3)
+    cpu, tree = PartitionTree(bounds, 3), PartitionTree(bounds.to(DEVICE), 3)
     cpu.children(torch.tensor([0]))
-    tree.children(torch.tensor([0], device="cuda"))
+    tree.children(torch.tensor([0], device=DEVICE))
     cpu.children(torch.tensor([3, 1]))
-    tree.children(torch.tensor([3, 1], device="cuda"))
+    tree.children(torch.tensor([3, 1], device=DEVICE))
     x = bounds[0] + (bounds[1] - bounds[0]) * torch.rand(50, 2, generator=rng, dtype=F64)
-    close(tree.locate(x.cuda(), 3), cpu.locate(x, 3), 0)
+    close(tree.locate(x.to(DEVICE), 3), cpu.locate(x, 3), 0)
     close(tree.boxes, cpu.boxes, 1e-15)
     for name in ("depth", "index", "parent", "order"):
         close(getattr(tree, name), getattr(cpu, name), 0)
@@ -123,15 +116,15 @@ def test_partitions(rng):
 
 
 def test_choices_among_ties():
-    values = torch.tensor([[1.0, 3.0, 3.0 + 1e-12, torch.inf], [3.0, 3.0, 2.0, 3.0]], dtype=F64).cuda()
-    allowed = torch.tensor([[True, True, True, False], [True, True, True, True]]).cuda()
-    assert argmax_finite(values, allowed, torch.tensor([3, 2, 1, 0]).cuda()).tolist() == [2, 3]
+    values = torch.tensor([[1.0, 3.0, 3.0 + 1e-12, torch.inf], [3.0, 3.0, 2.0, 3.0]], dtype=F64).to(DEVICE)
+    allowed = torch.tensor([[True, True, True, False], [True, True, True, True]]).to(DEVICE)
+    assert argmax_finite(values, allowed, torch.tensor([3, 2, 1, 0]).to(DEVICE)).tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("name", ["peaks", "periodic", "spike"])
 def test_reward_curves(name):
     x = torch.linspace(0, 1, 101, dtype=F64).unsqueeze(-1)
-    close(aggregated_reward_curve(name, device=torch.device("cuda"))(x.cuda()), aggregated_reward_curve(name)(x))
+    close(aggregated_reward_curve(name, device=torch.device(DEVICE))(x.to(DEVICE)), aggregated_reward_curve(name)(x))
 
 
 @pytest.mark.parametrize("policy", [UCB, Thompson])
@@ -139,13 +132,13 @@ def test_simulations(tmp_path, policy):
     def run(device, steps, **options):
         return simulate(Bumps(device=device), policy(device=device), steps, range(3), **options)
 
-    cpu, whole = run("cpu", 12), run("cuda", 12)
+    cpu, whole = run("cpu", 12), run(DEVICE, 12)
     assert torch.equal(whole["query"].cpu(), cpu["query"])
     for name in ("observation", "value", "recommended_value"):
         close(whole[name], cpu[name])
-    assert whole.provenance["device"].startswith("cuda")
-    run("cuda", 5, checkpoint=tmp_path / "log")
-    resumed = run("cuda", 12, checkpoint=tmp_path / "log")
+    assert whole.provenance["device"].startswith(DEVICE)
+    run(DEVICE, 5, checkpoint=tmp_path / "log")
+    resumed = run(DEVICE, 12, checkpoint=tmp_path / "log")
     for name in whole.tensors:
         assert torch.equal(resumed[name], whole[name])
     whole.save(tmp_path / "run.npz")

@@ -11,6 +11,7 @@ from scipy import integrate, stats
 
 from cbo_lib.contexts import GaussianKDE
 from cbo_lib.contexts.density import silverman_bandwidth
+from tests import accelerator
 
 F64 = torch.float64
 
@@ -173,12 +174,11 @@ def test_refused(call, message):
         call()
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none")
+@accelerator.needed
 def test_on_a_gpu_the_estimate_is_as_on_the_cpu(rng):
     samples = torch.rand(2, 9, 1, generator=rng, dtype=F64)
-    cpu, gpu = GaussianKDE(samples), GaussianKDE(samples.cuda())
+    cpu, gpu = GaussianKDE(samples), GaussianKDE(samples.to(accelerator.DEVICE))
     pairs = [(kde.sample(7, generators(1, 2)), kde.density(kde.samples)) for kde in (cpu, gpu)]
     for expected, found in zip(*pairs, strict=True):
-        assert found.device.type == "cuda"
+        assert found.device.type == accelerator.DEVICE
         torch.testing.assert_close(found.cpu(), expected)

@@ -14,6 +14,7 @@ from book.contexts.slips import IdentityBall
 from cbo_lib.contexts import MMDBall, mmd_worst_case, tv_worst_case
 from cbo_lib.contexts.conic import SimplexBall
 from cbo_lib.kernels import rbf_kernel
+from tests import accelerator
 from tests.contexts.programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
 
 F64 = torch.float64
@@ -366,16 +367,15 @@ def test_the_minimax_approximation_is_differentiable(rng):
 # ---- another device
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none")
+@accelerator.needed
 def test_on_a_gpu_the_worst_cases_are_as_on_the_cpu():
     values, reference, gram, _ = setting(12)
     v, p, k = tensor(values, reference, gram)
     scale = float(v.abs().max())
-    found = mmd_worst_case(v.cuda(), p.cuda(), k.cuda(), 0.2)
-    assert found.device.type == "cuda"
+    found = mmd_worst_case(v.to(accelerator.DEVICE), p.to(accelerator.DEVICE), k.to(accelerator.DEVICE), 0.2)
+    assert found.device.type == accelerator.DEVICE
     torch.testing.assert_close(found.cpu(), mmd_worst_case(v, p, k, 0.2), rtol=0, atol=1e-4 * scale)
-    found = tv_worst_case(v.cuda(), v.cuda().amin(-1) - 1, 0.4)
+    found = tv_worst_case(v.to(accelerator.DEVICE), v.to(accelerator.DEVICE).amin(-1) - 1, 0.4)
     torch.testing.assert_close(found.cpu(), tv_worst_case(v, v.amin(-1) - 1, 0.4))
 
 

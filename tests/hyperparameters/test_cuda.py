@@ -21,6 +21,7 @@ from cbo_lib.hyperparameters import (
     eliminates,
 )
 from cbo_lib.measure import Measure
+from tests.accelerator import DEVICE, NEEDED, close
 from tests.hyperparameters.helpers import (
     F64,
     GROUPS,
@@ -35,15 +36,7 @@ from tests.hyperparameters.helpers import (
     setting,
 )
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
-]
-
-
-def close(on_gpu, on_cpu, tolerance=1e-9):
-    assert on_gpu.device.type == "cuda" and on_gpu.dtype == on_cpu.dtype
-    torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=0, atol=tolerance)
+pytestmark = NEEDED
 
 
 def on_gpu(name, **changes):
@@ -57,9 +50,9 @@ def on_gpu(name, **changes):
         "shared kernel": lambda: lengthscale_candidates((0.15,)).kernels * 3,
     }[name]()
     old = case.problem.space.candidates
-    candidates = Candidates(old.names, tuple(kernel.cuda() for kernel in kernels), old.means)
-    truth = case.problem.truth.cuda() if isinstance(case.problem.truth, torch.Tensor) else case.problem.truth
-    return case.replaced(candidates=candidates, points=case.problem.space.points.cuda(), truth=truth, **changes)
+    candidates = Candidates(old.names, tuple(kernel.to(DEVICE) for kernel in kernels), old.means)
+    truth = case.problem.truth.to(DEVICE) if isinstance(case.problem.truth, torch.Tensor) else case.problem.truth
+    return case.replaced(candidates=candidates, points=case.problem.space.points.to(DEVICE), truth=truth, **changes)
 
 
 def schedule(case):
@@ -67,7 +60,7 @@ def schedule(case):
 
 
 def assert_same_history(gpu, cpu):
-    assert gpu.provenance["device"].startswith("cuda")
+    assert gpu.provenance["device"].startswith(DEVICE)
     for name in cpu.tensors:
         if cpu[name].is_floating_point():
             close(gpu[name], cpu[name])
@@ -135,7 +128,7 @@ def test_robust_optimization(make):
     close(device.problem.optimum, case.problem.optimum)
     cpu, gpu = run(case.problem, make(case), 15), run(device.problem, make(device), 15)
     assert_same_history(gpu, cpu)
-    if gpu["mean"].shape[-1] == 4:  # a policy that trusts one candidate recorded that one alone
+    if gpu["mean"].shape[-1] == len(LENGTHSCALES):  # a policy that trusts one candidate recorded that one alone
         close(robust_claim(gpu, device.problem).right, robust_claim(cpu, case.problem).right)
 
 
@@ -143,7 +136,9 @@ def test_a_box():
     bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
     case = setting("lengthscale").replaced(points=None, bounds=bounds)
     device = on_gpu("lengthscale")
-    device = dataclasses.replace(device, problem=changed(device.problem, points=None, bounds=bounds.cuda(), truth=None))
+    device = dataclasses.replace(
+        device, problem=changed(device.problem, points=None, bounds=bounds.to(DEVICE), truth=None)
+    )
     cpu = run(case.problem, HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=2), 6)
     gpu = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2), 6)
     close(gpu["query"], cpu["query"], 1e-5)
@@ -165,8 +160,11 @@ def test_the_ledger(name):
 
 
 def test_eliminations():
-    errors, widths = torch.tensor([[3.0, -0.5], [0.2, 0.1]]).cuda(), torch.tensor([[0.5, 0.5], [0.2, 0.1]]).cuda()
-    count = torch.tensor([2, 2]).cuda()
+    errors, widths = (
+        torch.tensor([[3.0, -0.5], [0.2, 0.1]]).to(DEVICE),
+        torch.tensor([[0.5, 0.5], [0.2, 0.1]]).to(DEVICE),
+    )
+    count = torch.tensor([2, 2]).to(DEVICE)
     assert eliminates(errors, widths, 0.5, count).tolist() == [True, False]
 
 
@@ -181,20 +179,20 @@ def test_the_acquisition():
     at, multipliers = torch.linspace(0.01, 0.93, 9, dtype=F64)[:, None, None], torch.tensor([1.5, 0.7], dtype=F64)
     alive = torch.tensor([True, True])
     cpu = OptimisticUpperConfidenceBound(fitted("cpu"), multipliers, alive)(at)
-    gpu = OptimisticUpperConfidenceBound(fitted("cuda"), multipliers.cuda(), alive.cuda())(at.cuda())
+    gpu = OptimisticUpperConfidenceBound(fitted(DEVICE), multipliers.to(DEVICE), alive.to(DEVICE))(at.to(DEVICE))
     close(gpu, cpu)
 
 
 def test_the_acquisition_with_its_defaults():
     at = torch.linspace(0.01, 0.93, 9, dtype=F64)[:, None, None]
     close(
-        OptimisticUpperConfidenceBound(fitted("cuda"), 1.5)(at.cuda()),
+        OptimisticUpperConfidenceBound(fitted(DEVICE), 1.5)(at.to(DEVICE)),
         OptimisticUpperConfidenceBound(fitted("cpu"), 1.5)(at),
     )
 
 
 def test_a_kernel_on_another_device_is_refused_by_name():
     case = setting("lengthscale")
-    problem = problem_of(case.problem.f, case.problem.space.candidates, case.problem.space.points.cuda())
+    problem = problem_of(case.problem.f, case.problem.space.candidates, case.problem.space.points.to(DEVICE))
     with pytest.raises(ValueError, match="kernel must have the dtype and device of the points"):
         run(problem, HEGPUCB(problem.space), 2)

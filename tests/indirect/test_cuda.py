@@ -6,30 +6,28 @@ import torch
 from book.indirect import regret
 from book.indirect.problems import unit_grid
 from cbo_lib.indirect import CMES, CMETS, ClippedGaussian, Nodes
+from tests.accelerator import DEVICE, NEEDED
 from tests.indirect.helpers import UNIT, identity, known, problem_of, ripple, run
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
-]
+pytestmark = NEEDED
 
 
 @pytest.mark.parametrize("settings", [{}, {"sampling": "thompson"}, {"noisy": True, "samples": 2}])
 def test_cmes_asks_the_same(settings):
     histories = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         grid = unit_grid(6).to(device)
         problem = problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT.to(device)), 0.2, order=15)
         histories.append(run(problem, CMES(problem.space, prior=known(problem), initial=2, **settings), 8))
     on_cpu, on_gpu = histories
-    assert on_gpu["query"].device.type == "cuda"
+    assert on_gpu["query"].device.type == DEVICE
     assert torch.equal(on_gpu["query"].cpu(), on_cpu["query"])
     torch.testing.assert_close(on_gpu["mean"].cpu(), on_cpu["mean"], rtol=0, atol=1e-7)
 
 
 def test_cmets_asks_the_same():
     queries = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         nodes = Nodes.complete(UNIT.to(device), 3)
         cost = nodes.cost()
         conditional = ClippedGaussian(identity, 0.1, UNIT.to(device))
@@ -42,7 +40,7 @@ def test_cmets_asks_the_same():
 
 def test_the_ledger_is_that_of_the_cpu():
     gaps = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         grid = unit_grid(5).to(device)
         problem = problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.1, UNIT.to(device)), 0.2, order=15)
         accounts = regret.ledger(run(problem, CMES(problem.space, prior=known(problem), samples=1), 6), problem)

@@ -7,12 +7,10 @@ import torch
 
 from book.subsets.prior import fit_prior
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
+from tests.accelerator import DEVICE, NEEDED
 from tests.subsets.helpers import FEW, exhausted, prior, run, solid
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
-]
+pytestmark = NEEDED
 
 MAKERS = {
     "proposed": lambda p, prior: CheapestGoodSubset(p.space, prior=prior, effort=FEW, exploration_budget=1.6),
@@ -37,12 +35,12 @@ def on(device, mean):
 @pytest.mark.parametrize("name", MAKERS)
 def test_policies_ask_the_same(name):
     histories = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         problem, process = on(device, 6.0 if name == "reset" else 2.0)
         policy = MAKERS[name](problem, process)
         histories.append(run(problem, policy, 14, stop=exhausted(problem)))
     on_cpu, on_gpu = histories
-    assert on_gpu["query"].device.type == "cuda"
+    assert on_gpu["query"].device.type == DEVICE
     for key in on_cpu.tensors:
         one, other = on_gpu[key].cpu(), on_cpu[key]
         if one.is_floating_point():
@@ -53,7 +51,7 @@ def test_policies_ask_the_same(name):
 
 def test_a_prior_is_fitted_there():
     parts = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         problem, _ = on(device, 2.0)
         process = fit_prior(problem, 40)
         assert process.kernel.outputscale.device.type == device

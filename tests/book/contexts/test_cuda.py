@@ -8,11 +8,9 @@ from book.contexts.experiments import POLICIES, make_policy
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
+from tests.accelerator import DEVICE, NEEDED
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none"),
-]
+pytestmark = NEEDED
 
 
 def run(name, device, make=problems.newsvendor):
@@ -24,14 +22,14 @@ def run(name, device, make=problems.newsvendor):
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policies_ask_the_same(name):
-    here, there = (run(name, device) for device in ("cpu", "cuda"))
+    here, there = (run(name, device) for device in ("cpu", DEVICE))
     for part in ("query", "observation", "value"):
         torch.testing.assert_close(there[part].cpu(), here[part], rtol=0, atol=1e-5)
 
 
 def test_hyperparameters_are_fitted_there_too():
-    problem = problems.modified_branin(device=torch.device("cuda"))
+    problem = problems.modified_branin(device=torch.device(DEVICE))
     policy = make_policy("SBO-KDE", problem, 16, initial=5, raw=8, starts=1, iterations=2)
     history = simulate(problem, policy, 7, [3], progress=False)
-    assert history["lengthscale"].device.type == "cuda"
+    assert history["lengthscale"].device.type == DEVICE
     assert bool((history["lengthscale"][0, -1] > 0).all())

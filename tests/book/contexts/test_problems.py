@@ -13,6 +13,7 @@ from book.contexts.problems import ackley, complicated_hartmann, hartmann, modif
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.distributions import Normal
 from cbo_lib.random import ReplicateGenerators
+from tests import accelerator
 
 F64 = torch.float64
 ALL = {
@@ -329,13 +330,13 @@ def test_refused(call, message):
 # ---- another device
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda finds none")
+@accelerator.needed
 @pytest.mark.parametrize("name", ALL)
 def test_on_a_gpu_everything_is_as_on_the_cpu(name):
-    cpu, gpu = problem(name), ALL[name](device=torch.device("cuda"))
+    cpu, gpu = problem(name), ALL[name](device=torch.device(accelerator.DEVICE))
     x = decisions(cpu, 3)[:3]
     seen = [one.observe(x.to(one.space.like.device), ReplicateGenerators([1, 2, 3]).at(1)) for one in (cpu, gpu)]
-    for found, expected in ((gpu.value(x.cuda()), cpu.value(x)), (seen[1], seen[0]), (gpu.optimum, cpu.optimum)):
-        assert found.device.type == "cuda"
+    values = [(gpu.value(x.to(accelerator.DEVICE)), cpu.value(x)), (gpu.optimum, cpu.optimum)]
+    for found, expected in [*values, *((seen[1][part], seen[0][part]) for part in ("context", "y"))]:
+        assert found.device.type == accelerator.DEVICE
         torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-8)
