@@ -1,0 +1,65 @@
+"""A run is the same whatever the processor, and whoever runs beside it.
+
+Queries have a resolution and fits end at a maximum, so that what a processor rounds otherwise never reaches a query;
+and each replicate has random numbers and a search of its own. So queries and recommendations are equal bit by bit.
+
+As long as the paper's runs this takes hours: `FULL_RUNS=1 pytest tests/test_portability.py`. Here runs with given
+priors of the settings of cells and of candidates are that long (80 and 53 rounds); the others last until a policy has
+left its initial design and asked by a posterior, fitted several times where it is fitted.
+"""
+
+import os
+
+import pytest
+
+from cbo_lib.simulate import simulate
+from tests.rounding import other_rounding
+from tests.runs import ALL, make
+
+SEEDS = (3, 0, 8, 5, 11, 2, 7, 1)
+# Rounds with a given prior and with a fitted one.
+ROUNDS = {
+    "aggregated": (80, 6),
+    "contexts": (16, 12),
+    "hyperparameters": (53, 7),
+    "indirect": (25, 8),
+    "subsets": (16, 8),
+}
+
+
+def rounds(setting, name, given, steps):
+    if os.environ.get("FULL_RUNS"):
+        return steps
+    return 10 if given and "box" in name else ROUNDS[setting][0 if given else 1]
+
+
+def history(setting, name, given, seeds, rounding=None):
+    run = make(setting, name, given)
+    with other_rounding(rounding):
+        return simulate(
+            run.problem, run.policy, rounds(setting, name, given, run.steps), seeds, stop=run.stop, progress=False
+        )
+
+
+def assert_same(one, other, which=slice(None)):
+    """The rounds that both have; a run whose budget is spent waits for its company."""
+    for part in ("query", "recommendation"):
+        a, b = one[part], other[part][which]
+        count = min(a.shape[1], b.shape[1])
+        differs = (a[:, :count] != b[:, :count]).reshape(len(a), count, -1)
+        first = differs.any(-1).any(0).nonzero().flatten()[:1].tolist()
+        assert not first, f"{part} differs from round {first[0] + 1} of {count}"
+
+
+@pytest.mark.parametrize(("setting", "name", "given"), ALL)
+def test_rounding_does_not_reach_a_run(setting, name, given):
+    expected = history(setting, name, given, SEEDS[:2])
+    for rounding in (1, 2, 3):
+        assert_same(history(setting, name, given, SEEDS[:2], rounding), expected)
+
+
+@pytest.mark.parametrize(("setting", "name", "given"), ALL)
+def test_company_does_not_reach_a_run(setting, name, given):
+    expected = history(setting, name, given, SEEDS)
+    for chunk in (slice(0, 4), slice(4, 6), slice(6, 7)):
+        assert_same(history(setting, name, given, SEEDS[chunk]), expected, chunk)
