@@ -401,9 +401,16 @@ def _polish(mll: ExactMarginalLogLikelihood) -> Tensor:
     Returns:
         The steepest slope, ``replicates``.
     """
-    parameters = [p for p, _ in _parameters(mll)]
+    named = _parameters(mll)
+    parameters = [p for p, _ in named]
     replicates = mll.model.train_targets.shape[0]
     sizes = [p.numel() // replicates for p in parameters]
+
+    def ends(side: str, unbounded: float) -> Tensor:
+        own = [getattr(c, side) if c is not None and not c.enforced else unbounded for _, c in named]
+        return torch.cat(
+            [(torch.zeros_like(p) + e).reshape(replicates, -1) for p, e in zip(parameters, own, strict=True)], -1
+        )
 
     def put(theta: Tensor) -> tuple[Tensor, Tensor]:
         for parameter, part in zip(parameters, theta.split(sizes, -1), strict=True):
@@ -411,6 +418,7 @@ def _polish(mll: ExactMarginalLogLikelihood) -> Tensor:
         return _slope(mll)
 
     theta = torch.cat([p.detach().reshape(replicates, -1) for p in parameters], -1)
+    low, high = ends("lower_bound", -math.inf).detach(), ends("upper_bound", math.inf).detach()
     slope, steepest = put(theta)
     for _ in range(3):
         going = steepest > _FLATTER
@@ -424,14 +432,13 @@ def _polish(mll: ExactMarginalLogLikelihood) -> Tensor:
         hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
         factor, failed = torch.linalg.cholesky_ex(hessian)
         for _ in range(3):
-            step = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1)
-            new_slope, new_steepest = put(theta - step)
-            better = going & (failed == 0) & (new_steepest < steepest)
-            theta = torch.where(better.unsqueeze(-1), theta - step, theta)
-            slope, steepest = (
-                torch.where(better.unsqueeze(-1), new_slope, slope),
-                torch.where(better, new_steepest, steepest),
-            )
+            step, most = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1), 0.1 * theta.abs() + 1e-3
+            step = torch.where((going & (failed == 0)).unsqueeze(-1), step.clamp(-most, most), 0.0)
+            new = torch.minimum(torch.maximum(theta - step, low), high)
+            new_slope, new_steepest = put(new)
+            better = new_steepest < steepest
+            theta, slope = (torch.where(better.unsqueeze(-1), *pair) for pair in ((new, theta), (new_slope, slope)))
+            steepest = torch.where(better, new_steepest, steepest)
     put(theta)
     return steepest
 
