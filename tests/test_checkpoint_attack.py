@@ -269,7 +269,7 @@ from tests.toys import Bumps, Watched
 folder = Path(sys.argv[1])
 input()
 try:
-    run(folder / "log", 30, Watched(folder / "side", 0.1, Bumps(5))).save(folder / sys.argv[2])
+    run(folder / "log", 12, Watched(folder / "side", 0.1, Bumps(5))).save(folder / sys.argv[2])
 except ValueError as error:
     (folder / sys.argv[2]).write_text(str(error))
 """
@@ -292,7 +292,7 @@ def test_two_processes_on_one_log(tmp_path):
         for process in started:
             process.kill()
             process.stdin.close()
-    expected = run(steps=30, problem=Watched(tmp_path / "other", 0.0, Bumps(5)))
+    expected = run(steps=12, problem=Watched(tmp_path / "other", 0.0, Bumps(5)))
     found = []
     for i in range(2):
         content = (tmp_path / str(i)).read_bytes()
@@ -302,20 +302,23 @@ def test_two_processes_on_one_log(tmp_path):
             found.append(RIGHT if equal(History.load(tmp_path / str(i)), expected) else "WRONG")
     names = [("two writers", f"in two processes, the {which}") for which in ("first", "second")]
     assert sorted(found) == sorted(OUTCOMES[name] for name in names)
-    assert len((tmp_path / "side").read_text().splitlines()) == 30  # one process observed
-    again = simulate(Watched(tmp_path / "side", 0.0, Bumps(5)), Same(Grid(5)), 30, SEEDS, checkpoint=tmp_path / "log")
+    assert len((tmp_path / "side").read_text().splitlines()) == 12  # one process observed
+    again = simulate(Watched(tmp_path / "side", 0.0, Bumps(5)), Same(Grid(5)), 12, SEEDS, checkpoint=tmp_path / "log")
     assert equal(again, expected) and OUTCOMES["two writers", "one after the other"] == RIGHT
 
 
 def test_a_second_run_in_the_same_process_is_refused(tmp_path):
     class Nested(Bumps):
         def observe(self, query, generators):
-            found.append(outcome(tmp_path / "log", None))
+            if not found:
+                found.append("begun")
+                found.append(outcome(tmp_path / "log", None, problem=problem))
             return super().observe(query, generators)
 
     found = []
-    run(tmp_path / "log", problem=Nested(5))
-    assert set(found) == {OUTCOMES["two writers", "in one process"]}
+    problem = Watched(tmp_path / "side", bumps=Nested(5))  # whose description holds nothing of what it watches
+    run(tmp_path / "log", problem=problem)
+    assert found == ["begun", OUTCOMES["two writers", "in one process"]]
 
 
 ORPHAN = """

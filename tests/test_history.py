@@ -496,3 +496,12 @@ def test_a_flip_or_a_cut_anywhere_is_reported_or_does_not_matter(tmp_path):
         with pytest.raises(ValueError, match="path must name a file written by"):
             History.load(path)
     assert all(named) and 0 < harmless < len(named)
+
+
+def test_an_array_of_which_a_part_would_be_read_is_checked_whole(tmp_path):
+    """With a bit of the shape wrong an array is shorter; what is read of it then is right, and not all."""
+    content = archive(**{**metadata(), "value": np.ones((1, 1, 3000))})
+    assert content.count(b"(1, 1, 3000)") == 1
+    (tmp_path / "run.npz").write_bytes(content.replace(b"(1, 1, 3000)", b"(1, 1, 1000)"))
+    with pytest.raises(ValueError, match=r"path must name a file written by .*Bad CRC"):
+        History.load(tmp_path / "run.npz")
