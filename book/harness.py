@@ -17,6 +17,7 @@ What there is:
   names.
 - ``run(problem, policies, steps, seeds, stop=, folder=, name=, keep=) -> Comparison``: one list of seeds for all
   policies; ``problem`` and ``steps`` may be given by policy. With a folder, each history is stored once it is there.
+- ``rounds(problem, policy, steps, seed)``: the steps of one replicate, to look at the policy in between.
 - ``Comparison(problems, histories)``: ``.problem``, ``.regrets(function)``, ``.final(function, at=)``,
   ``.paired(function, policy, rival, at=, limit=) -> verdict.Paired``, ``.save(folder, name)``.
 - ``load(problem, folder, name, policies) -> Comparison``, ``stored(folder, name, policies)``: what was stored, in files
@@ -33,7 +34,7 @@ import difflib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -44,7 +45,8 @@ from torch import Tensor
 
 from book.verdict import Paired, paired
 from cbo_lib.history import History, write_atomically
-from cbo_lib.simulate import Policy, Problem, simulate
+from cbo_lib.random import ReplicateGenerators
+from cbo_lib.simulate import Policy, Problem, observed, simulate
 
 Scale = Literal["reader", "paper"]
 At = int | Literal["end", "mean"]
@@ -77,6 +79,33 @@ def pick(table: Mapping[str, T], name: str, argument: str = "name") -> T:
     near = difflib.get_close_matches(str(name), table, cutoff=0.5) or [known for known in table if str(name) in known]
     hint = f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
     raise ValueError(f"{argument} must be one of {', '.join(table)}, got {name!r}{hint}")
+
+
+def rounds(
+    problem: Problem, policy: Policy, steps: int, seed: int
+) -> Iterator[tuple[int, Tensor, Mapping[str, Tensor]]]:
+    """The steps of one replicate of ``simulate``, for whoever looks at the policy before and after it learns.
+
+    The policy is told what was seen when the next step is asked for, or by ``policy.tell(query, **seen)`` before.
+
+    Args:
+        problem: see ``Problem``.
+        policy: it is started anew.
+        steps: how many queries.
+        seed: of the replicate.
+
+    Yields:
+        The number of the step, from 1, its query ``1 x ...`` and what is to be told: ``y`` ``1`` and what else is seen.
+    """
+    noise = ReplicateGenerators([seed], stream=0)
+    policy.start([seed])
+    for step in range(1, steps + 1):
+        query = policy.ask()
+        seen = observed(problem.observe(query, noise.at(step)), 1)
+        told = {"query": seen.pop("played", query), **seen}
+        yield step, query, told
+        if policy.count < step:
+            policy.tell(**told)
 
 
 @dataclass(frozen=True, eq=False)

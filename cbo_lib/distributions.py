@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from scipy.special import ndtr
@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import Uniform as TorchUniform
 
-from cbo_lib.checks import as_box, as_number, as_points, as_tensor, require
+from cbo_lib.checks import as_box, as_number, require
 from cbo_lib.random import uniform
 
 
@@ -160,57 +160,6 @@ class TruncatedNormal(_Checked):
         lower, upper = below + (0.5 + side) * self._inside, above + (0.5 - side) * self._inside
         distance = -self.scale * torch.special.ndtri(torch.minimum(lower, upper))
         return (self.location + (lower - upper).sign() * distance).clamp(self.low, self.high)
-
-
-class Empirical:
-    """Observed rows, each as probable as every other: how the world varied before, with all dependences.
-
-    It stands in the place of a ``ContextDistribution``, or with one column in that of a marginal.
-
-    Args:
-        rows: what was observed, ``n x d`` or ``n`` values; a tensor, an array, lists or a frame.
-        bounds: the box ``2 x d`` onto which draws are clipped. Default: the smallest that holds all rows.
-
-    Raises:
-        ValueError: if there are no rows, one is not finite, or the bounds are no box.
-    """
-
-    def __init__(self, rows: Any, bounds: Any = None) -> None:
-        made = as_tensor("rows", rows)
-        self.rows = as_points("rows", made.unsqueeze(-1) if made.dim() == 1 else made, "d >= 1")
-        smallest = torch.stack([self.rows.amin(0), self.rows.amax(0)])
-        self.bounds = smallest if bounds is None else as_box("bounds", bounds, self.dim, self.rows, flat=True)
-
-    @property
-    def dim(self) -> int:
-        """``d``."""
-        return self.rows.shape[-1]
-
-    @property
-    def nodes(self) -> tuple[Tensor, Tensor]:
-        """The rows, clipped into the box, and their equal weights."""
-        weights = self.rows.new_full((len(self.rows),), 1 / len(self.rows))
-        return self.rows.clamp(self.bounds[0], self.bounds[1]), weights
-
-    def sample(self, generators: Sequence[torch.Generator], shape: Sequence[int] = (), clip: bool = True) -> Tensor:
-        """Rows drawn by each replicate with its own generator, ``len(generators) x *shape x d``."""
-        u = uniform(generators, shape, self.rows)
-        rows = self.nodes[0] if clip else self.rows
-        return rows[(u * len(rows)).long().clamp_max(len(rows) - 1)]
-
-    def cdf(self, c: Tensor) -> Tensor:
-        """The share of the values that are at most ``c``; of one column."""
-        return torch.searchsorted(self._values, c.contiguous(), right=True) / c.new_tensor(len(self.rows))
-
-    def inverse_cdf(self, u: Tensor) -> Tensor:
-        """The smallest value of which a share of at least ``u`` is no larger; of one column."""
-        values = self._values
-        return values[((u * len(values)).ceil().long() - 1).clamp(0, len(values) - 1)]
-
-    @property
-    def _values(self) -> Tensor:
-        require(self.dim == 1, "rows must have one column for a marginal", self.dim)
-        return self.rows[:, 0].sort().values
 
 
 @dataclass(frozen=True)

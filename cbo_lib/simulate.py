@@ -1,7 +1,7 @@
 """The loop that runs every experiment: ask, observe, tell, record; all replicates as one batch."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -120,7 +120,7 @@ def simulate(
 
 def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGenerators, step: int) -> dict[str, Tensor]:
     """Observe and tell; what there is to record."""
-    seen = _observed(problem.observe(query, noise.at(step)), len(noise.seeds))
+    seen = observed(problem.observe(query, noise.at(step)), len(noise.seeds))
     if broken := [name for name, part in seen.items() if not bool(torch.isfinite(part).all())]:
         wrong = ~torch.isfinite(torch.cat([seen[name].reshape(len(noise.seeds), -1) for name in broken], -1)).all(-1)
         bad = [noise.seeds[r] for r in torch.nonzero(wrong).flatten().tolist()]
@@ -141,34 +141,7 @@ def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGener
     return {**record, **trace}
 
 
-def rounds(
-    problem: Problem, policy: Policy, steps: int, seed: int
-) -> Iterator[tuple[int, Tensor, Mapping[str, Tensor]]]:
-    """The steps of one replicate of ``simulate``, for whoever looks at the policy before and after it learns.
-
-    The policy is told what was seen when the next step is asked for, or by ``policy.tell(query, **seen)`` before.
-
-    Args:
-        problem: see ``Problem``.
-        policy: it is started anew.
-        steps: how many queries.
-        seed: of the replicate.
-
-    Yields:
-        The number of the step, from 1, its query ``1 x ...`` and what is to be told: ``y`` ``1`` and what else is seen.
-    """
-    noise = ReplicateGenerators([seed], stream=0)
-    policy.start([seed])
-    for step in range(1, steps + 1):
-        query = policy.ask()
-        seen = _observed(problem.observe(query, noise.at(step)), 1)
-        told = {"query": seen.pop("played", query), **seen}
-        yield step, query, told
-        if policy.count < step:
-            policy.tell(**told)
-
-
-def _observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+def observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
     """What a problem showed, by name."""
     parts = dict(seen) if isinstance(seen, Mapping) else {"y": seen}
     if "y" not in parts or parts["y"].shape != (count,):

@@ -10,9 +10,10 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from book.hyperparameters.widths import rkhs_sqrt_beta
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, information, subsets
-from cbo_lib.confidence import noise_threshold, rkhs_sqrt_beta, union_bound_sqrt_beta
-from cbo_lib.distributions import ContextDistribution, Empirical, Normal, TruncatedNormal, Uniform
+from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
+from cbo_lib.distributions import ContextDistribution, Normal, TruncatedNormal, Uniform
 from cbo_lib.fit import Surrogate, default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
@@ -197,11 +198,6 @@ FOUNDATION = [
     ("high", lambda: Uniform(0.0, INF), "finite"),
     ("scale", lambda: TruncatedNormal(0.5, 0.0), "positive"),
     ("location", lambda: TruncatedNormal(NAN, 1.0), "finite"),
-    ("rows", lambda: Empirical([]), "n >= 1"),
-    ("rows", lambda: Empirical([1.0, INF]), "finite"),
-    ("rows", lambda: Empirical(MIXED), "numbers"),
-    ("bounds", lambda: Empirical([1.0, 2.0], [[2.0], [1.0]]), "lower bound"),
-    ("bounds", lambda: Empirical([1.0, 2.0], SQUARE), "shape (2, 1)"),
     ("bounds", lambda: ContextDistribution((Uniform(),), torch.tensor([[1.0], [0.0]])), "lower bound"),
     ("marginals", lambda: ContextDistribution((), torch.tensor(LINE)), "one a coordinate"),
     ("samples", lambda: contexts.GaussianKDE(torch.zeros(0, 1)), "n >= 1"),

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from book.hyperparameters.widths import lipschitz_sqrt_beta
-from cbo_lib.confidence import rkhs_sqrt_beta, union_bound_sqrt_beta
+from book.hyperparameters.widths import lipschitz_sqrt_beta, rkhs_sqrt_beta
+from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.information import information_gain
 from cbo_lib.kernels import rbf_kernel

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 
 from book.contexts.marginals import Burr, Cauchy, Mixture
 from book.subsets.marginals import truncated_normal
-from cbo_lib.distributions import ContextDistribution, Empirical, Law, Normal, TruncatedNormal, Uniform
+from cbo_lib.distributions import ContextDistribution, Law, Normal, TruncatedNormal, Uniform
 
 F64 = torch.float64
 UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)
@@ -200,37 +200,6 @@ def test_any_distribution_of_torch_is_a_marginal(dtype):
     assert distribution.marginals[0].density(draws).dtype == dtype
 
 
-# Observed rows
-
-
-def test_observed_rows_are_drawn_whole():
-    rows = torch.tensor([[0.0, 10.0], [1.0, 20.0], [5.0, 70.0], [5.0, 70.0]], dtype=F64)
-    seen = Empirical(rows)
-    draws = seen.sample(generators(1, 2), (4000,))
-    assert draws.shape == (2, 4000, 2) and seen.sample(generators(1)).shape == (1, 2)
-    for row, share in ((rows[0], 0.25), (rows[1], 0.25), (rows[2], 0.5)):
-        assert float((draws == row).all(-1).double().mean()) == pytest.approx(share, abs=0.03)
-    assert torch.equal(draws[1], seen.sample(generators(2), (4000,))[0])
-    contexts, weights = seen.nodes
-    assert torch.equal(contexts, rows) and weights.tolist() == [0.25] * 4
-    assert seen.bounds.tolist() == [[0.0, 10.0], [5.0, 70.0]]
-
-
-def test_observed_rows_outside_of_the_box_are_clipped_onto_it():
-    seen = Empirical([[-1.0], [0.3], [4.0]], UNIT)
-    assert seen.nodes[0].flatten().tolist() == [0.0, 0.3, 1.0]
-    assert set(seen.sample(generators(0), (99,)).flatten().tolist()) == {0.0, 0.3, 1.0}
-    assert set(seen.sample(generators(0), (99,), clip=False).flatten().tolist()) == {-1.0, 0.3, 4.0}
-
-
-def test_observed_values_are_a_marginal():
-    values = np.array([3.0, -1.0, 3.0, 8.0, 2.5])
-    seen, u, c = Empirical(values), torch.linspace(0.01, 0.99, 50, dtype=F64), torch.linspace(-2, 9, 45, dtype=F64)
-    np.testing.assert_array_equal(seen.inverse_cdf(u).numpy(), np.quantile(values, u.numpy(), method="inverted_cdf"))
-    np.testing.assert_allclose(seen.cdf(c).numpy(), (values[None] <= c.numpy()[:, None]).mean(1))
-    assert seen.inverse_cdf(torch.tensor([0.0, 1.0], dtype=F64)).tolist() == [-1.0, 8.0]
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -242,10 +211,6 @@ def test_observed_values_are_a_marginal():
         (lambda: TruncatedNormal(0.5, 1.0, 2.0, 1.0), "low must lie below high, got 2.0 and 1.0"),
         (lambda: TruncatedNormal(0.5, 0.01, 20.0, 21.0), "low and high must hold a part of the normal distribution"),
         (lambda: truncated_normal(0.1, 1.0, 0.0), "variance of a truncated normal distribution on"),
-        (lambda: Empirical([]), r"rows must have shape \(n, d\) with n >= 1 and d >= 1, got"),
-        (lambda: Empirical([1.0, math.inf]), "rows must be finite, got"),
-        (lambda: Empirical([[1.0, 2.0]], UNIT), r"bounds must have shape \(2, 2\), got"),
-        (lambda: Empirical([[1.0, 2.0]]).cdf(torch.ones(1)), "rows must have one column for a marginal, got 2"),
     ],
 )
 def test_bad_parameters_are_refused(make, message):

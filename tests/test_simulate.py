@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from book.harness import rounds
 from cbo_lib import history as history_module
-from cbo_lib.simulate import ObservationError, rounds, simulate
+from cbo_lib.simulate import ObservationError, simulate
 from tests.oracles import condition, rbf
 from tests.toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched
 

@@ -13,12 +13,11 @@ from book.aggregated.problem import CellProblem
 from book.aggregated.problems import Curve
 from book.aggregated.regret import aggregated_regret, ledger
 from book.functions import interval
-from book.harness import Comparison
+from book.harness import Comparison, rounds
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import rounds
 
 
 def plot_figure_4(result: dict[tuple[Curve, int], Comparison[CellProblem]]) -> Figure:

@@ -32,12 +32,12 @@ from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret, cumulative_reward
 from book.contexts.slips import SLIPS
 from book.functions import interval
-from book.harness import Comparison, Scale
+from book.harness import Comparison, Scale, rounds
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.history import History
-from cbo_lib.simulate import rounds, simulate
+from cbo_lib.simulate import simulate
 
 #: Where the curves are stored.
 RESULTS = Path(__file__).parent / "results"

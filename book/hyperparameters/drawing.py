@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
+from book.harness import rounds
 from book.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.hyperparameters import HEGPUCB
-from cbo_lib.simulate import rounds
 
 
 def elimination_steps(

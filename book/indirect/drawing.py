@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures
+from book.harness import rounds
 from book.indirect.problem import IndirectProblem
 from cbo_lib.indirect import CMETS
-from cbo_lib.simulate import rounds
 
 
 def plot_square(axes: Axes, values: Tensor, title: str) -> None:
