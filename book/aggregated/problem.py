@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from book.functions import maximum
 from cbo_lib.aggregated.space import Space
+from cbo_lib.checks import as_count, as_number, as_tensor, require_shape
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
 
@@ -41,16 +41,17 @@ class CellProblem:
         """Check the arguments."""
         if not isinstance(self.space, Space):
             raise ValueError(f"space must be an aggregated.Space, got {self.space!r}")
-        if not 0 <= self.noise_std < math.inf:
-            raise ValueError(f"noise_std must be nonnegative and finite, got {self.noise_std}")
-        if self.replicates is not None and self.replicates < 1:
-            raise ValueError(f"replicates must be at least 1, got {self.replicates}")
+        as_number("noise_std", self.noise_std, 0)
+        if self.replicates is not None:
+            as_count("replicates", self.replicates, 1)
 
     def value(self, query: Tensor) -> Tensor:
         """The noiseless mean of f over each cell ``... x n x 2 x d``, ``... x n``.
 
         Continuous feedback takes more than twice the learner's nodes, so that the two share no samples.
         """
+        query = as_tensor("query", query, self.space.like)
+        require_shape("query", query, ..., 2, self.space.dim)
         return self.space.measure(query, 2 * self.space.quadrature_order + 2).expectation(self.f)
 
     def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:

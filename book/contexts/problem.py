@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from book.contexts.quadrature import QuadratureDistribution
+from cbo_lib.checks import as_number, as_tensor, require, require_shape
 from cbo_lib.contexts.space import Space, check_inside
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Function
@@ -54,8 +55,7 @@ class ContextProblem:
                 f"distribution must be on the box of contexts {self.space.contexts.tolist()}, "
                 f"got {self.distribution.bounds.tolist()}"
             )
-        if not 0 <= self.noise_std < math.inf:
-            raise ValueError(f"noise_std must be nonnegative and finite, got {self.noise_std}")
+        as_number("noise_std", self.noise_std, 0)
 
     def evaluate(self, x: Tensor, c: Tensor) -> Tensor:
         """f at decisions ``... x Dx`` and contexts ``... x Dc``, broadcast, without noise.
@@ -78,9 +78,9 @@ class ContextProblem:
         Raises:
             ValueError: if there is not one decision a replicate, or one lies outside of the box.
         """
+        query = as_tensor("query", query, self.space.like)
         expected = (len(generators), self.space.decision_dim)
-        if query.shape != expected:
-            raise ValueError(f"query must have shape {expected}, one decision a replicate, got {tuple(query.shape)}")
+        require(query.shape == expected, f"query must have shape {expected}, one decision a replicate", query.shape)
         context = self.draw_context(generators)
         value = self.evaluate(query, context)
         return {"context": context, "y": value + self.noise_std * standard_normal(generators, (), value)}
@@ -92,8 +92,8 @@ class ContextProblem:
             ValueError: if the last dimension is wrong.
         """
         dim = self.space.decision_dim
-        if query.dim() == 0 or query.shape[-1] != dim:
-            raise ValueError(f"query must have shape (..., {dim}), got {tuple(query.shape)}")
+        query = as_tensor("query", query, self.space.like)
+        require_shape("query", query, ..., dim)
         if self.expectation is not None:
             return self.expectation(query)
         contexts, weights = self.expectation_nodes

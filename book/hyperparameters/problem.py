@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from book.functions import maximum
+from cbo_lib.checks import as_count, as_number, as_tensor, require_shape
 from cbo_lib.hyperparameters.space import Space
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
@@ -47,11 +47,9 @@ class UnknownPriorProblem:
     def __post_init__(self) -> None:
         """Check the arguments."""
         noise = self.space.noise_std if self.noise_std is None else self.noise_std
-        if not isinstance(noise, int | float) or not 0 < noise < math.inf:
-            raise ValueError(f"noise_std must be given, positive and finite, got {noise}")
-        object.__setattr__(self, "noise_std", float(noise))
-        if self.replicates is not None and self.replicates < 1:
-            raise ValueError(f"replicates must be at least 1, got {self.replicates}")
+        object.__setattr__(self, "noise_std", float(as_number("noise_std", noise, 0, ends="()")))
+        if self.replicates is not None:
+            as_count("replicates", self.replicates, 1)
         if self.truth is not None:
             truth, count = torch.as_tensor(self.truth), len(self.space.candidates)
             if truth.shape not in (torch.Size(), torch.Size([self.replicates or 0])):
@@ -61,6 +59,8 @@ class UnknownPriorProblem:
 
     def value(self, query: Tensor) -> Tensor:
         """f at points ``replicates x ... x d``, ``replicates x ...``; with ``epsilon``, its worst value that near."""
+        query = as_tensor("query", query, self.space.like)
+        require_shape("query", query, ..., self.space.dim)
         if self.space.epsilon == 0.0:
             return self.f(query)
         near = self.space.within(query.reshape(len(query), -1, self.space.dim))
@@ -75,6 +75,8 @@ class UnknownPriorProblem:
         """
         if self.replicates is not None and len(query) != self.replicates:
             raise ValueError(f"query must hold one point for each of {self.replicates} replicates, got {len(query)}")
+        query = as_tensor("query", query, self.space.like)
+        require_shape("query", query, ..., self.space.dim)
         value = self.f(query)
         return value + self.noise_std * standard_normal(generators, (), value)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_count
 from cbo_lib.indirect.space import Conditional, Space, noise_of_places, one_each
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
@@ -42,8 +43,7 @@ class IndirectProblem:
         """Check the arguments."""
         if self.noise_std is None and self.space.noise_std is None:
             raise ValueError("noise_std must be given where the space does not know it, got None")
-        if self.order < 1:
-            raise ValueError(f"order must be at least 1, got {self.order}")
+        as_count("order", self.order, 1)
         for name in ("conditional", "noise_std"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self.space, name))
@@ -68,7 +68,7 @@ class IndirectProblem:
 
     def value(self, query: Tensor) -> Tensor:
         """g or f at places ``...``."""
-        return self.table[query]
+        return self.table[torch.as_tensor(query)]
 
     def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """A noisy value of one place a replicate, ``replicates``.
@@ -76,7 +76,8 @@ class IndirectProblem:
         Raises:
             ValueError: if a place does not exist.
         """
-        if bool(((query < 0) | (query >= len(self.table))).any()):
+        query = torch.as_tensor(query)
+        if query.is_floating_point() or bool(((query < 0) | (query >= len(self.table))).any()):
             raise ValueError(f"query must lie in [0, {len(self.table)}), got {query.tolist()}")
         value = self.value(query)
         return value + self.noise[query] * standard_normal(generators, (), value)

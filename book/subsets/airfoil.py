@@ -108,11 +108,15 @@ def load_airfoil(path: str | Path, dtype: torch.dtype = torch.float64) -> Airfoi
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if a row does not hold six finite numbers, there are fewer than two rows, an input is the same in
-            all of them, or a frequency or thickness is not positive.
+        ValueError: if it is no text, a row does not hold six finite numbers, there are fewer than two rows, an input is
+            the same in all of them, or a frequency or thickness is not positive.
     """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"path must name a file of numbers as text, got {path}, which is none") from error
     rows = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         try:
             row = [float(word) for word in line.split()]
         except ValueError as error:

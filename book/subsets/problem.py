@@ -11,6 +11,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import as_tensor
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal, uniform
@@ -107,6 +108,7 @@ class SubsetProblem:
             ValueError: if a query has another shape, no such subset, or a controlled coordinate outside the box; or if
                 there are more or fewer generators than replicates.
         """
+        query = as_tensor("query", query, self.space.like)
         subsets, points = self._split(query, 2)
         if len(generators) != len(query):
             raise ValueError(f"generators must be one a replicate, {len(query)}, got {len(generators)}")
@@ -200,6 +202,7 @@ class SubsetProblem:
     def _split(self, query: Tensor, dims: int | None = None) -> tuple[Tensor, Tensor]:
         """Subsets ``...`` and points ``... x d`` of queries, checked."""
         space = self.space
+        query = as_tensor("query", query, space.like)
         if query.shape[-1:] != (1 + space.dim,) or (dims is not None and query.dim() != dims):
             wanted = "..." if dims is None else "replicates"
             raise ValueError(f"query must have shape ({wanted}, {1 + space.dim}), got {tuple(query.shape)}")

@@ -280,7 +280,7 @@ def test_a_split_rule_of_ones_own_cuts_the_cells_that_are_drawn():
     [
         ({"noise_std": -0.1}, "noise_std must be nonnegative and finite, got -0.1"),
         ({"noise_std": math.nan}, "noise_std must be nonnegative and finite, got nan"),
-        ({"replicates": 0}, "replicates must be at least 1, got 0"),
+        ({"replicates": 0}, "replicates must be an integer of at least 1, got 0"),
     ],
 )
 def test_an_argument_out_of_range_is_named(arguments, message):

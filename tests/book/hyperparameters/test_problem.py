@@ -197,7 +197,7 @@ def test_an_additive_kernel_of_no_groups_is_refused():
         ({"epsilon": math.inf}, "epsilon must be nonnegative and finite, got"),
         ({"epsilon": math.nan}, "epsilon must be nonnegative and finite, got"),
         ({"points": None, "bounds": BOX, "epsilon": 0.1}, "epsilon must be zero in a box, got"),
-        ({"replicates": 0}, "replicates must be at least 1, got 0"),
+        ({"replicates": 0}, "replicates must be an integer of at least 1, got 0"),
         ({"truth": 2}, r"truth must lie in \[0, 2\), got 2"),
         ({"truth": -1}, r"truth must lie in \[0, 2\), got -1"),
         ({"truth": torch.tensor([0, 1])}, r"truth must be an index or one a replicate, got shape \(2,\)"),

@@ -72,7 +72,7 @@ def test_places_that_do_not_exist_cannot_be_observed(query):
     [
         ({"noise_std": 0.0}, "noise_std must be positive and finite, got 0"),
         ({"noise_std": None}, "noise_std must be given where the space does not know it, got None"),
-        ({"order": 0}, "order must be at least 1, got 0"),
+        ({"order": 0}, "order must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_arguments_of_the_problem_are_refused(change, message):

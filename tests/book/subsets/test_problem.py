@@ -124,9 +124,9 @@ def test_learners_share_no_points_with_the_truth():
         for k, marginal in enumerate(MARGINALS):
             fine = marginal.inverse_cdf((torch.arange(4096, dtype=F64) + 0.5) / 4096)
             assert float(own[:, k].var()) == pytest.approx(float(fine.var()), rel=0.03)
-    with pytest.raises(ValueError, match="count must be at least 1 and seed nonnegative, got 0 and 1"):
+    with pytest.raises(ValueError, match="count must be an integer of at least 1, got 0"):
         p.space.samples(0, 1)
-    with pytest.raises(ValueError, match="count must be at least 1 and seed nonnegative, got 4 and -1"):
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0, got -1"):
         p.space.samples(4, -1)
 
 
