@@ -78,7 +78,7 @@ class History:
     def save(self, path: str | Path) -> None:
         """Write to an ``.npz`` file, whole or not at all."""
         metadata = {"seeds": self.seeds, "config": self.config, "provenance": self.provenance}
-        arrays = {_METADATA: np.array(json.dumps(metadata)), **_arrays(self.tensors)}
+        arrays: dict[str, Any] = {_METADATA: np.array(json.dumps(metadata)), **self.tensors}
         write_atomically(path, pack_arrays(arrays))
 
     @classmethod
@@ -106,16 +106,13 @@ class History:
         return pd.DataFrame(columns)
 
 
-def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-
-
-def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+def pack_arrays(arrays: Mapping[str, np.ndarray | Tensor]) -> bytes:
     """The content of an ``.npz`` file; unlike ``numpy.savez`` it takes any name."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                array = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
                 np.lib.format.write_array(file, array, allow_pickle=False)
     return content.getvalue()
 
@@ -281,7 +278,7 @@ class CheckpointLog:
 
     def append(self, step: Mapping[str, Tensor]) -> None:
         """Add one step and wait until it is on disk."""
-        self._write(pack_arrays(_arrays(step)))
+        self._write(pack_arrays(step))
 
     def close(self) -> None:
         """Let go of the file."""
