@@ -9,6 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import matrix
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
@@ -77,7 +78,7 @@ def posterior_mean_function(kernel: Kernel, x: Tensor, y: Tensor, noise_std: flo
         flat = points.reshape(-1, points.shape[-1])
         centers = x.to(flat)
         # In slices, so that a fine grid does not need one kernel matrix.
-        parts = [kernel(part, centers).to_dense() @ alpha.to(flat) for part in flat.split(2**16)]
+        parts = [matrix(kernel, part, centers) @ alpha.to(flat) for part in flat.split(2**16)]
         return torch.cat(parts).reshape(points.shape[:-1])
 
     return f
@@ -115,7 +116,7 @@ def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: in
     fractions = torch.linspace(0, 1, grid, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
     x = torch.lerp(bounds[0], bounds[1], fractions)
     # The jitter is a thousandth of the standard deviation; it keeps the smooth kernel's matrix invertible.
-    dense = kernel(x).to_dense()
+    dense = matrix(kernel, x)
     factor = torch.linalg.cholesky(dense + 1e-6 * dense.diagonal().mean() * torch.eye(grid).to(dense))
     z = standard_normal(ReplicateGenerators(seeds, stream=2).generators, (grid,), dense)
     alpha = torch.linalg.solve_triangular(factor.mT, z.mT, upper=True)  # grid replicates, K^{-1} (L z)

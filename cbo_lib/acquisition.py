@@ -17,8 +17,8 @@ from cbo_lib.checks import as_values, require, require_shape
 from cbo_lib.gp import Posterior
 from cbo_lib.partial import CompletedPosterior, complete, moments, upper
 
-# Where no gradient is asked for, decisions are taken in slices of at most this many pairs with a context (16 MiB).
-_SLICE_PAIRS = 2**21
+# Where no gradient is asked for, decisions are taken in slices of at most this many pairs with a context (2 MiB).
+_SLICE_PAIRS = 2**18
 
 
 def as_model(model: Posterior | Model) -> Model:

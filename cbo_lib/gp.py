@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -146,7 +147,7 @@ class Posterior:
         self.prior, self.data = prior, data
         self._batch_shape = batch_shape
 
-    @property
+    @cached_property
     def batch_shape(self) -> torch.Size:
         """The batch of independent posteriors."""
         data_shape = torch.Size() if self.data is None else self.data.whitened.shape[:-1]
@@ -165,24 +166,39 @@ class Posterior:
 
     def mean(self, measure: Measure) -> Tensor:
         """Posterior mean of each measure, ``... x n``."""
-        prior = self.prior.prior_mean(measure)
-        if self.data is not None:
-            prior = prior + (self.whiten(measure).mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
-        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
+        return self._mean(measure, self._whiten(measure))
 
     def variance(self, measure: Measure) -> Tensor:
         """Posterior variance of each measure, ``... x n``, without observation noise."""
+        return self._variance(measure, self._whiten(measure))
+
+    def mean_and_variance(self, measure: Measure) -> tuple[Tensor, Tensor]:
+        """Both, for the price of one."""
+        whitened = self._whiten(measure)
+        return self._mean(measure, whitened), self._variance(measure, whitened)
+
+    def _whiten(self, measure: Measure) -> Tensor | None:
+        return None if self.data is None else self.whiten(measure)
+
+    def _mean(self, measure: Measure, whitened: Tensor | None) -> Tensor:
+        prior = self.prior.prior_mean(measure)
+        if self.data is not None and whitened is not None:
+            prior = prior + (whitened.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
+        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
+
+    def _variance(self, measure: Measure, whitened: Tensor | None) -> Tensor:
         prior = variance(self.prior.kernel, measure)
-        if self.data is not None:
+        if whitened is not None:
             # Rounding may leave a variance of -1e-17 where it is zero.
-            prior = (prior - self.whiten(measure).square().sum(-2)).clamp_min(0.0)
+            prior = (prior - whitened.square().sum(-2)).clamp_min(0.0)
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
 
     def covariance(self, a: Measure, b: Measure) -> Tensor:
         """Posterior covariance of every pair, ``... x n x m``."""
         prior = covariance(self.prior.kernel, a, b)
         if self.data is not None:
-            prior = prior - self.whiten(a).mT @ self.whiten(b)
+            right = self.whiten(b)
+            prior = prior - (right if a is b else self.whiten(a)).mT @ right
         return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-2]), a.n, b.n)
 
     def extend(self, measure: Measure, y: Any, noise_std: float | Tensor | None = None) -> "Posterior":
@@ -339,7 +355,7 @@ class PosteriorModel(MeasureModel):
         self.measure_posterior = measure_posterior
         self.kernel = measure_posterior.prior.kernel
 
-    @property
+    @cached_property
     def batch_shape(self) -> torch.Size:
         """The batch of independent posteriors."""
         return self.measure_posterior.batch_shape

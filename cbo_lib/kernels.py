@@ -59,6 +59,12 @@ def _scaled(base: Callable[..., Kernel], lengthscale: Lengthscale, variance: flo
     return kernel.requires_grad_(False)
 
 
+def matrix(kernel: Kernel, x: Tensor, y: Tensor | None = None) -> Tensor:
+    """The matrix of a kernel, made at once: a lazy one would take as long again for the bookkeeping of a small one."""
+    with settings.lazily_evaluate_kernels(False):
+        return to_dense(kernel(x, y))
+
+
 def member(kernel: Kernel, index: int) -> Kernel:
     """One element of the leading batch dimension of a kernel, as a copy without that dimension.
 

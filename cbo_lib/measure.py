@@ -15,6 +15,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_tensor, as_values, require, require_shape
+from cbo_lib.kernels import matrix
 
 #: A function of points ``... x d`` with values ``...``.
 Function = Callable[[Tensor], Tensor]
@@ -161,7 +162,7 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
         return torch.cat(parts, -2)
     # One kernel between shared points replaces one between all pairs of weighted points.
     left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
-    dense = kernel(left, right).to_dense()
+    dense = matrix(kernel, left, right)
     if shared:
         if _is_shared(a):
             dense = a.weights @ dense
@@ -180,7 +181,8 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     """Prior variance ``sum_ij w_i k(x_i, x_j) w_j`` of each measure, ``... x n``."""
     _check_kernel(kernel, a)
     if _is_shared(a):
-        dense = kernel(a.points[..., 0, :, :]).to_dense()
+        points = a.points[..., 0, :, :]
+        dense = matrix(kernel, points, points)
         return ((a.weights @ dense) * a.weights).sum(-1)
     batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape).numel()
     rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * a.p))
@@ -190,7 +192,7 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     ones = [1] * max(0, len(kernel.batch_shape) - len(a.batch_shape))
     points, weights = (x.movedim(where, 0) for x, where in ((a.points, -3), (a.weights, -2)))
     points, weights = (x.reshape(a.n, *ones, *x.shape[1:]) for x in (points, weights))
-    dense = kernel(points, points).to_dense()  # n ... p p
+    dense = matrix(kernel, points, points)  # n ... p p
     return torch.einsum("n...ij,n...i,n...j->n...", dense, weights, weights).movedim(0, -1)
 
 

@@ -27,10 +27,11 @@ from torch import Tensor
 
 from cbo_lib.checks import as_number, require, require_shape
 from cbo_lib.gp import Posterior, PosteriorModel
-from cbo_lib.kernels import pivoted_cholesky
+from cbo_lib.kernels import matrix, pivoted_cholesky
 from cbo_lib.measure import Measure, expands_to
 
-Factor = Callable[[Tensor, Tensor], Tensor]
+# What a factor of a kernel makes of points, and of two sets of points so prepared.
+Factor = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
 # The products of features grow with the square of the rank; beyond this the matrix itself is used.
 _RANK = 96
@@ -57,8 +58,7 @@ def moments(model: Posterior | Model, points: Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
         model = model.measure_posterior
     if isinstance(model, Posterior):
-        queries = Measure.dirac(points)
-        return model.mean(queries), model.variance(queries)
+        return model.mean_and_variance(Measure.dirac(points))
     parts = [model.posterior(part) for part in points.split(_POINTS, -2)]
     mean, variance = (torch.cat([getattr(part, name) for part in parts], -2) for name in ("mean", "variance"))
     return mean.squeeze(-1), variance.squeeze(-1).clamp_min(0.0)
@@ -120,8 +120,7 @@ class CompletedPosterior(ABC):
 
     def expected_ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
         """The average of ``ucb`` over the contexts, ``batch x groups x n``: what [Huang2024] and [Tay2023] maximize."""
-        count = self._contexts.shape[-2]
-        return (self.ucb(x, sqrt_beta) @ self._contexts.new_full((count, 1), 1.0 / count)).squeeze(-1)
+        return self.ucb(x, sqrt_beta).mean(-1)
 
     def _check(self, points: Tensor, name: str) -> Tensor:
         """Points with all dimensions ``batch x groups x n x d``."""
@@ -211,25 +210,42 @@ class PartialPosterior(CompletedPosterior):
             weights = torch.linalg.solve_triangular(self._factor.mT, data.whitened.unsqueeze(-1), upper=True)
             self._weights = weights.expand(*batch, t, 1).reshape(*batch, *ones, 1, t)
         self._shorten(tolerance, interpolate)
+        rows = self._loadings if self._features is None else self._features.mean(-2, keepdim=True) @ self._loadings
+        self._average = self._weights * rows.mean(-2, keepdim=True)  # ... 1 t
+        self._prepared = self._kernel.prepare(0, self._observed)
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean alone, without a triangular system."""
-        return self._mean(self._kernel.controlled(self._check(x, "x"), self._observed))
+        return self._mean(self._left(x))
 
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """See ``CompletedPosterior``."""
+        left = self._left(x)
+        return self._mean(left), self._variance(left)
+
+    def expected_ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
+        """See ``CompletedPosterior``."""
+        left = self._left(x)
+        mean = self._prior_mean.squeeze(-1) + (left * self._average).sum(-1)
+        return mean + sqrt_beta * self._variance(left).clamp_min(torch.finfo(left.dtype).tiny).sqrt().mean(-1)
+
+    def _left(self, x: Tensor) -> Tensor:
+        """The kernel of decisions and observed points, the controlled factor, ``batch x groups x n x t``."""
+        return self._kernel.controlled(self._check(x, "x"), self._prepared)
+
+    def _variance(self, left: Tensor) -> Tensor:
+        """From that kernel, ``batch x groups x n x M``."""
         scale = self._kernel.scale[..., None, None]
-        left = self._kernel.controlled(self._check(x, "x"), self._observed)  # ... n t
         # Rounding may leave a variance of -1e-17 where it is zero; a floor keeps the gradient of its root finite.
         floor = scale * (1e-12 if torch.is_grad_enabled() else 0.0)
         entries = _CPU_ENTRIES if left.device.type == "cpu" else _GPU_ENTRIES
         slices = left.split(max(1, entries // max(1, self._nodes.numel())), -2)
         parts = [self._reduction(part) for part in slices]
-        variance = (scale - torch.cat(parts, -2)).clamp(min=floor)
-        return self._mean(left), variance if self._spread is None else (variance @ self._spread.mT).clamp(min=floor)
+        variance = (scale - (parts[0] if len(parts) == 1 else torch.cat(parts, -2))).clamp(min=floor)
+        return variance if self._spread is None else (variance @ self._spread.mT).clamp(min=floor)
 
     def _mean(self, left: Tensor) -> Tensor:
-        """From the kernel ``batch x groups x n x t`` of decisions and observed points, the controlled factor."""
+        """From the same kernel, ``batch x groups x n x M``."""
         rows = (left * self._weights) @ self._loadings.mT  # ... n r
         return self._prior_mean + (rows if self._features is None else rows @ self._features.mT)
 
@@ -274,14 +290,19 @@ class PartialPosterior(CompletedPosterior):
         if basis is None or basis.shape[-1] == 0:
             return
         # Row pivoting chooses rows such that no entry of the interpolation is large.
-        swaps, lower, _ = torch.lu_unpack(*torch.linalg.lu_factor_ex(basis)[:2])
+        compact, pivots = torch.linalg.lu_factor_ex(basis)[:2]
+        lower = torch.lu_unpack(compact, pivots, unpack_pivots=False)[1]
         self.chosen = rank = basis.shape[-1]
         # Where others of the batch need more contexts than this one, the surplus ones are interpolated like all others.
         used = (basis != 0).any(-2).unsqueeze(-2)
         lower = torch.where(used, lower, 0.0)
         top = torch.where(used.mT, lower[..., :rank, :], torch.eye(rank, dtype=basis.dtype, device=basis.device))
         spread = torch.linalg.solve_triangular(top, lower, upper=False, left=False, unitriangular=True)
-        order = swaps.argmax(-2)  # row i of the factors belongs to context order[i]
+        # Row i of the factors belongs to context order[i].
+        order = torch.arange(basis.shape[-2], device=basis.device).repeat(*basis.shape[:-2], 1)
+        for i, pivot in enumerate((pivots.long() - 1).split(1, -1)):
+            here, there = order[..., i : i + 1].clone(), order.gather(-1, pivot)
+            order.scatter_(-1, pivot, here)[..., i : i + 1] = there
         self._spread = spread.take_along_dim(order.argsort(-1).unsqueeze(-1), -2)
         self._nodes = self._loadings.take_along_dim(order[..., :rank].unsqueeze(-1), -2)
 
@@ -423,34 +444,47 @@ class SplitKernel:
                         f"the kernel of every group must lie on the same side, got a {type(part).__name__}"
                     )
                 origin = parameter.new_zeros(1, dim)
-                at_zero = part(origin, origin).to_dense().detach()
+                at_zero = matrix(part, origin, origin).detach()
                 scale = scale * at_zero[..., 0, 0]
-                others[0 if bool(side[0]) else 1].append(functools.partial(_normalized, part, at_zero))
+                others[0 if bool(side[0]) else 1].append((_same, functools.partial(_normalized, part, at_zero)))
         sides: list[list[Factor]] = []
         for mask, own in zip((controlled, ~controlled), others, strict=True):
             roots = [(nu, w.sqrt().reshape(*w.shape[:-1], *ones, 1, dim) * mask.unsqueeze(-2)) for nu, w in squares]
             # The first is there at least, so that there are ones where nothing is looked at.
             seen = [pair for pair in roots if bool((pair[1] > 0).any())] or roots[:1]
-            sides.append([*(functools.partial(_correlation, *pair) for pair in seen), *own])
+            known = [
+                (functools.partial(_scaled, root, root > 0), functools.partial(_correlation, nu)) for nu, root in seen
+            ]
+            sides.append([*known, *own])
         return SplitKernel(scale.reshape([*scale.shape, *ones]), sides)
 
-    def controlled(self, x: Tensor, y: Tensor) -> Tensor:
-        """The factor of the coordinates that are set, ``... n x d`` and ``... m x d`` to ``... n x m``."""
+    def prepare(self, side: int, y: Tensor) -> list[Tensor]:
+        """What the factors of a side, 0 for that of the coordinates that are set, make of points; done once for all."""
+        return [prepare(y) for prepare, _ in self.factors[side]]
+
+    def controlled(self, x: Tensor, y: Tensor | list[Tensor]) -> Tensor:
+        """The factor of the coordinates that are set, ``... n x d`` and (prepared) ``... m x d`` to ``... n x m``."""
         return self.scale[..., None, None] * self._evaluate(0, x, y)
 
-    def free(self, x: Tensor, y: Tensor) -> Tensor:
+    def free(self, x: Tensor, y: Tensor | list[Tensor]) -> Tensor:
         """The factor of the coordinates that are not."""
         return self._evaluate(1, x, y)
 
-    def _evaluate(self, side: int, x: Tensor, y: Tensor) -> Tensor:
-        first, *more = self.factors[side]
-        return math.prod((factor(x, y) for factor in more), start=first(x, y))
+    def _evaluate(self, side: int, x: Tensor, y: Tensor | list[Tensor]) -> Tensor:
+        prepared = self.prepare(side, y) if isinstance(y, Tensor) else y
+        first, *more = (
+            evaluate(prepare(x), part) for (prepare, evaluate), part in zip(self.factors[side], prepared, strict=True)
+        )
+        return math.prod(more, start=first)
 
 
-def _correlation(nu: float, inverse: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _scaled(inverse: Tensor, seen: Tensor, x: Tensor) -> Tensor:
+    """Points over the lengthscales; where a coordinate that is not seen holds no number, 0 * nan would be nan."""
+    return torch.where(seen, x * inverse, 0.0)
+
+
+def _correlation(nu: float, a: Tensor, b: Tensor) -> Tensor:
     """A Matern kernel, ``nu`` one of 1/2, 3/2, 5/2, or with infinite ``nu`` the squared exponential one."""
-    # Where a free coordinate holds no number it must not be looked at, and 0 * nan is nan.
-    a, b = (torch.where(inverse > 0, p * inverse, 0.0) for p in (x, y))
     # Not from the expanded square, whose rounding grows with the distance from the origin.
     distance = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
     if nu == math.inf:
@@ -474,10 +508,14 @@ def _sides(kernel: Kernel, controlled: Tensor) -> Tensor:
     return own[:, 0]
 
 
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
 def _normalized(kernel: Kernel, at_zero: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """A stationary kernel, divided by its value at distance zero."""
     shape = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return kernel(x.expand(*shape, *x.shape[-2:]), y.expand(*shape, *y.shape[-2:])).to_dense() / at_zero
+    return matrix(kernel, x.expand(*shape, *x.shape[-2:]), y.expand(*shape, *y.shape[-2:])) / at_zero
 
 
 @torch.no_grad()

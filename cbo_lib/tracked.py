@@ -57,8 +57,7 @@ class TrackedPosterior:
         self.batch_shape = posterior.batch_shape
         self.queries = queries
         self.count = 0
-        self.mean = posterior.mean(queries).clone()
-        self.variance = posterior.variance(queries).clone()
+        self.mean, self.variance = (part.clone() for part in posterior.mean_and_variance(queries))
         like = self.mean
         batch, n = self.batch_shape, queries.n
         self._kernel = posterior.prior.kernel
@@ -229,8 +228,8 @@ class TrackedPosterior:
         posterior = self.posterior
         base = posterior.whiten(queries) if self._start else self._rows.new_zeros(0, m)
         base = base.expand(*self.batch_shape, self._start, m)
-        mean = posterior.mean(queries).expand(*self.mean_shape, m)
-        variances = posterior.variance(queries).expand(*self.batch_shape, m)
+        mean, variances = posterior.mean_and_variance(queries)
+        mean, variances = mean.expand(*self.mean_shape, m), variances.expand(*self.batch_shape, m)
         if self._basis is not None:  # new queries have no coefficients
             self._rows, self._basis = self._rows @ self._basis, None
         rows = self._rows.new_zeros(*self.batch_shape, self._rows.shape[-2], m)

@@ -196,7 +196,7 @@ def test_the_kernel_of_a_split_is_as_exact_as_its_factor_needs(rng, center, seed
         split = SplitKernel.of(rbf_kernel(0.2, dtype=torch.float32), controlled, 0)
         value = split.free(points, points)
         factor = pivoted_factor(split.free, points, 200, 1e-14)
-    eps, scaled = torch.finfo(torch.float32).eps, (points * split.factors[1][0].args[1]).double()
+    eps, scaled = torch.finfo(torch.float32).eps, (points * split.factors[1][0][0].args[0]).double()
     wanted = unit_rbf(scaled, scaled)
     assert float((value - wanted).abs().max()) < 8 * eps
     assert float((factor.double() @ factor.double().mT - wanted).abs().max()) < 8 * (factor.shape[-1] + 1) * eps

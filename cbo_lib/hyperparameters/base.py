@@ -162,7 +162,8 @@ class CandidatePolicy(Policy):
             return mean, variance.sqrt().expand_as(mean)
         points = Measure.dirac((self.space.finite() if x is None else x).unsqueeze(-3))
         # The root of zero has an infinite slope; a variance of zero is left only without noise.
-        mean, variance = self._posterior.mean(points), self._posterior.variance(points).clamp_min(1e-20)
+        mean, variance = self._posterior.mean_and_variance(points)
+        variance = variance.clamp_min(1e-20)
         return mean, variance.sqrt().expand_as(mean)
 
     def search(self, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

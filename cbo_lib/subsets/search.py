@@ -126,8 +126,8 @@ class Search:
 
     def prediction(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean and standard deviation of f at one full point a replicate, ``replicates`` each."""
-        measure = Measure.dirac(points.unsqueeze(-2))
-        return self.posterior.mean(measure).squeeze(-1), self.posterior.variance(measure).sqrt().squeeze(-1)
+        mean, variance = self.posterior.mean_and_variance(Measure.dirac(points.unsqueeze(-2)))
+        return mean.squeeze(-1), variance.sqrt().squeeze(-1)
 
     def expect(self, points: Tensor, wanted: Tensor) -> Decisions:
         """What is expected of decisions ``replicates x m x d`` where they are wanted, ``replicates x m`` booleans."""
