@@ -138,7 +138,8 @@ def fit_gaussian_process(
         rows, covar, mean = _encoded(unit, inner)
         model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-        with gpytorch.settings.max_cholesky_size(2**20):  # beyond 800 points GPyTorch would turn to random probes
+        # Beyond 800 points GPyTorch would turn to random probes; a lazy kernel matrix would only cost time.
+        with gpytorch.settings.max_cholesky_size(2**20), gpytorch.settings.lazily_evaluate_kernels(False):
             # BoTorch's batched L-BFGS-B and SciPy's, which serves a single replicate, name one option differently.
             stop = {"factr": 1e-3} if len(y) > 1 else {"ftol": 1e-3 * torch.finfo(y.dtype).eps}
             for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is

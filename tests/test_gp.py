@@ -656,3 +656,12 @@ def test_a_kernel_that_gives_no_number_is_refused(rng, parts):
     observed, y = Measure.dirac(torch.tensor([[1.0], [2.0], [0.5]], dtype=F64)), normal(rng, 3)
     with pytest.raises(ValueError, match="kernel must give finite covariances, got a NaN or an infinity"):
         in_parts(GaussianProcess(Broken(), 0.1).posterior(), observed, y, parts)
+
+
+def test_mean_and_variance_together_are_those_apart(rng):
+    process = GaussianProcess(rbf_kernel(0.3), 0.1, 0.7)
+    queries = Measure.average(torch.rand(5, 3, 2, generator=rng, dtype=torch.float64))
+    seen = Measure.dirac(torch.rand(4, 6, 2, generator=rng, dtype=torch.float64))
+    for posterior in (process.posterior(), process.condition(seen, seen.points.sum((-2, -1)))):
+        mean, variance = posterior.mean_and_variance(queries)
+        assert torch.equal(mean, posterior.mean(queries)) and torch.equal(variance, posterior.variance(queries))

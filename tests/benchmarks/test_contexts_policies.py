@@ -7,7 +7,7 @@ import torch
 from book.contexts.experiments import table_1
 from book.contexts.problems import ackley
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound
-from cbo_lib.contexts import GaussianKDE
+from cbo_lib.contexts import DRBOKDE, SBOKDE, GaussianKDE
 from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.maximize import maximize_box
@@ -82,6 +82,26 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_a_posterior_a_pair(ben
     title = f"SBO-KDE step, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, {make.__name__}"
     report(capsys, benchmark, (title, "a posterior a pair"), fast, slow)
     assert slow / fast >= 50
+
+
+def test_a_step_of_drbo_kde_takes_at_most_half_as_long_again_as_one_of_sbo_kde(benchmark, capsys):
+    """At full effort, the 100th row of data told and a fit in every step; both see the same data."""
+    problem, generator = ackley(), torch.Generator().manual_seed(0)
+    x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
+    seen = problem.distribution.sample([generator], (T,))
+    y = problem.f(problem.space.join(x, seen))
+
+    def step(kind):
+        policy = kind(problem.space, raw=RAW, starts=RESTARTS, refit_every=1, kernel="rbf")
+        policy.start([0])
+        policy.tell(x, y, context=seen)
+        return policy.ask()
+
+    fast, slow, *_ = in_turn(lambda: step(SBOKDE), lambda: step(DRBOKDE), 5)
+    benchmark.pedantic(lambda: step(DRBOKDE), rounds=3)
+    title = f"SBO-KDE step, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, with a fit"
+    report(capsys, benchmark, (title, f"DRBO-KDE with a cover of {CONTEXTS}"), fast, slow)
+    assert slow / fast <= 1.5
 
 
 def test_table_1_is_regenerated(benchmark, capsys):
