@@ -105,9 +105,7 @@ def maximize_box(
         return -got.detach().double().cpu().numpy().ravel()[batch_indices], -gradient
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
-    with (
-        torch.enable_grad()
-    ):  # a run whose line search fails ends early: its start or the best raw point is the fallback
+    with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, *_ = fmin_l_bfgs_b_batched(
             negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True
         )
