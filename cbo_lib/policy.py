@@ -367,7 +367,7 @@ class Policy(ABC):
         n = rows["query"].shape[1]
         for name, tensor in rows.items():
             require(tensor.shape[1] == n, f"{name} must hold as many rows as query, {n}", tensor.shape[1])
-            as_values(name, tensor)
+            as_values(name, tensor[0] if self._alone else tensor)
         like = rows["y"]
         for name in self.sees.keys() - given.keys():
             rows[name] = torch.full_like(like, math.nan)
