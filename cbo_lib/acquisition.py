@@ -120,7 +120,8 @@ class PartialAcquisition(DecisionAcquisition):
             if self.controlled is None:
                 dim = decision_dim + self.contexts.shape[-1]
                 self.controlled = torch.arange(dim, device=self.contexts.device) < decision_dim
-            full = _placed(self.contexts, ~self.controlled)
+            self._own, others = (mask.nonzero().squeeze(-1) for mask in (self.controlled, ~self.controlled))
+            full = _placed(self.contexts, others, len(self.controlled))
             tolerance = 1e-14 if self.tolerance is None else self.tolerance
             self._completed = complete(self.model, full, self.controlled, tolerance, self.tolerance is not None)
         return self._completed
@@ -128,16 +129,14 @@ class PartialAcquisition(DecisionAcquisition):
     def _full(self, x: Tensor) -> Tensor:
         """Decisions with zeros for the contexts."""
         assert self.controlled is not None
-        return _placed(x, self.controlled)
+        return _placed(x, self._own, len(self.controlled))
 
 
-def _placed(part: Tensor, where: Tensor) -> Tensor:
-    """Some coordinates ``... x k`` of points ``... x d``, the others zero."""
-    if part.shape[-1] != int(where.sum()):
+def _placed(part: Tensor, where: Tensor, dim: int) -> Tensor:
+    """Some coordinates ``... x k`` of points ``... x dim``, the others zero; ``where`` are ``k`` indices."""
+    if part.shape[-1] != len(where):
         raise ValueError(f"x and contexts must fill the coordinates {where.tolist()}, got {part.shape[-1]} of them")
-    full = part.new_zeros(*part.shape[:-1], len(where))
-    full[..., where] = part
-    return full
+    return part.new_zeros(*part.shape[:-1], dim).index_copy(-1, where, part)
 
 
 class ExpectedUpperConfidenceBound(PartialAcquisition):
