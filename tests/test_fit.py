@@ -18,6 +18,7 @@ from cbo_lib.fit import Fit, FitWarning, Surrogate, default_kernel, fit_gaussian
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from tests.rounding import other_rounding
 
 F64 = torch.float64
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
@@ -366,3 +367,20 @@ def test_a_replicate_that_is_over_stays_as_it_was(rng, seen, kernel):
         model.observe(Measure.dirac(x[:, :1]), y[:, :1], torch.zeros(3, dtype=torch.bool))
         model.posterior()
     assert model.version <= version + 1
+
+
+@pytest.mark.parametrize("kernel", ["matern", "rbf"])
+@pytest.mark.parametrize(("n", "d", "noise"), [(6, 2, 0.1), (10, 2, 3.0)])
+def test_fits_converge_to_the_same_values_under_other_rounding(n, d, noise, kernel):
+    """Few data, whose maxima are flat; a warning is an error here."""
+    rng = torch.Generator().manual_seed(n)
+    x = torch.rand(4, n, d, generator=rng, dtype=F64)
+    y = torch.sin(6 * x[..., 0]) + (x[..., -1] - 0.5).square() + noise * torch.randn(4, n, generator=rng, dtype=F64)
+    box = torch.tensor([[0.0] * d, [1.0] * d], dtype=F64)
+    exact = fit_gaussian_process(Measure.dirac(x), y, box, kernel)
+    assert exact.converged.all()
+    for seed in range(3):
+        with other_rounding(seed):
+            fit = fit_gaussian_process(Measure.dirac(x), y, box, kernel)
+        for name in ("lengthscale", "scale", "mean", "noise_std"):
+            torch.testing.assert_close(getattr(fit, name), getattr(exact, name), rtol=1e-9, atol=1e-12)
