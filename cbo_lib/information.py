@@ -54,10 +54,9 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
     as_count("n", n)
     with torch.no_grad():
         tracked = GaussianProcess(kernel, noise_std).posterior().track(measure)
-        gains, order = [torch.zeros_like(tracked.variance[..., 0])], torch.arange(measure.n).to(measure.points.device)
-        prior, everything = tracked.variance.amax(-1, keepdim=True), torch.ones_like(order, dtype=torch.bool)
+        gains, prior = [torch.zeros_like(tracked.variance[..., 0])], tracked.variance.amax(-1, keepdim=True)
         for _ in range(n):  # a stationary kernel begins with nothing but ties
-            index = argmax_finite(tracked.variance / prior, everything, order)
+            index = argmax_finite(tracked.variance / prior)
             largest = tracked.variance.amax(-1)
             gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise_std**2))
             tracked.observe(index, torch.zeros_like(largest))

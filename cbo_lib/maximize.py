@@ -10,7 +10,9 @@ from torch import Tensor
 from cbo_lib.checks import as_box, as_count, as_expanded, as_number, require, require_shape
 
 
-def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: float = 1e-9) -> Tensor:
+def argmax_finite(
+    values: Tensor, allowed: Tensor | None = None, order: Tensor | None = None, tolerance: float = 1e-9
+) -> Tensor:
     """The best candidate of each replicate, ties broken by a fixed order.
 
     Symmetric candidates have equal values up to rounding, and rounding differs between machines and batch sizes.
@@ -18,8 +20,8 @@ def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: flo
 
     Args:
         values: a ``... x n`` tensor; ``inf`` is allowed.
-        allowed: which candidates may be chosen, boolean, broadcasts to ``values``.
-        order: the rank of each candidate, ``n`` integers.
+        allowed: which candidates may be chosen, boolean, broadcasts to ``values``. Default all.
+        order: the rank of each candidate, ``n`` integers. Default ``0, 1, ...``: the first wins.
         tolerance: absolute, nonnegative.
 
     Returns:
@@ -29,7 +31,9 @@ def argmax_finite(values: Tensor, allowed: Tensor, order: Tensor, tolerance: flo
         ValueError: if a replicate has no allowed candidate, an allowed value is NaN or ``tolerance`` is negative.
     """
     as_number("tolerance", tolerance, 0)
+    allowed = torch.ones_like(values, dtype=torch.bool) if allowed is None else allowed
     allowed = as_expanded("allowed", allowed, values.shape)
+    order = torch.arange(values.shape[-1], device=values.device) if order is None else order
     require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
     require(~(values.isnan() & allowed), "values must not be NaN where a candidate is allowed", values)
     masked = values.masked_fill(~allowed, -torch.inf)
@@ -77,10 +81,10 @@ def maximize_box(
     _check_finite(raw_values, "values must be finite at all raw points")
     replicates = raw_values.shape[0]
     raw = raw.expand(replicates, n, dim)
-    first, order = [], torch.arange(n, device=raw.device)
+    first = []
     free = torch.ones_like(raw_values, dtype=torch.bool)
     for _ in range(starts):  # the best raw points in order, ties broken as rounding would not
-        first.append(argmax_finite(raw_values, free, order))
+        first.append(argmax_finite(raw_values, free))
         free = free.scatter(-1, first[-1].unsqueeze(-1), False)
     begin = torch.take_along_dim(raw, torch.stack(first, -1).unsqueeze(-1), -2)
 
@@ -118,7 +122,7 @@ def maximize_box(
     points = torch.cat([refined_points, best_raw], -2)
     results = torch.cat([refined, top], -1)
     # What fell below the best raw value must not win by the tolerance.
-    best = argmax_finite(results, results >= top, torch.arange(starts + 1, device=raw.device)).unsqueeze(-1)
+    best = argmax_finite(results, results >= top).unsqueeze(-1)
     return torch.take_along_dim(points, best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
 
 

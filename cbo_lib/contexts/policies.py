@@ -165,8 +165,7 @@ class ContextPolicy(Policy):
     def best(self) -> Tensor:
         """The decision of the largest merit."""
         merit = self.data["y"] if self.count < self.initial else self.merit(self.posteriors())
-        order = torch.arange(merit.shape[-1], device=merit.device)
-        best = argmax_finite(merit, torch.ones_like(merit, dtype=torch.bool), order)
+        best = argmax_finite(merit)
         return self.decisions[torch.arange(len(best), device=best.device), best]
 
     def posteriors(self) -> Posterior:

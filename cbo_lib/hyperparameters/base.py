@@ -16,6 +16,7 @@ from cbo_lib.hyperparameters.space import Space
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
 from cbo_lib.policy import Policy, Schedule
+from cbo_lib.random import uniform
 from cbo_lib.tracked import TrackedPosterior
 
 # A box is searched from the best of so many Sobol points, so many of which are refined.
@@ -42,15 +43,15 @@ class CandidatePolicy(Policy):
             2, for which nothing is promised (the theorem's case B needs constants of the prior, see
             ``lipschitz_sqrt_beta``).
         failure: ``delta``, the probability with which the guarantee may fail, in (0, 1). Default 0.1.
-        seed: of a single run. Default 0.
         initial: how many independent uniform points are asked first; the same for all policies with the same seeds.
             Old data count. Default 0, and ``2 (d + 1)`` where sizes are fitted.
-        resolution: of queries in a box, see ``Policy``.
+        options: ``seed`` and ``resolution``, see ``Policy``.
 
     Attributes:
         mean: of every candidate at the last point that was told, before it was, ``replicates x |U|``.
         std: likewise the standard deviations.
         candidate: the candidate responsible for the last point, ``replicates``; -1 where there is none.
+        noise: standard deviation of the noise: a number, or one a candidate ``(replicates) x |U|``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -60,6 +61,7 @@ class CandidatePolicy(Policy):
     mean: Tensor
     std: Tensor
     candidate: Tensor
+    noise: float | Tensor
     _multiplier: tuple[int | None, Tensor] | None = None
     _tracked: TrackedPosterior | None = None
 
@@ -69,9 +71,8 @@ class CandidatePolicy(Policy):
         *,
         sqrt_beta: Schedule | None = None,
         failure: float = 0.1,
-        seed: int = 0,
         initial: int | None = None,
-        resolution: float | None = 2**-13,
+        **options: Any,
     ) -> None:
         require(isinstance(space, Space), "space must be a hyperparameters.Space", repr(space))
         self.failure = as_number("failure", failure, 0, 1, "()")
@@ -81,7 +82,7 @@ class CandidatePolicy(Policy):
                 sqrt_beta = functools.partial(union_bound_sqrt_beta, len(space.points), failure=failure / 2)
         if initial is None:
             initial = 2 * (space.dim + 1) if any(space.fitted) else 0
-        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial, resolution=resolution)
+        super().__init__(space, sqrt_beta=sqrt_beta, initial=initial, **options)
 
     # What a policy of one's own gives.
 
@@ -119,11 +120,6 @@ class CandidatePolicy(Policy):
         return self.count + 1 - self.initial
 
     @property
-    def noise(self) -> float | Tensor:
-        """Standard deviation of the noise: a number, or one a candidate ``(replicates) x |U|``."""
-        return self._noise
-
-    @property
     def likelihood(self) -> Tensor:
         """Log marginal likelihood of every candidate, ``replicates x |U|``."""
         return (self._tracked or self._posterior).log_marginal_likelihood
@@ -152,9 +148,8 @@ class CandidatePolicy(Policy):
         """
         if self._tracked is not None:
             if x is None:
-                mean, variance = (
-                    part[..., : len(self._order)] for part in (self._tracked.mean, self._tracked.variance)
-                )
+                n = len(self.space.finite())
+                mean, variance = self._tracked.mean[..., :n], self._tracked.variance[..., :n]
             else:
                 index = self._locate(x).unsqueeze(1)  # before the parts are read, which may grow
                 parts = self._tracked.mean, self._tracked.variance
@@ -172,8 +167,7 @@ class CandidatePolicy(Policy):
         Ties go to the first point.
         """
         if self.space.points is not None:
-            values = score(*self.moments())
-            return argmax_finite(values, torch.ones_like(values, dtype=torch.bool), self._order)
+            return argmax_finite(score(*self.moments()))
         found = maximize_box(lambda x: score(*self.moments(x)), self.space.bounds, self._raw, _STARTS)[0]
         return self.rounded(found, self.space.bounds)
 
@@ -190,26 +184,23 @@ class CandidatePolicy(Policy):
             low, high = space.bounds
             sobol = torch.quasirandom.SobolEngine(space.dim, scramble=False).draw(_RAW, dtype=like.dtype).to(like)
             self._raw = low + (high - low) * sobol
-        else:
-            self._order = torch.arange(len(space.points), device=like.device)
         if any(space.fitted):
             self._refresh()
             return
-        self._noise = space.noise_std
+        self.noise = space.noise_std
         self._posterior = self._prior().posterior(self.replicates)
         if space.points is not None:
-            shared = self._prior(share=not isinstance(self._noise, Tensor)).posterior(self.replicates)
+            shared = self._prior(share=not isinstance(self.noise, Tensor)).posterior(self.replicates)
             self._tracked = shared.track(Measure.dirac(space.points))
 
     def design(self, n: int) -> Tensor:
         """Independent uniform points."""
-        low_high, points = self.space.bounds, self.space.points
-        if points is not None:
-            draws = [torch.randint(len(points), (n,), generator=g) for g in self.generators]
-            return points[torch.stack(draws).to(points.device)]
-        low, high = low_high
-        draws = [torch.rand(n, len(low), generator=g, dtype=low.dtype) for g in self.generators]
-        return self.rounded(low + (high - low) * torch.stack(draws).to(low), low_high)
+        space = self.space
+        if space.points is not None:
+            draws = [torch.randint(len(space.points), (n,), generator=g) for g in self.generators]
+            return space.points[torch.stack(draws).to(space.points.device)]
+        low, high = space.bounds
+        return self.rounded(low + (high - low) * uniform(self.generators, (n, space.dim), low), space.bounds)
 
     def propose(self) -> Tensor:
         """The point of the largest score."""
@@ -238,8 +229,7 @@ class CandidatePolicy(Policy):
             **self._fitted,
         }
         if self._tracked is None:
-            noise = self.noise.unsqueeze(-1) if isinstance(self.noise, Tensor) else None
-            self._posterior = self._posterior.extend(Measure.dirac(query[:, None, None, :]), y[:, None, None], noise)
+            self._posterior = self._posterior.extend(Measure.dirac(query[:, None, None, :]), y[:, None, None])
         else:
             batch, index = self._tracked.batch_shape, self._locate(query.unsqueeze(-2))
             noise = self.noise if isinstance(self.noise, Tensor) else None
@@ -258,8 +248,7 @@ class CandidatePolicy(Policy):
             means = self._tracked.mean.gather(-1, self._index.unsqueeze(1).expand(-1, len(weights[0]), -1))
             inside = self._index < len(self.space.finite())
         none = ~inside.any(-1)
-        order = torch.arange(self.count, device=points.device)
-        best = argmax_finite((weights * means).sum(1), inside | none.unsqueeze(-1), order)
+        best = argmax_finite((weights * means).sum(1), inside | none.unsqueeze(-1))
         told = points[torch.arange(len(points), device=best.device), best]
         if not bool(none.any()):
             return told
@@ -310,9 +299,8 @@ class CandidatePolicy(Policy):
         like = self.space.like
         x = self.data["query"] if self.count else like.new_zeros(self.replicates, 0, self.space.dim)
         y = self.data["y"] if self.count else like.new_zeros(self.replicates, 0)
-        fit = fit_scale(self.space, x, y)
-        self._noise, self._fitted = fit.noise, fit.record()
-        prior = fit.process.posterior()
+        process, self._fitted = fit_scale(self.space, x, y)
+        self.noise, prior = torch.as_tensor(process.noise_std).squeeze(-1), process.posterior()
         self._posterior = self._given(prior) if self.count else prior
         self._fitted_at = self.count
 
@@ -325,8 +313,3 @@ class CandidatePolicy(Policy):
         if bool(new.any()):
             index[new] = self._tracked.add(Measure.dirac(x[new]))
         return index
-
-
-def first_largest(values: Tensor, allowed: Tensor) -> Tensor:
-    """The candidate of the largest value ``replicates x |U|``, the first among equals."""
-    return argmax_finite(values, allowed, torch.arange(values.shape[-1], device=values.device))

@@ -9,9 +9,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_schedule, as_values, require
-from cbo_lib.hyperparameters.base import CandidatePolicy, first_largest
+from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt
 from cbo_lib.hyperparameters.space import Space
+from cbo_lib.maximize import argmax_finite
 
 
 class OneCandidate(HEGPUCB):
@@ -61,7 +62,7 @@ class MaximumLikelihood(CandidatePolicy):
 
     def select(self) -> Tensor:
         """The candidate to trust now, ``replicates``."""
-        return first_largest(self.likelihood, torch.ones_like(self.likelihood, dtype=torch.bool))
+        return argmax_finite(self.likelihood)
 
     def score(self, mean: Tensor, std: Tensor) -> Tensor:
         """The upper confidence bound of that candidate."""

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ from gpytorch.kernels import ScaleKernel
 from scipy.optimize import minimize
 from torch import Tensor
 
+from cbo_lib.checks import as_tensor
 from cbo_lib.fit import FitWarning
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.space import Space
@@ -25,35 +25,7 @@ _BEGIN = ((1.0, 0.1), (0.7, 0.7))
 _FLAT = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class ScaleFit:
-    """What was fitted, in the user's units.
-
-    Args:
-        process: the priors of all candidates, of batch shape ``replicates x |U|``.
-        scale: the standard deviation that kernels are multiplied with, ``replicates``.
-        mean: the constant mean, ``replicates``.
-        noise: standard deviations of the noise, ``replicates x |U|``; those that were given are as given.
-        converged: whether the fit reached a maximum, boolean ``replicates``.
-    """
-
-    process: GaussianProcess
-    scale: Tensor
-    mean: Tensor
-    noise: Tensor
-    converged: Tensor
-
-    def record(self) -> dict[str, Tensor]:
-        """What is worth recording; the noise is that of the first candidate."""
-        return {
-            "scale": self.scale,
-            "prior_mean": self.mean,
-            "noise_std": self.noise[:, 0],
-            "converged": self.converged,
-        }
-
-
-def fit_scale(space: Space, x: Tensor, y: Tensor) -> ScaleFit:
+def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict[str, Tensor]]:
     """Scale, mean and noise that the kernels of a space share, from noisy values of points.
 
     Maximizes the likelihood averaged over the kernels, ``sum_u p(y | scale, mean, noise, u) / |U|``: it is that of a
@@ -70,12 +42,15 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> ScaleFit:
         y: values, ``replicates x n``.
 
     Returns:
-        The fit. One that did not converge is reported by a ``FitWarning``.
+        The priors of all candidates in the user's units, of batch shape ``replicates x |U|``, with the noise as given
+        where it was. And what is worth recording, ``replicates`` each: ``scale``, the standard deviation that kernels
+        are multiplied with, ``prior_mean``, ``noise_std`` of the first candidate, and whether the fit ``converged``.
+        One that did not is reported by a ``FitWarning``.
     """
     replicates, n = y.shape
     like, own = space.like, torch.tensor(space.fitted, device=space.like.device)
     kernel = StackedKernel(space.candidates.kernels)
-    given = space.noise_std if isinstance(space.noise_std, Tensor) else like.new_full((len(own),), _nan(space))
+    given = as_tensor("noise_std", math.nan if space.noise_std is None else space.noise_std, like).expand(len(own))
     known = float(given[own][0])
     sizes = torch.tensor([[1.0, 0.0, 0.1]], dtype=torch.float64).repeat(replicates, 1)
     sizes[:, 1] = y.mean(-1) if n else 0.0
@@ -91,12 +66,12 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> ScaleFit:
         warnings.warn(f"the fit of scale, mean and noise did not reach a maximum in replicates {which}", FitWarning, 2)
     scale, mean, noise_std = sizes.to(like).unbind(-1)
     noise = torch.where(given.isnan(), noise_std.unsqueeze(-1), given)
-    one = torch.ones_like(scale).unsqueeze(-1)
     outer = ScaleKernel(kernel, batch_shape=torch.Size([replicates, len(own)])).to(like)
-    outer.outputscale = torch.where(own, scale.unsqueeze(-1).square(), one)
+    outer.outputscale = torch.where(own, scale.unsqueeze(-1).square(), 1.0)
     outer.requires_grad_(False)
     means = _Means(space, mean.unsqueeze(-1) * own)
-    return ScaleFit(GaussianProcess(outer, noise.unsqueeze(-1), means), scale, mean, noise, converged.to(like.device))
+    record = {"scale": scale, "prior_mean": mean, "noise_std": noise[:, 0], "converged": converged.to(like.device)}
+    return GaussianProcess(outer, noise.unsqueeze(-1), means), record
 
 
 class _Means:
@@ -108,10 +83,6 @@ class _Means:
     def __call__(self, points: Tensor) -> Tensor:
         """Points ``... x (1 or |U|) x n x p x d`` to ``replicates x |U| x n x p``."""
         return self.candidates.mean(points) + self.fitted[..., None, None]
-
-
-def _nan(space: Space) -> float:
-    return math.nan if space.noise_std is None else float(space.noise_std)
 
 
 def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
@@ -142,11 +113,8 @@ def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
         return -(likelihood + prior) / n
 
     def with_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        with torch.enable_grad():
-            at = torch.from_numpy(parameters).requires_grad_()
-            value = loss(at)
-            (gradient,) = torch.autograd.grad(value, at)
-        return float(value.detach()), gradient.numpy()
+        gradient, value = torch.func.grad_and_value(loss)(torch.from_numpy(parameters))
+        return float(value), gradient.numpy()
 
     box = [(math.log(1e-3), math.log(1e3)), (-10.0, 10.0), (math.log(1e-3), math.log(10.0))][: 2 if fixed else 3]
     runs = [

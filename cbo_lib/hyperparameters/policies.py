@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cbo_lib.checks import as_option, as_values, require
 from cbo_lib.confidence import noise_threshold
-from cbo_lib.hyperparameters.base import CandidatePolicy, first_largest
+from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.space import Space
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import expands_to
@@ -63,7 +63,7 @@ class HEGPUCB(CandidatePolicy):
     def responsible(self) -> Tensor:
         """The candidate left of the largest upper confidence bound there."""
         upper = self.upper(self.mean.unsqueeze(-1), self.std.unsqueeze(-1)).squeeze(-1)
-        return first_largest(upper, self.alive)
+        return argmax_finite(upper, self.alive)
 
     def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:
         """Test the responsible candidate."""
@@ -123,15 +123,13 @@ class HEStableOpt(HEGPUCB):
         alive = self.alive.unsqueeze(-1)
         worst = self.space.worst(self.upper(mean, std)).masked_fill(~alive, -torch.inf)
         rows = torch.arange(len(worst), device=worst.device)
-        best = worst.amax(1)
-        self._center = argmax_finite(best, torch.ones_like(best, dtype=torch.bool), self._order)
-        self._optimist = first_largest(worst[rows, :, self._center], self.alive)  # line 8
+        self._center = argmax_finite(worst.amax(1))
+        self._optimist = argmax_finite(worst[rows, :, self._center], self.alive)  # line 8
         near = self.space.neighbors[self._center]  # replicates m
         lower = (mean - self.multiplier().unsqueeze(-1) * std).masked_fill(~alive, torch.inf)
         lower = lower.gather(-1, near.unsqueeze(1).expand(-1, lower.shape[1], -1))  # replicates |U| m
-        lowest = lower.amin(1)
-        place = argmax_finite(-lowest, torch.ones_like(lowest, dtype=torch.bool), torch.arange(near.shape[1]).to(near))
-        self._pessimist = first_largest(-lower[rows, :, place], self.alive)  # line 9
+        place = argmax_finite(-lower.amin(1))
+        self._pessimist = argmax_finite(-lower[rows, :, place], self.alive)  # line 9
         return self.space.finite()[near[rows, place]]
 
     def responsible(self) -> Tensor:

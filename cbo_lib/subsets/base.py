@@ -11,9 +11,10 @@ from torch import Tensor
 from cbo_lib.checks import as_count, require
 from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
-from cbo_lib.policy import Policy, Schedule
-from cbo_lib.subsets.search import Decisions, Effort, Search, first_best
+from cbo_lib.policy import Policy
+from cbo_lib.subsets.search import Decisions, Effort, Search
 from cbo_lib.subsets.space import Space
 
 
@@ -49,7 +50,7 @@ class SubsetPolicy(Policy):
         kernel: what is fitted: ``"matern"``, a product of one Matern-5/2 kernel a variable, or ``"rbf"``. Default
             ``"matern"``.
         refit_every: see ``Surrogate``.
-        seed, sqrt_beta, resolution: see ``Policy``.
+        options: ``seed``, ``sqrt_beta`` and ``resolution``, see ``Policy``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -69,12 +70,10 @@ class SubsetPolicy(Policy):
         effort: Effort | None = None,
         kernel: str | Kernel = "matern",
         refit_every: int | None = None,
-        seed: int = 0,
-        sqrt_beta: Schedule = 2.0,
-        resolution: float | None = 2**-13,
+        **options: Any,
     ) -> None:
         require(isinstance(space, Space), "space must be a subsets.Space", repr(space))
-        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, resolution=resolution)
+        super().__init__(space, **options)
         self.prior, self.kernel, self.refit_every = prior, kernel, refit_every
         self.effort = Effort() if effort is None else effort
         require(isinstance(self.effort, Effort), "effort must be an Effort", repr(effort))
@@ -140,7 +139,9 @@ class SubsetPolicy(Policy):
             self.search.update(posterior)
         else:
             self.search.restart(posterior)
-            mean, std = self._expect(self._recommended)
+            subset, points = self._recommended[:, 0].long(), self._recommended[:, None, 1:]
+            wanted = torch.nn.functional.one_hot(subset, self.space.m).bool()
+            _, mean, std = self.search.expect(points.expand(-1, self.space.m, -1), wanted).of(subset)
             known = self._best > -torch.inf
             self._best = torch.where(known, mean - self.multiplier() * std, self._best)
             self.forget()
@@ -152,7 +153,7 @@ class SubsetPolicy(Policy):
         if not bool(none.any()):
             return self._recommended
         found = self.search.maximize(none.unsqueeze(-1).expand_as(self.plays), -self.multiplier(), keep=False)
-        subset = first_best(found.bound(-self.multiplier()))
+        subset = argmax_finite(found.bound(-self.multiplier()))
         query = torch.cat([subset.to(self.spent).unsqueeze(-1), found.of(subset)[0]], -1)
         return torch.where(none.unsqueeze(-1), query, self._recommended)
 
@@ -223,10 +224,3 @@ class SubsetPolicy(Policy):
         low, high = self.space.bounds
         near = (row["query"] - asked[:, 1:]).abs() <= 1e-9 * (high - low)
         return ((told == subset) | told.isnan()) & (near | ~self.space.controlled[subset.long()]).all(-1)
-
-    def _expect(self, query: Tensor) -> tuple[Tensor, Tensor]:
-        """What is expected of rows ``replicates x (1 + d)``, ``replicates`` each."""
-        subset = query[:, 0].long()
-        wanted = torch.nn.functional.one_hot(subset, self.space.m).bool()
-        _, mean, std = self.search.expect(query[:, None, 1:].expand(-1, self.space.m, -1), wanted).of(subset)
-        return mean, std

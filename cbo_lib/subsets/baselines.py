@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_schedule, as_values, require
+from cbo_lib.maximize import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
-from cbo_lib.subsets.search import Decisions, SamplePaths, first_best
+from cbo_lib.subsets.search import Decisions, SamplePaths
 from cbo_lib.subsets.space import Space
 
 
@@ -19,7 +20,7 @@ class UCBPSQ(SubsetPolicy):
     def decide(self) -> tuple[Tensor, Decisions]:
         """The largest bound of all."""
         decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
-        return first_best(decisions.bound(self.multiplier())), decisions
+        return argmax_finite(decisions.bound(self.multiplier())), decisions
 
 
 class TSPSQ(SubsetPolicy):
@@ -40,7 +41,7 @@ class TSPSQ(SubsetPolicy):
     def decide(self) -> tuple[Tensor, Decisions]:
         """The largest expectation of one draw."""
         values, points = self.search.maximize_paths(SamplePaths(self.search, self.generators, self.features))
-        subset = first_best(values)
+        subset = argmax_finite(values)
         return subset, self.search.expect(points, torch.nn.functional.one_hot(subset, self.space.m).bool())
 
 
@@ -86,7 +87,7 @@ class UCBCVS(SubsetPolicy):
         near = upper + epsilon >= upper.amax(-1, keepdim=True)
         costs = self.cost_means.expand_as(upper).masked_fill(~near, torch.inf)
         cheapest = costs == costs.amin(-1, keepdim=True)
-        return first_best(upper.masked_fill(~cheapest, -torch.inf)), decisions
+        return argmax_finite(upper.masked_fill(~cheapest, -torch.inf)), decisions
 
 
 class GroupETC(SubsetPolicy):
@@ -115,4 +116,4 @@ class GroupETC(SubsetPolicy):
                 wanted[r] = False
                 wanted[r, self.groups[number]] = True
         decisions = self.search.maximize(wanted, self.multiplier())
-        return first_best(decisions.bound(self.multiplier())), decisions
+        return argmax_finite(decisions.bound(self.multiplier())), decisions

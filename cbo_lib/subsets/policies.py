@@ -11,7 +11,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_number, as_schedule, as_values, require, require_shape
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
-from cbo_lib.subsets.search import Decisions, first_best
+from cbo_lib.subsets.search import Decisions
 from cbo_lib.subsets.space import Space
 
 
@@ -78,11 +78,7 @@ def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float
     good = good_enough(ucb, lcb_best, alpha)
     least = f"(1 - alpha) lcb_best = {(1 - alpha) * float(lcb_best):g}"
     require(good.any(), f"ucb must pass {least} for some subset", [round(u, 6) for u in ucb.tolist()])
-    cheapest = torch.nonzero(good & (cost_lcb == cost_lcb[good].min())).flatten()  # S_3
-    best = argmax_finite(
-        current, torch.isin(torch.arange(len(ucb)).to(cheapest), cheapest), torch.arange(len(ucb)).to(cheapest)
-    )
-    return int(best)
+    return int(argmax_finite(current, good & (cost_lcb == cost_lcb[good].min())))  # of S_3
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ class CheapestGoodSubset(SubsetPolicy):
         require((shares >= 0) & (shares < 1), "alpha must lie in [0, 1)", shares)
 
         # Lines 11 and 15, for the subsets that may still pass line 16.
-        turn = first_best(-self.plays.to(self.spent))
+        turn = argmax_finite(-self.plays.to(self.spent))
         alive = torch.where(
             self.exploring.unsqueeze(-1), torch.nn.functional.one_hot(turn, self.space.m).bool(), self._good(shares)
         )

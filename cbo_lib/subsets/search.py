@@ -18,13 +18,6 @@ from cbo_lib.random import standard_normal, uniform
 from cbo_lib.subsets.space import Space
 
 
-def first_best(values: Tensor) -> Tensor:
-    """The best of ``... x n``; of those that differ by rounding the first, whatever machine rounds."""
-    return argmax_finite(
-        values, torch.ones_like(values, dtype=torch.bool), torch.arange(values.shape[-1]).to(values.device)
-    )
-
-
 @dataclass(frozen=True)
 class Effort:
     """How hard a policy looks for the best decision; the same for all policies that are compared.
@@ -149,7 +142,7 @@ class Search:
         bound = self.tracked(sqrt_beta)
         for subsets in self._alike(wanted):
             partial = self._partial(subsets)
-            start = self.candidates[first_best(bound[:, subsets])]
+            start = self.candidates[argmax_finite(bound[:, subsets])]
             points = self._rounded(self._fill(subsets, start))
             if self.posterior.count:  # before, all decisions are alike
                 values = functools.partial(partial.expected_ucb, sqrt_beta=sqrt_beta)
@@ -171,7 +164,7 @@ class Search:
             The maxima ``replicates x m`` and the decisions ``replicates x m x d``.
         """
         warm = self._warm[1]
-        best = first_best(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))
+        best = argmax_finite(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))
         points = self._search(values, list(range(self.space.m)), [self.candidates[best], warm])
         self._warm[1] = points
         return values(points.unsqueeze(-2)).squeeze(-1), points

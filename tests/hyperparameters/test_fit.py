@@ -1,6 +1,7 @@
 """Sizes that kernels leave open, against a search over everything, in other units, alone and in company."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,13 @@ def rbf(scale):
 
 
 SPACE = Space([rbf(0.1), rbf(0.4), MaternKernel(1.5)], bounds=[[0.0], [1.0]])
+
+
+def fitted(space, x, y):
+    process, record = fit_scale(space, x, y)
+    noise = process.noise_std.squeeze(-1)
+    assert torch.equal(record["noise_std"], noise[:, 0])
+    return SimpleNamespace(process=process, noise=noise, mean=record["prior_mean"], **record)
 
 
 def data(seeds, n=14, scale=3.0, mean=20.0, noise=0.4):
@@ -61,7 +69,7 @@ def loss(parameters, x, y, known=None):
 def test_the_fit_is_the_best_of_a_search_from_many_starts(seed, known):
     x, y = data([seed])
     space = Space(SPACE.candidates.kernels, bounds=SPACE.bounds, noise_std=known)
-    fit = fit_scale(space, x, y)
+    fit = fitted(space, x, y)
     z, spread = y[0].numpy(), float(y[0].std())
     starts = [(a, b, c)[: 3 if known is None else 2] for a in (-1, 1) for b in (-0.5, 0.5) for c in (-3, -0.5)]
     best = min(
@@ -75,20 +83,20 @@ def test_the_fit_is_the_best_of_a_search_from_many_starts(seed, known):
 
 def test_units_do_not_matter_and_company_does_not():
     x, y = data(range(5))
-    fit = fit_scale(SPACE, x, y)
-    other = fit_scale(SPACE, x, 64 * y - 1000)
+    fit = fitted(SPACE, x, y)
+    other = fitted(SPACE, x, 64 * y - 1000)
     torch.testing.assert_close(other.scale, 64 * fit.scale, rtol=2e-2, atol=0)
     torch.testing.assert_close(other.noise, 64 * fit.noise, rtol=2e-2, atol=0)
     torch.testing.assert_close(other.mean, 64 * fit.mean - 1000, rtol=0, atol=0.5)
     for r in range(5):
-        alone = fit_scale(SPACE, x[[r]], y[[r]])
+        alone = fitted(SPACE, x[[r]], y[[r]])
         for name in ("scale", "mean", "noise"):
             assert torch.equal(getattr(alone, name)[0], getattr(fit, name)[r])
 
 
 def test_the_noise_and_the_mean_of_draws_are_found():
     x, y = data(range(30), n=60)
-    fit = fit_scale(SPACE, x, y)
+    fit = fitted(SPACE, x, y)
     assert float(fit.noise[:, 0].mean()) == pytest.approx(0.4, rel=0.1)
     assert float((fit.mean - 20).abs().mean()) < 3
 
@@ -97,15 +105,15 @@ def test_a_candidate_that_fits_nothing_does_not_decide_the_noise():
     x, y = data([0], n=40, noise=0.02)
     good = Space([rbf(0.4)], bounds=SPACE.bounds)
     mixed = Space([rbf(0.4), rbf(50.0)], bounds=SPACE.bounds)
-    assert torch.equal(fit_scale(good, x, y).noise[:, 0], fit_scale(mixed, x, y).noise[:, 0])
+    assert torch.equal(fitted(good, x, y).noise[:, 0], fitted(mixed, x, y).noise[:, 0])
 
 
 def test_the_processes_have_what_was_fitted_and_others_keep_their_own():
     x, y = data([1, 2])
     own = GaussianProcess(rbf_kernel(0.2, 4.0), 0.7, lambda z: 3 * z[..., 0])
     space = Space([rbf(0.4), own], bounds=SPACE.bounds)
-    fit = fit_scale(space, x, y)
-    alone = fit_scale(Space([rbf(0.4)], bounds=SPACE.bounds), x, y)
+    fit = fitted(space, x, y)
+    alone = fitted(Space([rbf(0.4)], bounds=SPACE.bounds), x, y)
     assert torch.equal(fit.scale, alone.scale) and fit.noise[:, 1].tolist() == [0.7, 0.7]
     at = Measure.dirac(torch.tensor([[0.1], [0.6]], dtype=F64))
     posterior = fit.process.posterior().extend(Measure.dirac(x.unsqueeze(1)), y.unsqueeze(1))
@@ -114,17 +122,17 @@ def test_the_processes_have_what_was_fitted_and_others_keep_their_own():
         expected = own.condition(Measure.dirac(x[r]), y[r])
         torch.testing.assert_close(posterior.mean(at)[r, 1], expected.mean(at), rtol=0, atol=1e-9)
         kernel = rbf_kernel(0.4, float(fit.scale[r]) ** 2)
-        fitted = GaussianProcess(kernel, float(fit.noise[r, 0]), float(fit.mean[r])).condition(
+        own_fit = GaussianProcess(kernel, float(fit.noise[r, 0]), float(fit.mean[r])).condition(
             Measure.dirac(x[r]), y[r]
         )
-        torch.testing.assert_close(posterior.mean(at)[r, 0], fitted.mean(at), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(posterior.variance(at)[r, 0], fitted.variance(at), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(posterior.mean(at)[r, 0], own_fit.mean(at), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(posterior.variance(at)[r, 0], own_fit.variance(at), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("y", [[], [7.0], [7.0, 7.0, 7.0]])
 def test_few_or_equal_data_make_no_trouble(y):
     y = torch.tensor([y], dtype=F64)
-    fit = fit_scale(SPACE, torch.rand(1, y.shape[1], 1, dtype=F64), y)
+    fit = fitted(SPACE, torch.rand(1, y.shape[1], 1, dtype=F64), y)
     assert float(fit.mean) == pytest.approx(7.0 if y.numel() else 0.0)
     assert bool(torch.isfinite(fit.scale).all()) and 0 < float(fit.noise[0, 0]) < 1
     if y.shape[1] < 2:
