@@ -156,7 +156,7 @@ def test_cost_bounds_refuse_what_was_never_played_no_horizon_and_no_spread():
     with pytest.raises(ValueError, match=r"plays must be at least 1 of every subset, got \[3, 0\]"):
         cost_lower_bound(mean, torch.tensor([3, 0]), 10.0)
     for spread in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=f"spread must be positive and finite, got {spread}"):
+        with pytest.raises(ValueError, match=f"spread must be positive and finite, got {spread:g}"):
             cost_lower_bound(mean, torch.tensor([3, 1]), 10.0, spread)
     for horizon in (0.5, math.nan, -3.0):
         with pytest.raises(ValueError, match="horizon must be at least 1 and finite, got"):
