@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from cbo_lib.checks import as_tensor
 from cbo_lib.fit import FitWarning
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.hyperparameters.space import Space
+from cbo_lib.hyperparameters.space import Candidates, Space
 from cbo_lib.kernels import StackedKernel
 from cbo_lib.measure import Measure, covariance
 
@@ -69,20 +70,14 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
     outer = ScaleKernel(kernel, batch_shape=torch.Size([replicates, len(own)])).to(like)
     outer.outputscale = torch.where(own, scale.unsqueeze(-1).square(), 1.0)
     outer.requires_grad_(False)
-    means = _Means(space, mean.unsqueeze(-1) * own)
+    means = partial(_means, space.candidates, mean.unsqueeze(-1) * own)
     record = {"scale": scale, "prior_mean": mean, "noise_std": noise[:, 0], "converged": converged.to(like.device)}
     return GaussianProcess(outer, noise.unsqueeze(-1), means), record
 
 
-class _Means:
+def _means(candidates: Candidates, fitted: Tensor, points: Tensor) -> Tensor:
     """The candidates' own means, which are zero for kernels, plus what was fitted, ``replicates x |U|``."""
-
-    def __init__(self, space: Space, fitted: Tensor) -> None:
-        self.candidates, self.fitted = space.candidates, fitted
-
-    def __call__(self, points: Tensor) -> Tensor:
-        """Points ``... x (1 or |U|) x n x p x d`` to ``replicates x |U| x n x p``."""
-        return self.candidates.mean(points) + self.fitted[..., None, None]
+    return candidates.mean(points) + fitted[..., None, None]
 
 
 def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:

@@ -106,7 +106,13 @@ class Search:
         self.posterior = posterior
         self._tracked = TrackedPartial(posterior, self.candidates, self.contexts, self.controlled)
         # Where the free variables hardly matter to the kernel, a factor of low rank pays.
-        self._low_rank = [self._rank(i) <= len(self.contexts) // 4 for i in range(self.space.m)]
+        kernel = posterior.prior.kernel
+        split, shape = SplitKernel.of(kernel, self.controlled, len(kernel.batch_shape)), kernel.batch_shape
+        contexts = self.contexts.expand(*shape, self.space.m, *self.contexts.shape)
+        basis = pivoted_factor(split.free, contexts, len(self.contexts), self.effort.tolerance)
+        assert basis is not None
+        ranks = (basis != 0).any(-2).sum(-1).reshape(-1, self.space.m).amax(0)
+        self._low_rank = (ranks <= len(self.contexts) // 4).tolist()
 
     def update(self, posterior: Posterior) -> None:
         """Go over to the same posterior with one observation more."""
@@ -224,15 +230,6 @@ class Search:
             max_iterations=self.effort.iterations,
         )
         return self._rounded(self._user(points.reshape(raw.shape[0], raw.shape[1], raw.shape[-1])))
-
-    def _rank(self, subset: int) -> int:
-        """The numerical rank of the kernel of the draws in the variables that a subset leaves free."""
-        kernel = self.posterior.prior.kernel
-        split = SplitKernel.of(kernel, self.controlled[subset], len(kernel.batch_shape))
-        contexts = self.contexts.expand(*kernel.batch_shape, *self.contexts.shape)
-        basis = pivoted_factor(split.free, contexts, len(self.contexts), self.effort.tolerance)
-        assert basis is not None
-        return basis.shape[-1]
 
 
 class SamplePaths:
