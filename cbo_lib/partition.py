@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_tensor, require, require_shape
+from cbo_lib.checks import as_box, as_count, require
 
 #: Splits boxes ``m x 2 x d`` of the given depths ``m`` into ``m x K x 2 x d`` equal or unequal parts. Boxes come
 #: relative to the root, which is the unit box then: a long side is one that was cut seldom, in whatever units.
@@ -93,11 +93,6 @@ def _prime_factors(count: int) -> list[int]:
     return factors[::-1]
 
 
-def node_order(depth: Tensor, index: Tensor) -> Tensor:
-    """A rank of nodes by depth, then index, in one integer."""
-    return depth * _INDEX_LIMIT + index
-
-
 class PartitionTree:
     """A tree whose nodes are boxes; the children of a node partition it.
 
@@ -162,14 +157,10 @@ class PartitionTree:
             self._first_child = torch.cat([self._first_child, torch.full_like(parent, -1)])
         return self._first_child[nodes].unsqueeze(-1) + offsets
 
-    def has_children(self, nodes: Tensor) -> Tensor:
-        """Whether the children of nodes exist, booleans of the same shape."""
-        return self._first_child[nodes] >= 0
-
     @property
     def order(self) -> Tensor:
         """A rank of each node by depth, then index: the same however the tree came to be."""
-        return node_order(self.depth, self.index)
+        return self.depth * _INDEX_LIMIT + self.index
 
     def complete(self, depth: int) -> Tensor:
         """Grow all nodes down to ``depth``; returns those of that depth in order of their index."""
@@ -177,19 +168,6 @@ class PartitionTree:
         for _ in range(as_count("depth", depth)):
             level = self.children(level).flatten()
         return level
-
-    def locate(self, x: Any, depth: int) -> Tensor:
-        """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
-        x = as_tensor("x", x, self.boxes)
-        require_shape("x", x, "m", self.boxes.shape[-1])
-        require((x >= self.boxes[0, 0]) & (x <= self.boxes[0, 1]), "x must lie in the root box", x)
-        node = torch.zeros(len(x), dtype=torch.long, device=x.device)
-        for _ in range(as_count("depth", depth)):
-            child = self.children(node)
-            holds = (self.boxes[child, 0] <= x.unsqueeze(1)).all(-1) & (x.unsqueeze(1) <= self.boxes[child, 1]).all(-1)
-            last = holds.shape[1] - 1 - holds.flip(1).to(torch.uint8).argmax(1)
-            node = child.gather(1, last.unsqueeze(1)).squeeze(1)
-        return node
 
     def _check(self, parts: Tensor, nodes: Tensor) -> None:
         """A split must give K boxes inside their parent that do not overlap and whose volumes add up to its volume."""

@@ -216,8 +216,6 @@ FOUNDATION = [
     ("branching", lambda: PartitionTree(LINE, 2.0), "integer of at least 2"),
     ("branching", lambda: PartitionTree(LINE, "two"), "integer of at least 2"),
     ("depth", lambda: PartitionTree(LINE).complete(-1), "integer of at least 0"),
-    ("x", lambda: PartitionTree(LINE).locate([[2.0]], 1), "root box"),
-    ("x", lambda: PartitionTree(LINE).locate([[0.5, 0.5]], 1), "shape (m, 1)"),
     ("count", lambda: subcell_centers(torch.tensor([LINE]), 0), "integer of at least 1"),
     ("allowed", lambda: argmax_finite(torch.ones(2), torch.zeros(2, dtype=torch.bool), torch.arange(2)), "candidate"),
     ("values", lambda: argmax_finite(torch.full((2,), NAN), torch.ones(2).bool(), torch.arange(2)), "NaN"),

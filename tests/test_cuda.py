@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from book.aggregated.problems import aggregated_reward_curve
+from book.aggregated.regret import locate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.information import greedy_information_gain, information_gain
 from cbo_lib.kernels import rbf_kernel
@@ -108,7 +109,7 @@ def test_partitions(rng):
     cpu.children(torch.tensor([3, 1]))
     tree.children(torch.tensor([3, 1], device=DEVICE))
     x = bounds[0] + (bounds[1] - bounds[0]) * torch.rand(50, 2, generator=rng, dtype=F64)
-    close(tree.locate(x.to(DEVICE), 3), cpu.locate(x, 3), 0)
+    close(locate(tree, x.to(DEVICE), 3), locate(cpu, x, 3), 0)
     close(tree.boxes, cpu.boxes, 1e-15)
     for name in ("depth", "index", "parent", "order"):
         close(getattr(tree, name), getattr(cpu, name), 0)

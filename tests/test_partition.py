@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from book.aggregated.regret import locate
 from cbo_lib.partition import PartitionTree, split_by_factors, split_longest_side, subcell_centers
 
 F64 = torch.float64
@@ -34,7 +35,7 @@ def volume(boxes):
 @given(DIMENSIONS, BRANCHINGS, SEEDS)
 def test_children_partition_their_parent(dim, branching, seed):
     tree, _ = grown(dim, branching, seed)
-    for node in torch.nonzero(tree.has_children(torch.arange(len(tree)))).flatten().tolist():
+    for node in tree.parent[1:].unique().tolist():
         children = tree.children(torch.tensor([node]))[0]
         parts, box = tree.boxes[children], tree.boxes[node]
         assert len(children) == branching
@@ -93,7 +94,7 @@ def test_points_lie_in_the_one_cell_that_locate_names(dim, branching, depth, see
     tree, rng = grown(dim, branching, seed)
     low, high = tree.boxes[0]
     x = low + (high - low) * torch.rand(40, dim, generator=rng, dtype=F64)
-    nodes = tree.locate(x, depth)
+    nodes = locate(tree, x, depth)
     assert (tree.depth[nodes] == depth).all()
     level = tree.complete(depth)
     for point, node in zip(x, nodes.tolist(), strict=True):
@@ -105,9 +106,9 @@ def test_points_lie_in_the_one_cell_that_locate_names(dim, branching, depth, see
 def test_a_shared_face_belongs_to_the_upper_cell(dim, branching, depth, seed):
     tree, _ = grown(dim, branching, seed, rounds=0)
     level = tree.complete(depth)
-    assert tree.locate(tree.boxes[level, 0], depth).tolist() == level.tolist()
+    assert locate(tree, tree.boxes[level, 0], depth).tolist() == level.tolist()
     # the upper corner of the root belongs to the last cell, there is no other
-    assert tree.locate(tree.boxes[0, 1:], depth).tolist() == [int(level[-1])]
+    assert locate(tree, tree.boxes[0, 1:], depth).tolist() == [int(level[-1])]
 
 
 @given(DIMENSIONS, BRANCHINGS, st.integers(0, 4), SEEDS)
@@ -122,7 +123,7 @@ def test_a_complete_level_lists_all_cells_in_order(dim, branching, depth, seed):
 @given(DIMENSIONS, BRANCHINGS, SEEDS)
 def test_numbering_within_a_request_does_not_depend_on_its_order(dim, branching, seed):
     trees = [grown(dim, branching, seed)[0] for _ in range(2)]
-    leaves = torch.nonzero(~trees[0].has_children(torch.arange(len(trees[0])))).flatten()
+    leaves = torch.nonzero(~torch.isin(torch.arange(len(trees[0])), trees[0].parent)).flatten()
     trees[0].children(leaves)
     trees[1].children(leaves.flip(0).repeat(2))
     for name in ("boxes", "depth", "index", "parent", "order"):
@@ -136,7 +137,7 @@ def test_order_ranks_by_depth_then_index_however_the_tree_came_to_be(dim, branch
     one, _ = grown(dim, branching, seed)
     other = PartitionTree(one.boxes[0], branching)
     for node in torch.argsort(one.order).tolist():  # the same nodes, level by level
-        if bool(one.has_children(torch.tensor(node))):
+        if node in one.parent:
             place = (other.depth == one.depth[node]) & (other.index == one.index[node])
             other.children(torch.nonzero(place).flatten())
     assert len(one) == len(other)
@@ -161,10 +162,10 @@ def test_a_deep_tree_keeps_its_order_or_says_that_it_is_too_deep(branching):
 
 def test_existing_children_are_not_created_again():
     tree = PartitionTree(torch.tensor([[0.0], [1.0]], dtype=F64))
-    assert not bool(tree.has_children(torch.tensor(0)))
+    assert len(tree) == 1
     first = tree.children(torch.tensor([0]))
     assert torch.equal(tree.children(torch.tensor([0, 0])), first.expand(2, -1)) and len(tree) == 3
-    assert tree.has_children(torch.tensor([0, 1])).tolist() == [True, False]
+    assert tree.parent.tolist() == [-1, 0, 0]
 
 
 def test_bounds_are_copied():
@@ -225,7 +226,7 @@ def test_a_rule_of_ones_own_may_depend_on_the_depth():
     tree.complete(2)
     np.testing.assert_allclose(tree.boxes[1:, 0, 0], [0, 1, 0, 0.25, 1, 1.5], atol=1e-12)
     np.testing.assert_allclose(tree.boxes[1:3, 1, 0], [1, 3], atol=1e-12)
-    assert tree.index[tree.locate(torch.tensor([[0.1, 0.5], [1.2, 0.5], [2.9, 0.0]], dtype=F64), 2)].tolist() == [
+    assert tree.index[locate(tree, torch.tensor([[0.1, 0.5], [1.2, 0.5], [2.9, 0.0]], dtype=F64), 2)].tolist() == [
         0,
         2,
         3,
@@ -267,7 +268,7 @@ def test_a_rule_that_does_not_partition_is_refused(rule, message):
     tree = PartitionTree(torch.tensor([[0.0], [1.0]], dtype=F64), split=rule)
     with pytest.raises(ValueError, match=message):
         tree.children(torch.tensor([0]))
-    assert len(tree) == 1 and not bool(tree.has_children(torch.tensor(0)))
+    assert len(tree) == 1 and len(tree.boxes) == 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_a_root_that_is_no_box_is_refused(bounds, branching, message):
 def test_points_outside_the_root_are_refused(bad):
     tree = PartitionTree(torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64))
     with pytest.raises(ValueError, match="x must lie in the root box"):
-        tree.locate(torch.tensor([[0.5, 0.5], [bad, 0.5]], dtype=F64), 2)
+        locate(tree, torch.tensor([[0.5, 0.5], [bad, 0.5]], dtype=F64), 2)
 
 
 def test_no_subcell_is_refused():

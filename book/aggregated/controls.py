@@ -42,7 +42,7 @@ class UniformGrid(GaussianProcessTreePolicy):
         super().begin()
         for _ in range(self.level):
             for node in self.leaf[0].nonzero().flatten():
-                self.expand(node.expand_as(self.rows))
+                self.expand(node.expand_as(self.rows), self.active)
         cells = self.leaf[0].nonzero().flatten()
         index = self.tree.index[cells]
         reversed_index, rest = torch.zeros_like(index), index.clone()

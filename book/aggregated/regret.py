@@ -11,7 +11,7 @@ from book.aggregated.problem import CellProblem
 from book.ledger import Claim, RegretLedger
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.history import History
-from cbo_lib.partition import node_order, split_longest_side
+from cbo_lib.partition import PartitionTree, split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.
 _LEVEL_LIMIT = 2**20
@@ -181,7 +181,7 @@ class _HeldAtEachStep:
         node = offsets[depth.clamp_max(level)] + index
         deep = depth > level
         if bool(deep.any()):
-            distinct, inverse = node_order(depth[deep], index[deep]).unique(return_inverse=True)
+            distinct, inverse = torch.stack([depth[deep], index[deep]], -1).unique(dim=0, return_inverse=True)
             node[deep] = len(tree) + inverse
             extra = queries.new_zeros(len(distinct), *queries.shape[-2:])
             extra[inverse] = queries[deep]
@@ -207,6 +207,19 @@ class _HeldAtEachStep:
         self.draws = torch.stack(draws, -1)
 
 
+def locate(tree: PartitionTree, x: Tensor, depth: int) -> Tensor:
+    """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
+    if not bool(((x >= tree.boxes[0, 0]) & (x <= tree.boxes[0, 1])).all()):
+        raise ValueError(f"x must lie in the root box, got {x.tolist()}")
+    node = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    for _ in range(depth):
+        child = tree.children(node)
+        holds = (tree.boxes[child, 0] <= x.unsqueeze(1)).all(-1) & (x.unsqueeze(1) <= tree.boxes[child, 1]).all(-1)
+        last = holds.shape[1] - 1 - holds.flip(1).to(torch.uint8).argmax(1)
+        node = child.gather(1, last.unsqueeze(1)).squeeze(1)
+    return node
+
+
 def _xi_1(history: History, problem: CellProblem, delta: Tensor) -> tuple[Tensor, Tensor]:
     """Both sides of event xi_1 at every step: the drop of f, and ``L`` times the distance, ``R x T x S``.
 
@@ -215,7 +228,7 @@ def _xi_1(history: History, problem: CellProblem, delta: Tensor) -> tuple[Tensor
     lipschitz = lipschitz_constant(problem, delta)
     tree = problem.space.partition()
     x = problem.maximizer.expand(history.replicates, -1)
-    path = torch.stack([tree.locate(x, h) for h in range(len(delta))], 1)  # replicates depths: ancestors of x*
+    path = torch.stack([locate(tree, x, h) for h in range(len(delta))], 1)  # replicates depths: ancestors of x*
     depth, expanded = history["depth"], history["expanded"]
     within = depth.clamp_max(len(delta) - 1)
     on_path = expanded & (depth < len(delta)) & (tree.index[path].gather(1, within) == history["index"])

@@ -22,9 +22,10 @@ from cbo_lib.measure import Function
 class WidthAfter(GPOO):
     """GPOO that expands by the confidence width after the new observation, and not by the one it was drawn with."""
 
-    def deciding_widths(self) -> Tensor:
-        """The widths now."""
-        return self.widths()
+    def may_expand(self, node: Tensor) -> Tensor:
+        """Algorithm 1, line 6, by the widths now."""
+        self.widths_before = self.widths()
+        return super().may_expand(node)
 
 
 def near_optimal_cells(problem: CellProblem, depth: int, slack: float) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_count
-from cbo_lib.indirect.space import Conditional, Space, noise_of_places, one_each
+from cbo_lib.indirect.space import Conditional, Space, one_each
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
 
@@ -64,7 +64,8 @@ class IndirectProblem:
     @cached_property
     def noise(self) -> Tensor:
         """The standard deviation of the noise at every place, ``n + m``; at points the smallest of any action."""
-        return noise_of_places(torch.as_tensor(self.noise_std), self.space.m)
+        noise = torch.as_tensor(self.noise_std)
+        return torch.cat([noise, noise.amin().expand(self.space.m)])
 
     def value(self, query: Tensor) -> Tensor:
         """g or f at places ``...``."""

@@ -15,10 +15,11 @@ from torch import Tensor
 from book.functions import prior_samples
 from book.indirect.problem import IndirectProblem
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import ClippedGaussian, Point, Space
+from cbo_lib.indirect import ClippedGaussian, Point, Space, UniformWindow
+from cbo_lib.indirect.space import Conditional
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from cbo_lib.measure import Function, Measure
-from cbo_lib.random import ReplicateGenerators, uniform
+from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 Transformation = Literal["linear", "cosine"]
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -48,7 +49,21 @@ def draw_data(problem: IndirectProblem, count: int, seeds: Sequence[int], bounds
         raise ValueError(f"count must be at least 1, got {count}")
     generators = ReplicateGenerators(seeds, stream=4).generators
     actions = torch.lerp(bounds[0], bounds[1], uniform(generators, (count, bounds.shape[-1]), bounds))
-    return problem.conditional.sample(actions, generators), actions  # type: ignore[union-attr]  # an estimate cannot be
+    assert problem.conditional is not None
+    return draw_inputs(problem.conditional, actions, generators), actions
+
+
+def draw_inputs(conditional: Conditional, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """One input of each action ``replicates x n x q``, drawn from ``p(x | a)`` by each replicate's own generator."""
+    if isinstance(conditional, UniformWindow):
+        center, radius = actions[..., :-1], actions[..., -1:]
+        return center + radius * (2 * uniform(generators, center.shape[1:], center) - 1)
+    if isinstance(conditional, ClippedGaussian):
+        center = conditional.center(actions)
+        noise = standard_normal(generators, center.shape[1:], center)
+        drawn = center + conditional.scale(actions).unsqueeze(-1) * noise
+        return drawn if conditional.bounds is None else drawn.clamp(conditional.bounds[0], conditional.bounds[1])
+    return conditional.sample(actions, generators)  # type: ignore[attr-defined]  # those of this page can be drawn from
 
 
 @cache

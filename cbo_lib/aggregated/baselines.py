@@ -21,9 +21,7 @@ class StoOO(TreePolicy):
 
     Args:
         space: the cells.
-        delta: the smoothness function: positive, decreasing in the depth, in the units of y; or a number, that
-            of the root, which shrinks by ``K^(-1 / d)`` a level. Default
-            ``span K^(-depth / d)``.
+        delta: the smoothness function, see ``GPOO``. Default ``span K^(-depth / d)``.
         budget: the number ``n`` of rounds that the widths are made for. Default 100.
         failure: error probability. Default 0.1.
         span: the length of the interval that observations lie in, 1 in the paper. Default: of those told so far, the

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
 from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, check_smoothness
-from cbo_lib.checks import as_count
+from cbo_lib.checks import as_count, as_number
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.policy import Schedule
 
@@ -52,24 +52,15 @@ class GPOO(GaussianProcessTreePolicy):
         sqrt_beta: Schedule | None = None,
         **options: Any,
     ) -> None:
-        schedule = 2.0 if sqrt_beta is None else sqrt_beta
-        super().__init__(space, sqrt_beta=schedule, **options)
+        super().__init__(space, sqrt_beta=2.0 if sqrt_beta is None else sqrt_beta, **options)
         deepest = math.floor(48 * math.log(2) / math.log(space.branching)) - 1
-        self.max_depth = min(10 * space.dim, deepest) if max_depth is None else max_depth
-        as_count("max_depth", self.max_depth, 0, deepest)
-        lemma_1 = partial(
-            union_bound_sqrt_beta, sum(space.branching**h for h in range(self.max_depth + 1)), failure=failure
-        )
-        lemma_1(1)  # raises now if failure is out of range
-        self.failure, self.follows_lemma_1 = failure, sqrt_beta is None
+        wanted = min(10 * space.dim, deepest) if max_depth is None else max_depth
+        self.max_depth = as_count("max_depth", wanted, 0, deepest)
+        self.failure, self.follows_lemma_1 = as_number("failure", failure, 0, 1, "()"), sqrt_beta is None
         if sqrt_beta is None:
-            self.sqrt_beta = lemma_1
+            nodes = sum(space.branching**h for h in range(self.max_depth + 1))
+            self.sqrt_beta = partial(union_bound_sqrt_beta, nodes, failure=failure)
         self.delta = None if delta is None else check_smoothness(delta, self.max_depth + 1, space)
-
-    def begin(self) -> None:
-        """The root is the only leaf, and nothing is known of it."""
-        super().begin()
-        self.width = self.space.like.new_full((self.replicates,), torch.nan)
 
     def delta_at(self, depth: Tensor) -> Tensor:
         """The smoothness function at depths ``n``: ``n``, or ``replicates x n`` if it derives from a fitted prior."""
@@ -87,18 +78,15 @@ class GPOO(GaussianProcessTreePolicy):
 
     def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
         """Note the widths from the data before ``t``, then learn."""
+        self.width = torch.full_like(row["y"], torch.nan)
         if bool(asked.any()):
             self.widths_before = self.widths()
         super().learn(row, asked)
         self.width = torch.where(asked, self.width, torch.nan)
 
-    def deciding_widths(self) -> Tensor:
-        """The widths that line 6 compares with delta: those before the draw, which the proof of Lemma 3 uses."""
-        return self.widths_before
-
     def may_expand(self, node: Tensor) -> Tensor:
-        """Algorithm 1, line 6."""
-        self.width = self.deciding_widths()[self.rows, node]
+        """Algorithm 1, line 6, by the widths before the draw, which the proof of Lemma 3 uses."""
+        self.width = self.widths_before[self.rows, node]
         delta = self.delta_at(self.tree.depth).expand(self.replicates, -1)[self.rows, node]
         return (delta >= self.width) & (self.tree.depth[node] <= self.max_depth)
 

@@ -5,7 +5,7 @@ All replicates grow one partition tree; each has its own mask of leaves and of e
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +18,7 @@ from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
-from cbo_lib.policy import Policy, Schedule
+from cbo_lib.policy import Policy
 from cbo_lib.tracked import TrackedPosterior
 
 #: The smoothness function: an upper bound of how much f varies in a cell of depth h (a tensor of depths).
@@ -38,8 +38,7 @@ class TreePolicy(Policy):
         prior: the Gaussian process prior of f, its noise included. Default: a kernel, a mean and a noise are fitted to
             what is told, by maximum a posteriori.
         kernel: what is fitted without a prior, see ``cbo_lib.fit``. Default Matern-5/2.
-        seed: see ``Policy``. These policies draw no random numbers.
-        sqrt_beta: see ``Policy``.
+        options: those of ``Policy`` but ``initial`` and ``resolution``. These policies draw no random numbers.
 
     Attributes:
         tree: the nodes of all replicates.
@@ -59,16 +58,10 @@ class TreePolicy(Policy):
     splits: Tensor
 
     def __init__(
-        self,
-        space: Space,
-        *,
-        prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
-        seed: int = 0,
-        sqrt_beta: Schedule = 2.0,
+        self, space: Space, *, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern", **options: Any
     ) -> None:
         require(isinstance(space, Space), "space must be an aggregated.Space", repr(space))
-        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, resolution=None)
+        super().__init__(space, initial=0, resolution=None, **options)
         self.prior, self.kernel = prior, kernel
         Surrogate(space.bounds, 1, prior, kernel)  # raises now if one of them is out of range
 
@@ -119,12 +112,9 @@ class TreePolicy(Policy):
         allowed = torch.where(candidates.any(-1, keepdim=True), candidates, root)
         return argmax_finite(self.estimates() if values is None else values, allowed, self.tree.order)
 
-    def expand(self, node: Tensor, where: Tensor | None = None) -> None:
-        """Turn one leaf a replicate into its children, in the replicates where ``where`` (default all)."""
-        replicates = self.rows if where is None else self.rows[where]
-        nodes = node if where is None else node[where]
-        if len(nodes) == 0:
-            return
+    def expand(self, node: Tensor, where: Tensor) -> None:
+        """Turn one leaf a replicate into its children, in the replicates where ``where``."""
+        replicates, nodes = self.rows[where], node[where]
         children = self.tree.children(nodes)
         self.grow()
         self.leaf[replicates, nodes] = False
@@ -215,20 +205,17 @@ class TreePolicy(Policy):
         slack = 1e-9 * (self.space.bounds[1] - self.space.bounds[0])
         node = torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
         found = torch.full_like(node, -1)
-        going = (boxes[:, 1] - boxes[:, 0] > slack).all(-1)
-        while bool(going.any()):
-            here = self.tree.boxes[node]
-            same = going & ((here - boxes).abs() <= slack).all(-1).all(-1)
-            found[same] = node[same]
-            inside = ((here[:, 0] <= boxes[:, 0] + slack) & (boxes[:, 1] <= here[:, 1] + slack)).all(-1)
-            going = (going & inside & ~same).nonzero().squeeze(-1)
-            if not len(going):
-                break
+        going = (boxes[:, 1] - boxes[:, 0] > slack).all(-1).nonzero().squeeze(-1)
+        while len(going):
+            here, box = self.tree.boxes[node[going]], boxes[going]
+            same = ((here - box).abs() <= slack).all(-1).all(-1)
+            found[going[same]] = node[going[same]]
+            inside = ((here[:, 0] <= box[:, 0] + slack) & (box[:, 1] <= here[:, 1] + slack)).all(-1)
+            going = going[inside & ~same]
             children = self.tree.children(node[going])
             center = boxes[going].mean(-2, keepdim=True)
             holds = ((self.tree.boxes[children, 0] <= center) & (center <= self.tree.boxes[children, 1])).all(-1)
             node[going] = children.gather(1, holds.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
-            going = torch.zeros_like(found, dtype=torch.bool).index_fill(0, going, True)
         self.grow()
         return found
 
@@ -298,16 +285,9 @@ class GaussianProcessTreePolicy(TreePolicy):
         return self._variation[1]
 
 
-@dataclass(frozen=True)
-class Shrinking:
+def shrinking(start: float, rate: float, depth: Tensor) -> Tensor:
     """The smoothness function ``start * rate^depth``."""
-
-    start: float
-    rate: float
-
-    def __call__(self, depth: Tensor) -> Tensor:
-        """Its values at depths."""
-        return self.start * self.rate**depth
+    return start * rate**depth
 
 
 def check_smoothness(delta: float | Smoothness, depth: int, space: Space) -> Smoothness:
@@ -318,7 +298,7 @@ def check_smoothness(delta: float | Smoothness, depth: int, space: Space) -> Smo
     """
     given = as_schedule("delta", delta, ends="()")
     if not callable(given):
-        given = Shrinking(given, space.branching ** (-1 / space.dim))
+        given = partial(shrinking, given, space.branching ** (-1 / space.dim))
     levels = as_tensor("delta", given(torch.arange(depth + 1, device=space.like.device)))
     right = levels.shape == (depth + 1,) and bool((levels > 0).all() & (levels.diff() < 0).all())
     require(right, "delta must be positive and decreasing in the depth", levels)

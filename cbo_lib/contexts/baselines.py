@@ -74,8 +74,9 @@ class DRBOMMD(ContextPolicy):
         ValueError: if an argument is out of range.
     """
 
-    #: The class of the balls.
+    #: The classes of the balls and of the acquisition.
     ball_type: ClassVar[type[MMDBall]] = MMDBall
+    acquisition_type: ClassVar[type[MMDUpperConfidenceBound]] = MMDUpperConfidenceBound
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)
@@ -88,8 +89,8 @@ class DRBOMMD(ContextPolicy):
         self._gram: tuple[GaussianProcess | None, Tensor | None] = None, None
 
     def acquisition(self, posterior: Posterior) -> PartialAcquisition:
-        """See ``MMDUpperConfidenceBound``."""
-        return MMDUpperConfidenceBound(posterior, self.points, self.ball(posterior), self.multiplier())
+        """See ``acquisition_type``."""
+        return self.acquisition_type(posterior, self.points, self.ball(posterior), self.multiplier())
 
     def ball(self, posterior: Posterior) -> MMDBall:
         """The distributions within ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` of those seen, for this round."""
@@ -99,9 +100,8 @@ class DRBOMMD(ContextPolicy):
     def reference(self) -> Tensor:
         """The empirical distribution on the grid, ``replicates x M``."""
         nearest = torch.cdist(self.contexts, self.points, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
-        counts = torch.zeros_like(self.contexts[:, :1, 0]).expand(-1, len(self.points)).clone()
-        counts.scatter_add_(-1, nearest, torch.ones_like(self.contexts[..., 0]))
-        return counts / self.contexts.shape[-2]
+        counts = self.contexts.new_zeros(len(nearest), len(self.points))
+        return counts.scatter_add(-1, nearest, torch.ones_like(self.contexts[..., 0])) / nearest.shape[-1]
 
     def gram(self, posterior: Posterior) -> Tensor:
         """The kernel on the grid, ``... x M x M``; computed once a fit."""
@@ -118,16 +118,13 @@ class DRBOMMDMinimax(DRBOMMD):
 
     Args:
         size: see ``DRBOMMD``. Default 1,024 ([Huang2024], section 4.1).
-        gamma: see ``DRBOMMD``.
-        space, options: see ``ContextPolicy``.
+        space, options: see ``DRBOMMD``.
     """
 
-    def __init__(self, space: Space, *, size: int = 1024, gamma: float = 0.1, **options: Any) -> None:
-        super().__init__(space, size=size, gamma=gamma, **options)
+    acquisition_type = MinimaxUpperConfidenceBound
 
-    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
-        """See ``MinimaxUpperConfidenceBound``."""
-        return MinimaxUpperConfidenceBound(posterior, self.points, self.ball(posterior), self.multiplier())
+    def __init__(self, space: Space, *, size: int = 1024, **options: Any) -> None:
+        super().__init__(space, size=size, **options)
 
 
 def context_grid(bounds: Tensor, size: int) -> Tensor:

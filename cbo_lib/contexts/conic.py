@@ -78,7 +78,7 @@ class SimplexBall:
             if not bool(live.any()):
                 break
             newton = _Newton(self, point)
-            guess = newton.predictor()
+            guess = newton.direction(point.z, newton.head, newton.tail)  # straight to complementarity
             after = point.moved(guess, *point.lengths(guess, self.radius, 1.0)).gap(self.radius)
             step = newton.corrector(guess, (after / gap).clamp(0.0, 1.0).pow(3) * gap / (values.shape[-1] + 1))
             primal, dual = point.lengths(step, self.radius, _FRACTION)
@@ -142,7 +142,7 @@ class _Newton:
         inner = torch.cholesky_solve((scaled @ self.ball.columns).unsqueeze(-1), self.chol).squeeze(-1)
         return scaled - self.ratio * ((inner / self.scaling.size) @ self.ball.factor)
 
-    def _direction(self, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
+    def direction(self, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
         """The step for given right sides of the complementarity of ``z`` and of the cone."""
         free = self._reduce(-target - self.scaling.inverse(head, tail)[1] @ self.ball.factor)
         dq = free - free.sum(-1, keepdim=True) / self.ones.sum(-1, keepdim=True) * self.ones
@@ -150,10 +150,6 @@ class _Newton:
         a, b = self.scaling.inverse(torch.zeros_like(head), du)
         top, e = self.scaling.inverse(a + head, b + tail)
         return _Point(dq, du, -dq / self.ratio - target, -top, -e)
-
-    def predictor(self) -> _Point:
-        """Straight to complementarity."""
-        return self._direction(self.point.z, self.head, self.tail)
 
     def corrector(self, guess: _Point, mu: Tensor) -> _Point:
         """Towards the central path at ``mu``, with the second-order terms of the predictor."""
@@ -163,7 +159,7 @@ class _Newton:
         first = (self.head * x - _dot(self.tail, y)) / (self.head.square() - _dot(self.tail, self.tail))
         rest = (y - first * self.tail) / self.head
         target = self.point.z - (mu - guess.q * guess.z) / self.point.q
-        return self._direction(target, self.head - first, self.tail - rest)
+        return self.direction(target, self.head - first, self.tail - rest)
 
 
 class _Scaling:

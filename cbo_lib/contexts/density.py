@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_expanded, as_values, require_shape
+from cbo_lib.checks import as_count, as_expanded, as_values, require, require_shape
 
 
 def silverman_bandwidth(samples: Tensor) -> Tensor:
@@ -55,11 +55,6 @@ class GaussianKDE:
         self.bandwidth = as_expanded("bandwidth", bandwidth, shape)
         self.samples = samples
 
-    @property
-    def count(self) -> int:
-        """How many samples, ``n``."""
-        return self.samples.shape[-2]
-
     def sample(
         self, n: int, generator: torch.Generator | Sequence[torch.Generator], bounds: Tensor | None = None
     ) -> Tensor:
@@ -83,10 +78,9 @@ class GaussianKDE:
             generators, shape = [generator], batch
         else:
             generators, shape = list(generator), batch[1:]
-            if not batch or len(generators) != batch[0]:
-                expected = f"one a replicate, {batch[0] if batch else 'or a single one'}"
-                raise ValueError(f"generator must be {expected}, got {len(generators)}")
-        index = [torch.randint(self.count, (*shape, n), generator=g) for g in generators]
+            expected = f"generator must be one a replicate, {batch[0] if batch else 'or a single one'}"
+            require(batch[:1] == (len(generators),), expected, len(generators))
+        index = [torch.randint(self.samples.shape[-2], (*shape, n), generator=g) for g in generators]
         noise = [torch.randn(*shape, n, d, generator=g, dtype=self.samples.dtype) for g in generators]
         center = torch.stack(index).reshape(*batch, n).to(self.samples.device)
         draws = self.samples.gather(-2, center.unsqueeze(-1).expand(*batch, n, d))
@@ -104,16 +98,12 @@ class GaussianKDE:
         """
         d = self.samples.shape[-1]
         require_shape("c", c, ..., "m", d)
-        if not bool((self.bandwidth > 0).all()):
-            flat = self.bandwidth.reshape(-1, d)
-            where = (flat <= 0).any(0).nonzero().flatten().tolist()
-            raise ValueError(
-                f"samples must differ for a density, got the same value in dimension {where} and bandwidth zero"
-            )
+        flat = (self.bandwidth <= 0).reshape(-1, d).any(0).nonzero().flatten().tolist()
+        require(not flat, "samples must differ for a density", f"the same value in dimension {flat} and bandwidth zero")
         scale = self.bandwidth.unsqueeze(-2)
         # In slices, so that a fine grid does not need one large table of distances.
         parts = []
-        for part in (c / scale).split(max(1, 2**18 // self.count), dim=-2):
+        for part in (c / scale).split(max(1, 2**18 // self.samples.shape[-2]), dim=-2):
             square = (part.unsqueeze(-2) - (self.samples / scale).unsqueeze(-3)).square().sum(-1)
             parts.append((-0.5 * square).exp().mean(-1))
         norm = (math.sqrt(2 * math.pi) * self.bandwidth).prod(-1, keepdim=True)

@@ -38,10 +38,8 @@ class ContextPolicy(Policy):
 
     Args:
         space: the boxes of decisions and contexts.
-        seed: see ``Policy``. Default 0.
         sqrt_beta: see ``Policy``. Default 1.5 ([Huang2024], Appendix B.1).
         initial: how many decisions the initial design has, at least 2. Default 10 ([Huang2024], section 4).
-        resolution: see ``Policy``. Default ``2^-13`` of the box.
         kernel: ``"matern"`` (Matern-5/2, the default), ``"rbf"`` or a GPyTorch kernel; the first two are products of
             one kernel of the decisions and one of the contexts. See ``fit_gaussian_process``.
         prior: a known Gaussian process, of batch shape ``()`` or ``(replicates,)``, instead of a fitted one.
@@ -51,6 +49,7 @@ class ContextPolicy(Policy):
             128.
         starts: how many of the best of them L-BFGS-B refines. Default 2.
         iterations: of each L-BFGS-B run, at most. Default 15.
+        options: those of ``Policy``: ``seed`` and ``resolution``.
 
     Raises:
         ValueError: if a number is out of range.
@@ -66,19 +65,18 @@ class ContextPolicy(Policy):
         self,
         space: Space,
         *,
-        seed: int = 0,
         sqrt_beta: Schedule = 1.5,
         initial: int = 10,
-        resolution: float | None = 2**-13,
         kernel: str | Kernel = "matern",
         prior: GaussianProcess | None = None,
         refit_every: int | None = None,
         raw: int = 128,
         starts: int = 2,
         iterations: int = 15,
+        **options: Any,
     ) -> None:
         require(isinstance(space, Space), "space must be a contexts.Space", repr(space))
-        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial, resolution=resolution)
+        super().__init__(space, sqrt_beta=sqrt_beta, initial=initial, **options)
         as_count("initial", initial, 2)
         self.kernel, self.prior, self.refit_every = kernel, prior, refit_every
         self.raw, self.iterations = as_count("raw", raw, 1), as_count("iterations", iterations, 1)
@@ -235,25 +233,18 @@ class DRBOKDE(SBOKDE):
     """DRBO-KDE ([Huang2024], Algorithm 2): the worst average within an L1 distance of the density estimate.
 
     Args:
-        samples: see ``SBOKDE``.
         radius: ``delta_t``, a number or a function of the round. Default ``t^(-2 / (4 + Dc))``.
         cover: how many Sobol contexts search for the infimum. Default 1,024 ([Huang2024], Appendix B.1).
-        space, options: see ``ContextPolicy``.
+        space, options: see ``SBOKDE``.
 
     Raises:
         ValueError: if ``samples`` or ``cover`` is below 1.
     """
 
     def __init__(
-        self,
-        space: Space,
-        *,
-        samples: int = 1024,
-        radius: float | Callable[[int], float] | None = None,
-        cover: int = 1024,
-        **options: Any,
+        self, space: Space, *, radius: float | Callable[[int], float] | None = None, cover: int = 1024, **options: Any
     ) -> None:
-        super().__init__(space, samples=samples, **options)
+        super().__init__(space, **options)
         self.radius = TotalVariationRadius(space.context_dim) if radius is None else as_schedule("radius", radius)
         self.cover = as_count("cover", cover, 1)
 

@@ -144,9 +144,9 @@ class MMDBall:
         """Values as ``g x n x m``."""
         values = as_values("values", values, (..., "m >= 1"))
         m = self._gram.shape[-1]
-        if values.shape[-1] != m or (self.batch_shape and values.shape[:-2] != self.batch_shape):
-            shape = ", ".join([*map(str, self.batch_shape), "n", str(m)]) if self.batch_shape else f"..., {m}"
-            raise ValueError(f"values must have shape ({shape}), got {tuple(values.shape)}")
+        shape = ", ".join([*map(str, self.batch_shape), "n", str(m)]) if self.batch_shape else f"..., {m}"
+        fits = values.shape[-1] == m and (not self.batch_shape or values.shape[:-2] == self.batch_shape)
+        require(fits, f"values must have shape ({shape})", values.shape)
         return values.reshape(len(self._gram), -1, m)
 
     @cached_property

@@ -1,9 +1,9 @@
 """Policies that CMES is compared with."""
 
-import math
 from typing import Any, Literal
 
 import torch
+from botorch.utils.probability.utils import phi
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_option
@@ -63,8 +63,7 @@ class ActionPolicy(IndirectPolicy):
             score = mean + self.multiplier() * std
         elif self.acquisition == "ei":
             gap = (mean - self._best.unsqueeze(-1).clamp_min(-1e3)) / std
-            density = (-0.5 * gap.square() - 0.5 * math.log(2 * math.pi)).exp()
-            score = (std * (density + gap * torch.special.log_ndtr(gap).exp())).clamp_min(0.0).log()
+            score = (std * (phi(gap) + gap * torch.special.log_ndtr(gap).exp())).clamp_min(0.0).log()
         else:
             draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)
             score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, draws)).log()

@@ -1,6 +1,6 @@
 """What a policy believes of g and f: the conditional mean process [Chau2021], tracked on all places."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import Kernel
@@ -161,14 +161,6 @@ class Belief:
         """Posterior standard deviations of the places of the space, ``replicates x (n + m)``."""
         return self.tracked.variance[:, : self.space.n + self.space.m].sqrt()
 
-    @property
-    def noise(self) -> Tensor:
-        """The noise of the places of the space, ``n + m`` or ``replicates x (n + m)``."""
-        if self.space.noise is not None:
-            return self.space.noise
-        noise = torch.as_tensor(self.process.noise_std).to(self.space.like)
-        return noise.expand(*noise.shape[:-1], self.space.n + self.space.m)
-
     def noise_at(self, place: Tensor) -> Tensor:
         """The noise of places ``replicates`` or ``replicates x t``; of one not in the space, that of the nearest."""
         if self.space.noise is None:
@@ -194,15 +186,6 @@ class Belief:
         seen = Measure(queries.points[self.index], queries.weights[self.index])
         return self._condition(self._start, seen)
 
-    def covariance(self) -> Tensor:
-        """Posterior covariances of the places of the space, ``replicates x (n + m) x (n + m)``."""
-        places = self.tracked.queries[slice(self.space.n + self.space.m)]
-        return self.of_places().covariance(places, places)
-
     def draw(self, samples: int, generators: Sequence[torch.Generator]) -> Tensor:
         """Joint draws of all places, ``replicates x samples x places``."""
         return self.of_places().sample(self.tracked.queries, samples, list(generators))
-
-    def fitted(self) -> Mapping[str, Tensor]:
-        """The hyperparameters in force, see ``Surrogate.record``."""
-        return {} if self.surrogate is None else self.surrogate.record()

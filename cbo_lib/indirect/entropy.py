@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
+from botorch.utils.probability.utils import log_phi, phi
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
@@ -64,21 +65,15 @@ def _truncation_gain(gamma: Tensor) -> Tensor:
     # The complementary error function is many times faster than the logarithm of the distribution function, which only
     # few entries need: those where the cut takes more than half.
     tail = 0.5 * torch.erfc(gamma.clamp_min(0.0) * math.sqrt(0.5))
-    gain = 0.5 * gamma * _density(gamma) / (1 - tail) - torch.log1p(-tail)
+    gain = 0.5 * gamma * phi(gamma) / (1 - tail) - torch.log1p(-tail)
     below = gamma < 0
     low = gamma[below]
     log_cdf = torch.special.log_ndtr(low)
-    log_pdf = -0.5 * low.square() - 0.5 * math.log(2 * math.pi)
-    exact = 0.5 * low * (log_pdf - log_cdf).exp() - log_cdf
+    exact = 0.5 * low * (log_phi(low) - log_cdf).exp() - log_cdf
     # Far below, the two parts are huge and cancel; their difference grows like a logarithm.
     far = (-low.clamp_max(-1.0)).log() + 0.5 * math.log(2 * math.pi) - 0.5
     gain[below] = torch.where(low < -1e3, far, exact)
     return gain
-
-
-def _density(z: Tensor) -> Tensor:
-    """The standard normal density."""
-    return (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
 
 
 def _noisy_gain(gamma: Tensor, correlation: Tensor) -> Tensor:
@@ -93,8 +88,7 @@ def _noisy_gain(gamma: Tensor, correlation: Tensor) -> Tensor:
     correlation = correlation.expand(gamma.shape).clamp_min(1e-9)
     rest = (1 - correlation.square()).clamp_min(1e-24).sqrt()
     log_cdf = torch.special.log_ndtr(gamma)
-    log_pdf = -0.5 * gamma.square() - 0.5 * math.log(2 * math.pi)
-    mills = (log_pdf - log_cdf).exp()
+    mills = (log_phi(gamma) - log_cdf).exp()
     # Nearly all mass of u lies within 7 of its deviations around its mean. Nodes cluster on both sides of
     # gamma / r, where the ratio falls to zero, the faster the less noise there is.
     deviation = (1 - correlation.square() * mills * (gamma + mills)).clamp_min(1e-12).sqrt()
@@ -105,8 +99,7 @@ def _noisy_gain(gamma: Tensor, correlation: Tensor) -> Tensor:
         for node, weight in zip(nodes, weights, strict=True):
             u = center + reach * node**2
             log_ratio = torch.special.log_ndtr((gamma - correlation * u) / rest) - log_cdf
-            log_density = log_ratio - 0.5 * u.square() - 0.5 * math.log(2 * math.pi)
-            total = total + 2 * node * weight * reach.abs() * log_density.exp() * log_ratio
+            total = total + 2 * node * weight * reach.abs() * (log_ratio + log_phi(u)).exp() * log_ratio
     gain = total + 0.5 * correlation.square() * gamma * mills
     # Far below, g given the cut varies by std / gamma only: z is normal with that variance and the noise.
     far = -0.5 * (1 - correlation.square() + correlation.square() / gamma.square().clamp_min(1.0)).log()
@@ -151,7 +144,7 @@ def _quartiles_of_maximum(mean: Tensor, std: Tensor) -> Tensor:
         z = (y.unsqueeze(-1) - mean) * reciprocal
         cdf = 1 - 0.5 * torch.erfc(z * math.sqrt(0.5))
         log_cdf = cdf.log().sum(-1)
-        slope = (_density(z) / cdf * reciprocal).sum(-1)
+        slope = (phi(z) / cdf * reciprocal).sum(-1)
         low, high = torch.where(log_cdf < levels.log(), y, low), torch.where(log_cdf < levels.log(), high, y)
         # Newton's step for -log(-log F), a straight line if the maximum has a Gumbel distribution.
         step = ((-log_cdf).log() - (-levels.log()).log()) * -log_cdf / slope

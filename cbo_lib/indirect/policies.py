@@ -96,12 +96,16 @@ class IndirectPolicy(Policy):
     @property
     def covariance(self) -> Tensor:
         """Posterior covariances of all places, ``replicates x (n + m) x (n + m)``."""
-        return self.belief.covariance()
+        places = self.belief.tracked.queries[self.places]
+        return self.belief.of_places().covariance(places, places)
 
     @property
     def noise(self) -> Tensor:
         """The standard deviation of an observation of each place, ``n + m`` or ``replicates x (n + m)``."""
-        return self.belief.noise
+        if self.space.noise is not None:
+            return self.space.noise
+        noise = torch.as_tensor(self.belief.process.noise_std).to(self.space.like)
+        return noise.expand(*noise.shape[:-1], len(self.places))
 
     def padded(self, scores: Tensor) -> Tensor:
         """Scores of the actions ``... x n`` as scores of all places, ``-inf`` at points."""
@@ -186,7 +190,7 @@ class IndirectPolicy(Policy):
 
         Where the prior is fitted, also ``lengthscale``, ``scale``, ``prior_mean``, ``noise_std`` and ``converged``.
         """
-        return {**self._asked_with, **self.belief.fitted()}
+        return self._asked_with if self.belief.surrogate is None else self._asked_with | self.belief.surrogate.record()
 
     def encode(self, name: str, value: Any) -> Tensor:
         """The places of actions ``q`` or ``n x q``; those that the space does not hold are added."""

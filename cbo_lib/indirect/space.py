@@ -1,8 +1,9 @@
 """What the learner knows of an indirect query: actions, how they choose inputs, and points to recommend."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,6 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel
 from cbo_lib.measure import Measure, covariance
-from cbo_lib.random import standard_normal, uniform
 
 # Nodes a dimension of the rule with which a learner averages under a known p(x | a).
 _ORDER = 8
@@ -86,16 +86,8 @@ class ClippedGaussian:
         grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
         mass = torch.cartesian_prod(*[weights / weights.sum()] * d).reshape(-1, d).prod(-1)
         points = center.unsqueeze(-2) + self.scale(actions)[..., None, None] * grid
-        return Measure(self._clip(points), mass.expand(points.shape[:-1]))
-
-    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """One clipped draw an action."""
-        center = self.center(actions)
-        noise = standard_normal(generators, center.shape[1:], center)
-        return self._clip(center + self.scale(actions).unsqueeze(-1) * noise)
-
-    def _clip(self, points: Tensor) -> Tensor:
-        return points if self.bounds is None else points.clamp(self.bounds[0], self.bounds[1])
+        clipped = points if self.bounds is None else points.clamp(self.bounds[0], self.bounds[1])
+        return Measure(clipped, mass.expand(points.shape[:-1]))
 
 
 @dataclass(frozen=True)
@@ -106,11 +98,6 @@ class UniformWindow:
         """A product Gauss-Legendre rule of ``order^d`` nodes."""
         center, radius = actions[..., :-1], actions[..., -1:]
         return Measure.uniform(torch.stack([center - radius, center + radius], -2), order)
-
-    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """One draw an action."""
-        center, radius = actions[..., :-1], actions[..., -1:]
-        return center + radius * (2 * uniform(generators, center.shape[1:], center) - 1)
 
 
 @dataclass(frozen=True)
@@ -205,7 +192,9 @@ class Space:
     @cached_property
     def noise(self) -> Tensor | None:
         """The standard deviation of the noise of every place, ``n + m``; of a point the smallest of any action."""
-        return None if self.noise_std is None else noise_of_places(torch.as_tensor(self.noise_std), self.m)
+        if self.noise_std is None:
+            return None
+        return torch.cat([self.noise_std, self.noise_std.amin().expand(self.m)])
 
     def measures(self, process: GaussianProcess) -> tuple[Measure, Measure]:
         """The actions and the points as measures that a prior of f takes."""
@@ -252,16 +241,12 @@ def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor)
 
 def tabulate(process: GaussianProcess, *groups: Measure) -> GaussianProcess:
     """A prior of f as one of the values of measures, which are numbered through all groups."""
-    upper = {
-        (i, j): covariance(process.kernel, groups[i], groups[j])
-        for i in range(len(groups))
-        for j in range(i, len(groups))
-    }
-    batch = torch.broadcast_shapes(*(block.shape[:-2] for block in upper.values()))
-    rows = []
-    for i in range(len(groups)):
-        row = [upper[i, j] if i <= j else upper[j, i].mT for j in range(len(groups))]
-        rows.append(torch.cat([block.expand(*batch, *block.shape[-2:]) for block in row], -1))
+    blocks: dict[tuple[int, int], Tensor] = {}
+    for (i, a), (j, b) in combinations_with_replacement(enumerate(groups), 2):
+        block = covariance(process.kernel, a, b)
+        blocks[i, j], blocks[j, i] = block, block.mT
+    batch, count = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks.values())), range(len(groups))
+    rows = [torch.cat([blocks[i, j].expand(*batch, -1, -1) for j in count], -1) for i in count]
     gram, mean = torch.cat(rows, -2), process.mean
     if callable(mean) or isinstance(mean, Tensor) or mean:
         means = [process.prior_mean(group) for group in groups]
@@ -291,11 +276,6 @@ def one_each(name: str, value: object, actions: Tensor) -> Tensor:
     fits = numbers.shape in (torch.Size(), torch.Size([len(actions)]))
     require(fits, f"{name} must be a number or one an action ({len(actions)},)", numbers.shape)
     return as_values(name, numbers, None, 0, ends="()").expand(len(actions))
-
-
-def noise_of_places(noise: Tensor, m: int) -> Tensor:
-    """The noise of every place from that of actions ``n``; of a point it is the smallest of any action."""
-    return torch.cat([noise, noise.amin().expand(m)])
 
 
 def box_of(points: Tensor) -> Tensor:

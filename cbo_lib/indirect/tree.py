@@ -38,20 +38,13 @@ class Nodes:
             levels: the deepest level, nonnegative.
             branching: children of a node; four quarter a square. Default 4.
         """
-        as_count("levels", levels)
         tree = PartitionTree(bounds, branching, split_by_factors)
-        for level in range(levels + 1):
-            tree.complete(level)
-        order = tree.order.argsort()
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(order), device=order.device)
-        boxes, parent = tree.boxes[order], rank[tree.parent[order].clamp_min(0)]
-        radius = (boxes[:, 1] - boxes[:, 0]).amax(-1, keepdim=True) / 2
-        children = torch.full((len(order), branching), -1, device=order.device)
-        inner = torch.arange(1, len(order), device=order.device)
-        # Level by level, the children of a node follow one another.
-        children[parent[inner], (inner - 1) % branching] = inner
-        return cls(torch.cat([boxes.mean(-2), radius], -1), tree.depth[order], parent, children)
+        tree.complete(as_count("levels", levels))  # numbers the nodes level by level
+        radius = (tree.boxes[:, 1] - tree.boxes[:, 0]).amax(-1, keepdim=True) / 2
+        children = torch.full((len(tree), branching), -1, device=radius.device)
+        inner = (tree.depth < levels).nonzero().flatten()
+        children[inner] = tree.children(inner)
+        return cls(torch.cat([tree.boxes.mean(-2), radius], -1), tree.depth, tree.parent.clamp_min(0), children)
 
     def cost(self) -> Tensor:
         """``0.5 log2(1 / d)`` with ``d = 2^-(l + 1)``, so ``(l + 1) / 2`` ([Zhang2025], section 7)."""

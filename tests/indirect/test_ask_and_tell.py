@@ -7,7 +7,7 @@ import torch
 
 from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
-from book.indirect.problems import unit_grid
+from book.indirect.problems import draw_inputs, unit_grid
 from cbo_lib import GaussianProcess, Measure
 from cbo_lib.indirect import (
     CMES,
@@ -42,7 +42,7 @@ ACTIONS = unit_grid(3)
 def samples():
     generator = torch.Generator().manual_seed(3)
     taken = torch.rand(40, 2, generator=generator, dtype=F64)
-    return TRUE.sample(taken[None], [generator])[0], taken
+    return draw_inputs(TRUE, taken[None], [generator])[0], taken
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from book.indirect.problems import FinitePolicies, unit_grid
+from book.indirect.problems import FinitePolicies, draw_inputs, unit_grid
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Point, Space, UniformWindow
 from cbo_lib.kernels import GaussianMeasureKernel, matern_kernel, rbf_kernel
@@ -55,7 +55,7 @@ def test_averages_are_those_of_draws(name):
     conditional, actions = CONDITIONALS[name], actions_of(name)
     mean = conditional.measure(actions, 65).expectation(wave)
     copies = actions.repeat(20000, 1).expand(2, -1, -1)
-    draws = wave(conditional.sample(copies, generators((5, 6)))).reshape(40000, 3)
+    draws = wave(draw_inputs(conditional, copies, generators((5, 6)))).reshape(40000, 3)
     error = 4 * draws.std(0) / 200 + (0.005 if name == "clipped" else 0)
     assert bool(((draws.mean(0) - mean).abs() < error).all())
 
@@ -66,10 +66,10 @@ def test_weights_are_probabilities_and_draws_belong_to_their_replicate(name):
     measure = conditional.measure(actions, 9)
     assert measure.n == 3 and measure.dim == 1
     torch.testing.assert_close(measure.weights.sum(-1), torch.ones(3, dtype=F64), rtol=0, atol=1e-12)
-    drawn = conditional.sample(actions.expand(3, -1, -1), generators())
+    drawn = draw_inputs(conditional, actions.expand(3, -1, -1), generators())
     assert drawn.shape == (3, 3, 1)
     for r, seed in enumerate(SEEDS):
-        assert torch.equal(drawn[r], conditional.sample(actions.expand(1, -1, -1), generators([seed]))[0])
+        assert torch.equal(drawn[r], draw_inputs(conditional, actions.expand(1, -1, -1), generators([seed]))[0])
 
 
 @pytest.mark.parametrize("name", ["normal", "normal, own width", "window"])
@@ -99,14 +99,14 @@ def test_clipped_averages_approach_the_integral_slowly():
 
 def test_clipped_draws_and_nodes_stay_in_the_box():
     clipped, actions = CONDITIONALS["clipped"], torch.linspace(0, 1, 50, dtype=F64)[:, None]
-    for points in (clipped.measure(actions, 20).points, clipped.sample(actions.expand(3, -1, -1), generators())):
+    for points in (clipped.measure(actions, 20).points, draw_inputs(clipped, actions.expand(3, -1, -1), generators())):
         assert float(points.min()) == 0.0 and float(points.max()) == 1.0
 
 
 def test_a_normal_distribution_without_width_is_a_point():
     point = ClippedGaussian(identity, 0.0)
     assert point.measure(UNIT, 5).expectation(ripple).tolist() == pytest.approx(ripple(UNIT).tolist())
-    assert torch.equal(point.sample(UNIT.expand(3, -1, -1), generators()), UNIT.expand(3, -1, -1))
+    assert torch.equal(draw_inputs(point, UNIT.expand(3, -1, -1), generators()), UNIT.expand(3, -1, -1))
 
 
 @pytest.mark.parametrize(
