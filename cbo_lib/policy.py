@@ -233,8 +233,7 @@ class Policy(ABC):
             return self.sqrt_beta
         t = self.round if t is None else t
         number = as_tensor("sqrt_beta", value := self.sqrt_beta(t))
-        expected = "sqrt_beta must be nonnegative and finite"
-        require((number >= 0) & torch.isfinite(number), expected, f"{value} at round {t}")
+        require((number >= 0) & torch.isfinite(number), f"sqrt_beta must be nonnegative and finite at round {t}", value)
         return value
 
     def rounded(self, x: Tensor, bounds: Tensor) -> Tensor:

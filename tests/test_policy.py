@@ -319,7 +319,7 @@ def test_bad_arguments_are_refused(arguments, match):
 def test_a_schedule_that_goes_wrong_says_at_which_round():
     policy = Sampler(sqrt_beta=lambda t: 2.0 - t)
     play(policy, 0, 2)
-    with pytest.raises(ValueError, match=r"sqrt_beta must be nonnegative and finite, got -1.0 at round 3"):
+    with pytest.raises(ValueError, match=r"sqrt_beta must be nonnegative and finite at round 3, got -1.0"):
         policy.multiplier()
 
 

@@ -269,7 +269,7 @@ def test_multipliers_may_depend_on_the_round():
     history = run("GP-UCB", sqrt_beta=schedule)
     assert sorted(set(rounds)) == list(range(DESIGN + 1, STEPS + 1))
     assert bool(torch.isfinite(history["acquisition"]).all())
-    with pytest.raises(ValueError, match=r"sqrt_beta must be nonnegative and finite, got -1.0 at round 6"):
+    with pytest.raises(ValueError, match=r"sqrt_beta must be nonnegative and finite at round 6, got -1.0"):
         run("GP-UCB", sqrt_beta=lambda t: 1.5 if t < 6 else -1.0)
 
 

@@ -606,7 +606,7 @@ def test_a_multiplier_for_other_candidates_is_refused():
 def test_a_multiplier_out_of_range_is_refused_before_anything_changes(multiplier):
     policy = HEGPUCB(PROBLEM.space, sqrt_beta=lambda t: multiplier)
     policy.start([0])
-    with pytest.raises(ValueError, match=f"sqrt_beta must be nonnegative and finite, got {multiplier} at round 1"):
+    with pytest.raises(ValueError, match=f"sqrt_beta must be nonnegative and finite at round 1, got {multiplier}"):
         policy.tell(policy.ask(), torch.zeros(1, dtype=F64))
     assert policy.count == 0 and len(policy.data) == 0
 
