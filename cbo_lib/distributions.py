@@ -1,4 +1,4 @@
-"""How what the learner does not set varies: draws, densities and rules for expectations, in the user's units.
+"""How what the learner does not set varies: distributions of one variable, in the user's units.
 
 A marginal is anything with ``density``, ``cdf`` and ``inverse_cdf``. ``Normal`` and ``Uniform`` are those of
 ``torch.distributions`` in the dtype and on the device of what they are asked; a subclass of ``Law`` makes another of
@@ -7,7 +7,6 @@ them a marginal in one line.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +17,7 @@ from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import Uniform as TorchUniform
 
-from cbo_lib.checks import as_box, as_number, require
-from cbo_lib.random import uniform
+from cbo_lib.checks import as_number, require
 
 
 class Marginal(Protocol):
@@ -160,53 +158,3 @@ class TruncatedNormal(_Checked):
         lower, upper = below + (0.5 + side) * self._inside, above + (0.5 - side) * self._inside
         distance = -self.scale * torch.special.ndtri(torch.minimum(lower, upper))
         return (self.location + (lower - upper).sign() * distance).clamp(self.low, self.high)
-
-
-@dataclass(frozen=True)
-class ContextDistribution:
-    """Independent marginals, clipped onto a box ([Huang2024], Appendix B.2).
-
-    Args:
-        marginals: one a coordinate, before clipping.
-        bounds: the box ``2 x Dc``, lower corner first. Its dtype and device are those of all results.
-
-    Raises:
-        ValueError: if the bounds are no box, or there is not one marginal a coordinate.
-    """
-
-    marginals: tuple[Marginal, ...]
-    bounds: Tensor
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
-        require(len(self.marginals) == self.dim, f"marginals must be one a coordinate, {self.dim}", len(self.marginals))
-
-    @property
-    def dim(self) -> int:
-        """``Dc``."""
-        return self.bounds.shape[-1]
-
-    def sample(self, generators: Sequence[torch.Generator], shape: Sequence[int] = (), clip: bool = True) -> Tensor:
-        """Independent draws of each replicate, from its own generator.
-
-        Args:
-            generators: one a replicate.
-            shape: how many draws each makes. Default: one.
-            clip: whether draws are clipped onto the box. Default true.
-
-        Returns:
-            ``len(generators) x *shape x Dc``.
-        """
-        return self.from_uniform(uniform(generators, (*shape, self.dim), self.bounds), clip)
-
-    def from_uniform(self, u: Tensor, clip: bool = True) -> Tensor:
-        """Draws from uniform numbers ``... x Dc`` in the unit box, one a coordinate."""
-        tiny = torch.finfo(u.dtype).eps
-        u = u.clamp(tiny, 1 - tiny)
-        draws = torch.stack([part.inverse_cdf(u[..., k]) for k, part in enumerate(self.marginals)], -1)
-        return self.clip(draws) if clip else draws
-
-    def clip(self, c: Tensor) -> Tensor:
-        """The nearest contexts in the box."""
-        return c.clamp(self.bounds[0], self.bounds[1])

@@ -11,8 +11,9 @@ from scipy import stats
 from scipy.integrate import quad
 
 from book.contexts.marginals import Burr, Cauchy, Mixture
+from book.contexts.quadrature import ContextDistribution
 from book.subsets.marginals import truncated_normal
-from cbo_lib.distributions import ContextDistribution, Law, Normal, TruncatedNormal, Uniform
+from cbo_lib.distributions import Law, Normal, TruncatedNormal, Uniform
 
 F64 = torch.float64
 UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from book.contexts.quadrature import ContextDistribution
 from cbo_lib.acquisition import DecisionAcquisition
 from cbo_lib.contexts.policies import SBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
-from cbo_lib.distributions import ContextDistribution
 from cbo_lib.gp import Posterior
 from cbo_lib.random import uniform
 

@@ -1,7 +1,8 @@
-"""Context distributions with a rule for expectations, for the values of the problems."""
+"""Context distributions, which no learner knows, and a rule for expectations, for the values of the problems."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.distributions import ContextDistribution
+from cbo_lib.checks import as_box, require
+from cbo_lib.distributions import Marginal
+from cbo_lib.random import uniform
+
+
+@dataclass(frozen=True)
+class ContextDistribution:
+    """Independent marginals, clipped onto a box ([Huang2024], Appendix B.2).
+
+    Args:
+        marginals: one a coordinate, before clipping.
+        bounds: the box ``2 x Dc``, lower corner first. Its dtype and device are those of all results.
+
+    Raises:
+        ValueError: if the bounds are no box, or there is not one marginal a coordinate.
+    """
+
+    marginals: tuple[Marginal, ...]
+    bounds: Tensor
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+        require(len(self.marginals) == self.dim, f"marginals must be one a coordinate, {self.dim}", len(self.marginals))
+
+    @property
+    def dim(self) -> int:
+        """``Dc``."""
+        return self.bounds.shape[-1]
+
+    def sample(self, generators: Sequence[torch.Generator], shape: Sequence[int] = (), clip: bool = True) -> Tensor:
+        """Independent draws of each replicate, from its own generator.
+
+        Args:
+            generators: one a replicate.
+            shape: how many draws each makes. Default: one.
+            clip: whether draws are clipped onto the box. Default true.
+
+        Returns:
+            ``len(generators) x *shape x Dc``.
+        """
+        return self.from_uniform(uniform(generators, (*shape, self.dim), self.bounds), clip)
+
+    def from_uniform(self, u: Tensor, clip: bool = True) -> Tensor:
+        """Draws from uniform numbers ``... x Dc`` in the unit box, one a coordinate."""
+        tiny = torch.finfo(u.dtype).eps
+        u = u.clamp(tiny, 1 - tiny)
+        draws = torch.stack([part.inverse_cdf(u[..., k]) for k, part in enumerate(self.marginals)], -1)
+        return self.clip(draws) if clip else draws
+
+    def clip(self, c: Tensor) -> Tensor:
+        """The nearest contexts in the box."""
+        return c.clamp(self.bounds[0], self.bounds[1])
 
 
 @dataclass(frozen=True)

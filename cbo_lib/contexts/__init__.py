@@ -5,14 +5,12 @@ from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall, mmd_worst_case, tv_worst_case
-from cbo_lib.distributions import ContextDistribution
 
 __all__ = [
     "DRBOKDE",
     "DRBOMMD",
     "GPUCB",
     "SBOKDE",
-    "ContextDistribution",
     "ContextPolicy",
     "DRBOMMDMinimax",
     "GaussianKDE",

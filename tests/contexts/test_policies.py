@@ -7,6 +7,7 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from book.contexts.controls import KnownDensity, RandomDecisions
+from book.contexts.quadrature import ContextDistribution
 from cbo_lib.contexts import ContextPolicy, Space
 from cbo_lib.contexts.baselines import (
     DRBOMMD,
@@ -16,7 +17,6 @@ from cbo_lib.contexts.baselines import (
     context_grid,
 )
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
-from cbo_lib.distributions import ContextDistribution
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
