@@ -1,7 +1,7 @@
 """Objects as files without pickle.
 
 A file holds names of classes, plain values and arrays. Reading one runs no code but that of the packages named here and
-of the module of the class that is loaded, whose classes are looked up and not imported.
+of the package that the class which is loaded stands in.
 """
 
 import functools
@@ -177,11 +177,13 @@ class _Reader:
 
 
 def _find(name: str, module: str) -> Any:
-    """A class or function by its module and qualified name, of packages that may be named, or of one module."""
+    """A class or function by its module and qualified name, of packages that may be named, or beside one module."""
     where, _, path = name.partition(":")
     if where == "builtins" and path in ("dict", "list", "tuple", "set", "frozenset"):
         return {kind.__name__: kind for kind in (dict, list, tuple, set, frozenset)}[path]
-    if where.split(".")[0] not in _PACKAGES and where != module:
+    package = module.rpartition(".")[0]
+    beside = where == module or (package and where.rpartition(".")[0] == package)
+    if where.split(".")[0] not in _PACKAGES and not beside:
         raise ValueError(f"path must name nothing but classes of {sorted(_PACKAGES)} and {module}, got {name}")
     try:
         found: Any = sys.modules.get(where) or importlib.import_module(where)

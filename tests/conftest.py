@@ -18,3 +18,11 @@ hypothesis.settings.load_profile("library")
 @pytest.fixture
 def rng():
     return torch.Generator().manual_seed(20240607)
+
+
+# Modules that take a minute or more; begun last, one of them would run alone at the end.
+_FIRST = ("test_accelerator.py", "test_pages.py", "test_checkpoint_attack.py", "test_portability.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in _FIRST)

@@ -73,9 +73,11 @@ def greedy_gain(prior, noise_std, points, n):
     """Gains after 0, ..., n points, each the one that makes the determinant largest."""
     chosen, gains = [], [0.0]
     for _ in range(n):
-        options = [gain(prior, noise_std, points[[*chosen, i]]) for i in range(len(points))]
-        chosen.append(int(np.argmax(options)))
-        gains.append(max(options))
+        options = np.array([gain(prior, noise_std, points[[*chosen, i]]) for i in range(len(points))])
+        variances = noise_std**2 * np.expm1(2 * (options - gains[-1]))
+        # Of those that tie but for rounding the first.
+        chosen.append(int(np.argmax(variances >= variances.max() - 1e-9 * np.diag(prior.k(points, points)).max())))
+        gains.append(options.max())
     return np.array(gains)
 
 

@@ -92,8 +92,8 @@ def test_a_schedule_ends_with_its_steps(t):
         (lambda: derived(FINITE, 1.0, 0), "steps must be at least 1 and initial nonnegative, got 0 and 0"),
         (lambda: derived(FINITE, 1.0, 4, -1), "initial nonnegative, got 4 and -1"),
         (lambda: derived(FINITE, 1.0, 4, failure=0.0), r"failure must lie in \(0, 1\), got 0.0"),
-        (lambda: noise_threshold(0, 0.1, 2), "t must be at least 1, got"),
-        (lambda: noise_threshold(torch.tensor([3, -2]), 0.1, 2), "t must be at least 1, got"),
+        (lambda: noise_threshold(0, 0.1, 2), "t must be at least 1 and finite, got"),
+        (lambda: noise_threshold(torch.tensor([3, -2]), 0.1, 2), "t must be at least 1 and finite, got"),
         (lambda: noise_threshold(1, 0.1, 2, 0.0), r"failure must lie in \(0, 1\), got 0.0"),
     ],
 )

@@ -369,7 +369,7 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     assert "scores must give (20, 109), got (20, 48)" in says(OnlyActions)
     assert "scores must give (20, 109), got None" in says(NoScores)
     assert "scores must give (20, 109), got None" in says(Stub)
-    assert "ucb, cost_lcb, current and lcb_best must be numbers, got" in says(NotANumber)
+    assert "scores must not be NaN at an action" in says(NotANumber)
     assert "initial design changed" in says(OtherDesign)
     assert "more than the budget" in says(Spends)
     assert "stopped asking" in says(Saves)
