@@ -79,5 +79,5 @@ def test_seeds_that_are_none_or_negative_are_refused(seeds):
 
 
 def test_seeds_that_are_no_integers_are_refused():
-    with pytest.raises(ValueError, match="seeds must be an integer of at least 0, got 1.5"):
+    with pytest.raises(ValueError, match=r"seeds must be an integer of at least 0, got 1\.5"):
         ReplicateGenerators([1.5])
