@@ -31,14 +31,15 @@ def argmax_finite(
         ValueError: if a replicate has no allowed candidate, an allowed value is NaN or ``tolerance`` is negative.
     """
     as_number("tolerance", tolerance, 0)
-    allowed = torch.ones_like(values, dtype=torch.bool) if allowed is None else allowed
-    allowed = as_expanded("allowed", allowed, values.shape)
     order = torch.arange(values.shape[-1], device=values.device) if order is None else order
-    require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
-    require(~(values.isnan() & allowed), "values must not be NaN where a candidate is allowed", values)
-    masked = values.masked_fill(~allowed, -torch.inf)
-    best = masked.amax(-1, keepdim=True)
-    tied = allowed & ((masked >= best - tolerance) | (masked == best))
+    if allowed is not None:
+        allowed = as_expanded("allowed", allowed, values.shape)
+        require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
+        values = values.masked_fill(~allowed, -torch.inf)
+    best = values.amax(-1, keepdim=True)  # NaN if one of them is
+    require(~best.isnan(), "values must not be NaN where a candidate is allowed", values)
+    tied = (values >= best - tolerance) | (values == best)
+    tied = tied if allowed is None else tied & allowed
     return order.expand_as(values).masked_fill(~tied, torch.iinfo(order.dtype).max).argmin(-1)
 
 

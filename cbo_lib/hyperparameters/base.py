@@ -140,20 +140,21 @@ class CandidatePolicy(Policy):
         """Upper confidence bounds ``replicates x |U| x m`` of this round."""
         return torch.addcmul(mean, self.multiplier().unsqueeze(-1), std)
 
-    def moments(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def moments(self, x: Tensor | None = None, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Means and standard deviations of every candidate, ``replicates x |U| x m``.
 
         Args:
             x: points ``replicates x m x d``, or ``1 x m x d`` for all. Default all points of a finite domain.
+            index: where they are tracked, ``replicates x m``, if that is known.
         """
         if self._tracked is not None:
             if x is None:
                 n = len(self.space.finite())
                 mean, variance = self._tracked.mean[..., :n], self._tracked.variance[..., :n]
             else:
-                index = self._locate(x).unsqueeze(1)  # before the parts are read, which may grow
+                index = self._locate(x) if index is None else index  # before the parts are read, which may grow
                 parts = self._tracked.mean, self._tracked.variance
-                mean, variance = (part.gather(-1, index.expand(*part.shape[:-1], -1)) for part in parts)
+                mean, variance = (part.gather(-1, index[:, None].expand(*part.shape[:-1], -1)) for part in parts)
             return mean, variance.sqrt().expand_as(mean)
         points = Measure.dirac((self.space.finite() if x is None else x).unsqueeze(-3))
         # The root of zero has an infinite slope; a variance of zero is left only without noise.
@@ -216,7 +217,8 @@ class CandidatePolicy(Policy):
         """
         query, y, played = row["query"], row["y"], asked & (self.round >= 1)
         multiplier = self.multiplier() if self.round >= 1 else torch.zeros_like(y[0])
-        mean, std = self.moments(query.unsqueeze(-2))
+        index = None if self._tracked is None else self._locate(query.unsqueeze(-2))
+        mean, std = self.moments(query.unsqueeze(-2), index)
         self.mean, self.std = mean.squeeze(-1), std.squeeze(-1)
         nobody = torch.full_like(self.mean[:, 0], -1).long()
         self.candidate = torch.where(played, self.responsible(), nobody) if bool(played.any()) else nobody
@@ -228,10 +230,10 @@ class CandidatePolicy(Policy):
             "sqrt_beta": multiplier.expand_as(self.mean),
             **self._fitted,
         }
-        if self._tracked is None:
+        if self._tracked is None or index is None:
             self._posterior = self._posterior.extend(Measure.dirac(query[:, None, None, :]), y[:, None, None])
         else:
-            batch, index = self._tracked.batch_shape, self._locate(query.unsqueeze(-2))
+            batch = self._tracked.batch_shape
             noise = self.noise if isinstance(self.noise, Tensor) else None
             self._tracked.observe(index.expand(batch), y.unsqueeze(-1).expand(batch), noise)
             self._index = torch.cat([self._index, index], -1)
