@@ -1,7 +1,7 @@
 """Objects as files without pickle.
 
 A file holds names of classes, plain values and arrays. Reading one runs no code but that of the packages named here and
-of the package that the class which is loaded stands in.
+of the package in which the class that is loaded stands; the classes there are looked up and not imported.
 """
 
 import functools
@@ -183,12 +183,13 @@ def _find(name: str, module: str) -> Any:
         return {kind.__name__: kind for kind in (dict, list, tuple, set, frozenset)}[path]
     package = module.rpartition(".")[0]
     beside = where == module or (package and where.rpartition(".")[0] == package)
-    if where.split(".")[0] not in _PACKAGES and not beside:
-        raise ValueError(f"path must name nothing but classes of {sorted(_PACKAGES)} and {module}, got {name}")
+    known = where.split(".")[0] in _PACKAGES
+    if not known and not beside:
+        raise ValueError(f"path must name nothing but classes of {sorted(_PACKAGES)} and beside {module}, got {name}")
     try:
-        found: Any = sys.modules.get(where) or importlib.import_module(where)
+        found: Any = importlib.import_module(where) if known else sys.modules[where]
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, KeyError, AttributeError) as error:
         raise ValueError(f"path names {name}, which is not there") from error
     return found

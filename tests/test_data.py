@@ -1,7 +1,9 @@
 """Objects as files."""
 
 import functools
+import importlib
 import json
+import sys
 import zipfile
 from dataclasses import dataclass
 
@@ -204,6 +206,24 @@ def test_a_flip_or_a_cut_anywhere_is_reported_or_does_not_matter(tmp_path):
         with pytest.raises(ValueError, match="path must name a file written by save"):
             load_object(path, Bag)
     assert all(named) and 0 < harmless < len(named)
+
+
+def test_what_stands_beside_a_class_is_found_but_never_imported(tmp_path, monkeypatch):
+    package = tmp_path / "garden"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "shed.py").write_text("class Rake:\n    pass\n")
+    (package / "beds.py").write_text("class Bed:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    beds, shed = importlib.import_module("garden.beds"), importlib.import_module("garden.shed")
+    bed = beds.Bed()
+    bed.tool = shed.Rake()
+    save_object(tmp_path / "bed", bed)
+    assert type(load_object(tmp_path / "bed", beds.Bed).tool) is shed.Rake
+    monkeypatch.delitem(sys.modules, "garden.shed")
+    with pytest.raises(ValueError, match=r"garden\\.shed:Rake, which is not there"):
+        load_object(tmp_path / "bed", beds.Bed)
+    assert "garden.shed" not in sys.modules
 
 
 def test_other_files_and_other_classes_are_refused(tmp_path):
