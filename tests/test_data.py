@@ -221,7 +221,7 @@ def test_what_stands_beside_a_class_is_found_but_never_imported(tmp_path, monkey
     save_object(tmp_path / "bed", bed)
     assert type(load_object(tmp_path / "bed", beds.Bed).tool) is shed.Rake
     monkeypatch.delitem(sys.modules, "garden.shed")
-    with pytest.raises(ValueError, match=r"garden\\.shed:Rake, which is not there"):
+    with pytest.raises(ValueError, match=r"garden\.shed:Rake, which is not there"):
         load_object(tmp_path / "bed", beds.Bed)
     assert "garden.shed" not in sys.modules
 
