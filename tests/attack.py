@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def indirect():
 
 def contexts():
     problem = hill()
-    return problem, SBOKDE(problem.space, samples=8, **TINY), 5
+    return problem, SBOKDE(problem.space, samples=8, **TINY), 12
 
 
 def subsets():
@@ -65,22 +64,40 @@ def run(name, checkpoint=None):
     return simulate(problem, policy, steps, [3, 0], checkpoint=checkpoint, progress=False)
 
 
+def counted(name, checkpoint, last=None):
+    """The calls of a run, of Python's and of C's functions; the process kills itself at the last one, if given."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+    try:
+        run(name, checkpoint)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
 def killed(folder):
-    """Leave ``KILLS`` logs of each setting, each of a process that was killed at a random moment of its run."""
+    """Leave ``KILLS`` logs of each setting, each of a process that was killed at a random moment of its run.
+
+    A moment is a call, not a time: a busy processor or disk would let every process wait at the same place.
+    """
     torch.set_num_threads(1)
     moments = random.Random(1)
     for name in SETTINGS:
         run(name)  # once to be warm
-        start = time.perf_counter()
-        run(name, folder / f"{name}-whole")
-        whole = time.perf_counter() - start
+        whole = counted(name, folder / f"{name}-whole")
         for i in range(KILLS):
+            last = moments.randint(1, whole)
             process = os.fork()
             if process == 0:
-                run(name, folder / f"{name}-{i}")
-                signal.pause()
-            time.sleep(moments.uniform(0, whole))
-            os.kill(process, signal.SIGKILL)
+                counted(name, folder / f"{name}-{i}", last)
+                os.kill(os.getpid(), signal.SIGKILL)
             assert os.WTERMSIG(os.waitpid(process, 0)[1]) == signal.SIGKILL
 
 

@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -346,9 +347,17 @@ def test_a_killed_process_leaves_no_lock_even_if_a_child_of_it_lives_on(tmp_path
         os.kill(child, signal.SIGKILL)
 
 
-def test_killed_runs_of_every_setting_resume_bit_for_bit(tmp_path):
+@pytest.fixture
+def memory(tmp_path):
+    """A folder in memory where the system has one: to write a thousand records through to a busy disk takes minutes."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as folder:
+        yield Path(folder)
+
+
+def test_killed_runs_of_every_setting_resume_bit_for_bit(memory):
     """In another process, with another order of hashes, than the one that was killed."""
-    command = [sys.executable, "-m", "tests.attack", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.attack", str(memory)]
     subprocess.run(command, cwd=ROOT, env=environment(17), check=True)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -357,10 +366,10 @@ def test_killed_runs_of_every_setting_resume_bit_for_bit(tmp_path):
             expected, lengths = attack.run(name), Counter()
             found = Counter()
             for i in range(attack.KILLS):
-                log = tmp_path / f"{name}-{i}"
+                log = memory / f"{name}-{i}"
                 lengths[log.stat().st_size if log.exists() else 0] += 1
                 found[RIGHT if equal(attack.run(name, log), expected) else "WRONG"] += 1
-                assert log.read_bytes() == (tmp_path / f"{name}-whole").read_bytes()
+                assert log.read_bytes() == (memory / f"{name}-whole").read_bytes()
             assert found == {OUTCOMES["killed at 20 moments", name]: 20}
             assert len(lengths) > 2, f"{name} was always killed at the same place"
     finally:
