@@ -26,7 +26,9 @@ STORED = Path(__file__).with_name("rates.npz")
 DIMS = (1, 2, 4)
 #: Numbers of contexts at which the estimate is judged, and rounds at which regret is stored.
 COUNTS = tuple(sorted({round(10 ** (k / 6)) for k in range(6, 31)}))
-POLICIES = ("estimate", "known", "empirical", "robust", "estimate, theory")
+POLICIES = ("estimate", "known", "empirical", "robust", "robust, constant", "estimate, theory")
+#: The radius that does not shrink.
+CONSTANT = 0.3
 LENGTHSCALES = 0.2, 0.5
 CENTER, SPREAD, NOISE = 0.5, 0.15, 0.1
 
@@ -174,10 +176,12 @@ def regret(
     for t in range(rounds):
         if t < 3:
             pick = start[:, t].repeat(kinds)
+            for name in ("at best", "at asked", "width"):
+                record.setdefault(name, []).append(noise.new_zeros(kinds, draws))
         else:
             c = seen[:, :t]
             h = rule(c)
-            widths = torch.stack([h, torch.full_like(h, SPREAD), 0 * h, h, h])  # kinds draws dim
+            widths = torch.stack([h, torch.full_like(h, SPREAD), 0 * h, h, h, h])  # kinds draws dim
             square = lc**2 + widths.square().unsqueeze(2)
             factor = (lc / square.sqrt()).prod(-1)  # kinds draws 1
             near = (c.unsqueeze(1) - c.unsqueeze(2)).square().unsqueeze(0)  # 1 draws t t dim
@@ -205,9 +209,10 @@ def regret(
             root[-1] = theory_multiplier(t + 1)
             root = root.expand(-1, draws, -1).flatten(0, 1)
             bound = mean + root * std.mean(-1)
-            robust = slice(3 * draws, 4 * draws)
-            at = kx[robust].mT @ (weights[robust].unsqueeze(-1) * kc[robust])  # draws decisions samples
-            bound[robust] = worst(at + 1.5 * std[robust], (t + 1) ** (-2 / (4 + dim)))
+            for kind, radius in ((3, (t + 1) ** (-2 / (4 + dim))), (4, CONSTANT)):
+                robust = slice(kind * draws, (kind + 1) * draws)
+                at = kx[robust].mT @ (weights[robust].unsqueeze(-1) * kc[robust])  # draws decisions samples
+                bound[robust] = worst(at + 1.5 * std[robust], radius)
             pick = bound.argmax(-1)
             law = sums / t * waves.smoothing(h)
             gap = value - waves.average(law, x.expand(draws, -1))  # draws decisions
@@ -269,7 +274,8 @@ def main() -> None:
         for name, rows in estimation(dim, 10 * options.draws, rng, device).items():
             arrays[f"estimation/{dim}/{name}"] = rows.cpu().numpy().astype(np.float32)
         for name, rows in regret(dim, options.draws, options.rounds, rng, device).items():
-            arrays[f"regret/{dim}/{name}"] = rows.cumsum(-1)[..., 9::10].cpu().numpy().astype(np.float32)
+            kept = rows if name == "regret" else rows[:1]  # the terms of SBO-KDE alone
+            arrays[f"regret/{dim}/{name}"] = kept.cumsum(-1)[..., 19::20].cpu().numpy().astype(np.float32)
         print(f"{dim} contexts: done")
     np.savez_compressed(options.out, **arrays)  # type: ignore[arg-type]
 
