@@ -31,15 +31,16 @@ def argmax_finite(
         ValueError: if a replicate has no allowed candidate, an allowed value is NaN or ``tolerance`` is negative.
     """
     as_number("tolerance", tolerance, 0)
-    order = torch.arange(values.shape[-1], device=values.device) if order is None else order
     if allowed is not None:
         allowed = as_expanded("allowed", allowed, values.shape)
         require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
         values = values.masked_fill(~allowed, -torch.inf)
     best = values.amax(-1, keepdim=True)  # NaN if one of them is
     require(~best.isnan(), "values must not be NaN where a candidate is allowed", values)
-    tied = (values >= best - tolerance) | (values == best)
+    tied = values >= best - tolerance
     tied = tied if allowed is None else tied & allowed
+    if order is None:
+        return tied.byte().argmax(-1)  # the first
     return order.expand_as(values).masked_fill(~tied, torch.iinfo(order.dtype).max).argmin(-1)
 
 

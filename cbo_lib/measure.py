@@ -14,7 +14,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_tensor, as_values, require, require_shape
+from cbo_lib.checks import as_count, as_values, require
 from cbo_lib.kernels import matrix
 
 #: A function of points ``... x d`` with values ``...``.
@@ -50,19 +50,24 @@ class Measure:
         object.__setattr__(self, "weights", weights)
 
     @classmethod
+    def _of(cls, points: Tensor, weights: Tensor) -> "Measure":
+        """One of parts that are known to be right; to look at every number again would make a GPU wait."""
+        measure = object.__new__(cls)
+        object.__setattr__(measure, "points", points)
+        object.__setattr__(measure, "weights", weights)
+        return measure
+
+    @classmethod
     def dirac(cls, x: Any) -> "Measure":
         """The value at single points: ``x`` is ``... x n x d``."""
-        x = as_tensor("x", x)
-        require_shape("x", x, ..., "n", "d")
-        points = x.unsqueeze(-2)
-        return cls(points, torch.ones_like(points[..., 0]))
+        points = as_values("x", x, (..., "n", "d")).unsqueeze(-2)
+        return cls._of(points, torch.ones_like(points[..., 0]))
 
     @classmethod
     def average(cls, points: Any) -> "Measure":
         """The mean over each point set: ``points`` is ``... x n x p x d``, all weights are ``1/p``."""
-        points = as_tensor("points", points)
-        require_shape("points", points, ..., "n", "p >= 1", "d")
-        return cls(points, torch.full_like(points[..., 0], 1.0 / points.shape[-2]))
+        points = as_values("points", points, (..., "n", "p >= 1", "d"))
+        return cls._of(points, torch.full_like(points[..., 0], 1.0 / points.shape[-2]))
 
     @classmethod
     def uniform(cls, boxes: Any, order: int) -> "Measure":
@@ -72,8 +77,7 @@ class Measure:
             boxes: a ``... x n x 2 x d`` tensor, lower corner first.
             order: nodes a dimension; the rule is exact for polynomials of degree ``2 * order - 1``.
         """
-        boxes = as_tensor("boxes", boxes)
-        require_shape("boxes", boxes, ..., "n", 2, "d >= 1")
+        boxes = as_values("boxes", boxes, (..., "n", 2, "d >= 1"))
         as_count("order", order, 1)
         nodes_1d, weights_1d = (
             torch.as_tensor(a, dtype=boxes.dtype, device=boxes.device) for a in np.polynomial.legendre.leggauss(order)
@@ -83,7 +87,7 @@ class Measure:
         weights = torch.cartesian_prod(*[weights_1d / 2] * d).reshape(-1, d).prod(-1)
         low, high = boxes[..., :1, :], boxes[..., 1:, :]
         points = low + (high - low) * nodes
-        return cls(points, weights.expand(points.shape[:-1]))
+        return cls._of(points, weights.expand(points.shape[:-1]))
 
     @property
     def n(self) -> int:
@@ -119,11 +123,11 @@ class Measure:
 
     def __getitem__(self, index: Tensor | slice | Sequence[int]) -> "Measure":
         """Select along the ``n`` dimension; an index tensor ``(m,)`` gives ``m`` sets."""
-        return Measure(self.points[..., index, :, :], self.weights[..., index, :])
+        return Measure._of(self.points[..., index, :, :], self.weights[..., index, :])
 
     def expand(self, *batch_shape: int) -> "Measure":
         """The same measures seen by every element of a batch."""
-        return Measure(
+        return Measure._of(
             self.points.expand(*batch_shape, *self.points.shape[-3:]),
             self.weights.expand(*batch_shape, *self.weights.shape[-2:]),
         )
@@ -137,7 +141,7 @@ class Measure:
             x, w = m.points.expand(*batch, -1, -1, -1), m.weights.expand(*batch, -1, -1)
             points.append(torch.cat([x, x[..., :1, :].expand(*w.shape[:-1], p - m.p, m.dim)], -2))
             weights.append(torch.nn.functional.pad(w, (0, p - m.p)))
-        return Measure(torch.cat(points, -3), torch.cat(weights, -2))
+        return Measure._of(torch.cat(points, -3), torch.cat(weights, -2))
 
 
 def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:

@@ -164,7 +164,7 @@ class TrackedPosterior:
         last = row if basis is None else (row.movedim(0, -2) @ basis).movedim(-2, 0)
         variances = torch.addcmul(self.variance, last, last, value=-1)
         # Rounding shows in a pivot without a digit, or in a variance that is negative by more than the noise.
-        sound = masked(~needs_jitter(pivot, size) & (variances >= -floor.unsqueeze(-1)).all(-1), True)
+        sound = masked(~needs_jitter(pivot, size) & (variances.amin(-1) >= -floor), True)
         # Everything that may be wrong is asked for at once: a device waits once.
         right = [at.squeeze(-1) == index, torch.isfinite(y), noise > 0, sound]
         inside, finite, positive, sound_all = torch.stack([part.all() for part in right]).tolist()
@@ -277,7 +277,7 @@ class TrackedPosterior:
         kernel_batch = self._kernel.batch_shape
         if kernel_batch == self.batch_shape and kernel_batch.numel() > 1:
             # Nothing is shared.
-            asked = Measure(self.queries.points[index], self.queries.weights[index])
+            asked = self.queries[index]
             return covariance(self._kernel, asked, self.queries)
         new = index[self._gram_row[index] < 0].unique()
         if k := new.numel():
