@@ -40,16 +40,18 @@ def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.
         ends: whether they belong to it, as in mathematics: ``"[]"``, ``"()"``, ``"(]"`` or ``"[)"``.
     """
     number = _plain(value)
-    require(number is not None, f"{name} must be a number", repr(value))
-    require(_lies(number, low, high, ends) and math.isfinite(number), f"{name} must {_words(low, high, ends)}", number)
+    if number is None or not (_lies(number, low, high, ends) and math.isfinite(number)):  # words cost more than numbers
+        require(number is not None, f"{name} must be a number", repr(value))
+        require(False, f"{name} must {_words(low, high, ends)}", number)
     return number
 
 
 def as_count(name: str, value: Any, least: int = 0, most: float = math.inf) -> int:
     """An integer of at least ``least`` and at most ``most``; neither boolean nor a float."""
     number = _plain(value)
-    words = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-    require(isinstance(number, int) and least <= number <= most, f"{name} must be an integer {words}", repr(value))
+    if not (isinstance(number, int) and least <= number <= most):
+        words = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        require(False, f"{name} must be an integer {words}", repr(value))
     return number
 
 
@@ -57,7 +59,8 @@ def as_schedule(name: str, value: Any, low: float = 0.0, high: float = math.inf,
     """A function as it is, such as one of the round, or a number from an interval, see ``as_number``."""
     if callable(value) and not isinstance(value, Tensor):
         return value
-    require(_plain(value) is not None, f"{name} must be a number or a function", repr(value))
+    if _plain(value) is None:
+        require(False, f"{name} must be a number or a function", repr(value))
     return as_number(name, value, low, high, ends)
 
 
