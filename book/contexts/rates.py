@@ -259,6 +259,34 @@ def worst(values: Tensor, radius: float) -> Tensor:
     return (ordered * (1 / count - moved)).sum(-1) + moved.sum() * ordered[..., -1]
 
 
+def load(part: str, dim: int, path: Path = STORED) -> dict[str, Tensor]:
+    """What is stored of ``"estimation"`` or ``"regret"`` for so many contexts, by name.
+
+    Regret and its terms are summed up to rounds 20, 40, .... The policies are those of ``POLICIES``; the terms
+    ``at best`` and ``at asked`` (the estimate's) and ``width`` are those of the first.
+    """
+    start = f"{part}/{dim}/"
+    with np.load(path, allow_pickle=False) as file:
+        return {
+            key.removeprefix(start): torch.as_tensor(file[key]).double() for key in file.files if key.startswith(start)
+        }
+
+
+def exponent(t: Tensor, rows: Tensor, repetitions: int = 200) -> tuple[float, float]:
+    """The slope of the mean over draws on double logarithmic axes, and its standard error by resampling draws.
+
+    Args:
+        t: where, ``n``.
+        rows: positive on average, ``draws x n``.
+        repetitions: of the resampling.
+    """
+    x = t.double().log()
+    x = (x - x.mean()) / (x - x.mean()).square().sum()
+    pick = torch.randint(len(rows), (repetitions, len(rows)), generator=torch.Generator().manual_seed(0))
+    again = rows[pick].mean(1).log() @ x
+    return float(rows.mean(0).log() @ x), float(again.std())
+
+
 def main() -> None:
     """Compute and store."""
     parser = argparse.ArgumentParser(description=main.__doc__)

@@ -111,6 +111,21 @@ def density_nodes(contexts: Tensor, bounds: Tensor, each: int = 32) -> Tensor:
     return (contexts.unsqueeze(-2) + offsets).flatten(-3, -2).clamp(bounds[0], bounds[1])
 
 
+def worst_expectation(values: Tensor, of: Tensor, count: int, radius: float) -> Tensor:
+    """``E_q[values]`` with ``q`` the worst distribution for other values, ``...``.
+
+    Args:
+        values: at all contexts, ``... x N``.
+        of: those that ``q`` makes small, of the same shape.
+        count: the first so many contexts carry the estimate, with equal weights; the worst of all takes the mass.
+        radius: L1.
+    """
+    order = of[..., :count].argsort(-1, descending=True)
+    moved = (radius / 2 * count - torch.arange(count, dtype=of.dtype, device=of.device)).clamp(0, 1) / count
+    lowest = values.gather(-1, of.argmin(-1, keepdim=True)).squeeze(-1)
+    return values.gather(-1, order) @ (1 / count - moved) + moved.sum() * lowest
+
+
 @dataclass(frozen=True)
 class Constants:
     """What the bounds of [Huang2024] need to know.
@@ -133,9 +148,9 @@ class Constants:
     noise_std: float
     density: float
 
-    def parts(self, t: int) -> float:
-        """``tau_t``: into how many parts each coordinate of the decisions is divided; not rounded."""
-        return t**2 * self.decision_dim * self.a * self.b * self.side * math.sqrt(math.pi) / 2
+    def parts(self, t: int) -> int:
+        """``tau_t``: into how many parts each coordinate of the decisions is divided, a whole number."""
+        return math.ceil(t**2 * self.decision_dim * self.a * self.b * self.side * math.sqrt(math.pi) / 2)
 
     def beta(self, t: int) -> float:
         """``beta_t`` of Theorem 1; negative in the first rounds if ``tau_t`` is small."""
@@ -177,6 +192,32 @@ class Constants:
             terms["radius"] = self.largest * delta.cumsum(0)
         return terms
 
+    def proven(self, gain: Tensor, radius: Callable[[int], float] | None = None) -> dict[str, Tensor]:
+        """What the corrected proofs give, by the term of the ledger that each bounds, each ``T``.
+
+        With ``d_t = density * t^(-2 / (4 + Dc))``: ``grid`` and ``optimism`` are ``pi^2 / 6`` each, ``widths`` is
+        ``sqrt(C beta_T gamma_T T) / 2``, ``widths moved`` ``sqrt(beta_T) / 2`` and ``estimate`` ``2 C4`` times the sum
+        of ``d_t``, and with a radius ``delta_t`` the sum of it times ``C4 + sqrt(beta_T) / 2``.
+
+        Args:
+            gain: see ``theorem``.
+            radius: ``delta_t``.
+        """
+        t = torch.arange(1, len(gain) + 1, dtype=torch.float64)
+        root = torch.tensor([self.sqrt_beta(int(i)) for i in t], dtype=t.dtype)
+        distance = (self.density * t ** (-2 / (4 + self.context_dim))).cumsum(0)
+        terms = {
+            "grid": (1 / t**2).cumsum(0),
+            "optimism": (1 / t**2).cumsum(0),
+            "widths": 0.5 * root * (8 / math.log1p(self.noise_std**-2) * gain.to(t) * t).sqrt(),
+            "widths moved": 0.5 * root * distance,
+            "estimate": 2 * self.largest * distance,
+        }
+        if radius is not None:
+            delta = torch.tensor([radius(int(i)) for i in t], dtype=t.dtype)
+            terms["radius"] = (self.largest + 0.5 * root) * delta.cumsum(0)
+        return terms
+
 
 def ledger(
     history: History,
@@ -214,11 +255,46 @@ def ledger(
         ValueError: if nothing follows the initial design, or the policy has no prior.
     """
     start = int(history["initial"][0].sum())
+    record = accounts(history, problem, policy, constants, each)
+    radius = policy.radius if isinstance(policy, DRBOKDE) else None
+    terms = {name: record[name].cumsum(-1) for name in _TERMS if radius is not None or "radius" not in name}
+    schedule = radius if callable(radius) or radius is None else lambda _: radius
+    promised = [term[start : history.steps] for term in constants.theorem(gain, schedule).values()]
+    y = history["observation"]
+    return RegretLedger(
+        cumulative_regret(history, problem)[:, start:] - cumulative_regret(history, problem)[:, start - 1 : start],
+        terms,
+        bounds={f"Theorem {1 if radius is None else 2}": torch.stack(promised).sum(0).to(y)},
+        claims=_claims(record, terms, constants, gain[start : history.steps].to(y), start),
+        identity=True,
+    )
+
+
+def accounts(
+    history: History, problem: ContextProblem, policy: SBOKDE, constants: Constants, each: int = 32
+) -> dict[str, Tensor]:
+    """Every quantity that the proofs speak of, in every round after the initial design, each ``replicates x rounds``.
+
+    Args:
+        history: see ``ledger``.
+        problem: see ``ledger``.
+        policy: see ``ledger``.
+        constants: for the grid.
+        each: see ``density_nodes``.
+
+    Raises:
+        ValueError: see ``ledger``.
+    """
+    start = int(history["initial"][0].sum())
     if history.steps <= start:
         raise ValueError("history must hold at least one round after its initial design, got none")
     if policy.prior is None:
         raise ValueError("policy must have the prior of f, got None")
-    radius = policy.radius if isinstance(policy, DRBOKDE) else None
+    radius = policy.radius if isinstance(policy, DRBOKDE) else 0.0
+
+    def delta(t: int) -> float:
+        return radius(t) if callable(radius) else radius
+
     posterior = policy.prior.posterior(history.replicates)
     contexts, y = history["context"], history["observation"]
     rounds = []
@@ -227,19 +303,10 @@ def ledger(
         if step >= start:
             t = step + 1
             setting = _Round(posterior, problem, contexts[:, :step], query, context, policy.multiplier(t))
-            rounds.append(setting.account(constants.parts(t), 0.0 if radius is None else radius(t), each))
+            rounds.append(setting.account(constants.parts(t), delta(t), each))
         points = Measure.dirac(problem.space.join(query, context).unsqueeze(-2))
         posterior = posterior.extend(points, y[:, step : step + 1])
-    record = {name: torch.stack([part[name] for part in rounds], -1) for name in rounds[0]}
-    terms = {name: record[name].cumsum(-1) for name in _TERMS if radius is not None or "radius" not in name}
-    promised = {name: term[start : history.steps] for name, term in constants.theorem(gain, radius).items()}
-    return RegretLedger(
-        cumulative_regret(history, problem)[:, start:] - cumulative_regret(history, problem)[:, start - 1 : start],
-        terms,
-        bounds={f"Theorem {1 if radius is None else 2}": torch.stack(list(promised.values())).sum(0).to(y)},
-        claims=_claims(record, terms, constants, gain[start : history.steps].to(y), start),
-        identity=True,
-    )
+    return {name: torch.stack([part[name] for part in rounds], -1) for name in rounds[0]}
 
 
 _TERMS = (
@@ -265,13 +332,13 @@ class _Round:
     context: Tensor
     sqrt_beta: float | Tensor
 
-    def account(self, parts: float, radius: float, each: int) -> dict[str, Tensor]:
+    def account(self, parts: int, radius: float, each: int) -> dict[str, Tensor]:
         """Every term and what the claims need, ``replicates`` each."""
         problem, space, count = self.problem, self.problem.space, len(self.query)
         low, high = space.decisions
         best = problem.maximizer.expand_as(self.query)
-        step = (high - low) / math.ceil(max(1.0, parts))
-        near = low + ((best - low) / step).round() * step
+        step = (high - low) / parts
+        near = low + (((best - low) / step).floor().clamp(0, parts - 1) + 0.5) * step  # the center of its cell
         x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
         nodes = density_nodes(self.seen, space.contexts, each)
         fractions = torch.linspace(0, 1, 257, dtype=nodes.dtype, device=nodes.device).unsqueeze(-1)
@@ -287,7 +354,14 @@ class _Round:
         def worst(values: Tensor) -> Tensor:
             return tv_worst_case(values[..., : ends[0]], values[..., : ends[1]].amin(-1), radius)
 
+        def under(values: Tensor, of: Tensor) -> Tensor:  # under the worst distribution for others
+            return worst_expectation(values[..., : ends[1]], of[..., : ends[1]], ends[0], radius)
+
+        def extent(values: Tensor) -> Tensor:
+            return values[..., : ends[1]].amax(-1) - values[..., : ends[1]].amin(-1)
+
         robust, bound, estimated = worst(f), worst(ucb), f[..., : ends[0]].mean(-1)
+        plain, above = ucb[..., : ends[0]].mean(-1), (ucb - f)[:, 2]
         true = problem.value(x)
         spread = std[:, 2]
         return {
@@ -299,14 +373,23 @@ class _Round:
             "width": bound[:, 2] - robust[:, 2],
             "radius at x_t": robust[:, 2] - estimated[:, 2],
             "estimate at x_t": estimated[:, 2] - true[:, 2],
-            "excess": (f - ucb)[:, 1, : ends[0]].clamp_min(0.0).mean(-1),
+            "excess": under((f - ucb)[:, 1].clamp_min(0.0), ucb[:, 1]),
             "mean width": self.sqrt_beta * (spread[:, ends[1] : -1] @ weights),
+            "estimated width": self.sqrt_beta * spread[:, : ends[0]].mean(-1),
+            "width seen": self.sqrt_beta * spread[:, -1],
+            "width range": self.sqrt_beta * extent(spread),
+            "above, under q": under(above, f[:, 2]),
+            "above": above[:, : ends[0]].mean(-1),
+            "above, range": extent(above),
+            "average maximization": plain[:, 1] - plain[:, 2],
+            "bound range": extent(ucb[:, 1]),
             "variance seen": spread[:, -1].square(),
             "largest variance": spread[:, ends[0] : ends[1]].amax(-1).square(),
             "distance": density_error(self.seen, problem, [self.seen.shape[-2]])[:, 0],
             "largest at x*": f[:, 0].abs().amax(-1),
             "largest at x_t": f[:, 2].abs().amax(-1),
-            "range at x*": f[:, 0].amax(-1) - f[:, 0].amin(-1),
+            "range at x*": extent(f[:, 0]),
+            "range at x_t": extent(f[:, 2]),
             "delta": torch.full_like(spread[:, 0], radius),
         }
 
@@ -346,7 +429,9 @@ def _claims(
     claims |= {
         "distance, mean": Claim(average(record["distance"]), average(zero) + rate, "Lemma 1"),
         "maximizer": Claim(record["maximization"], zero, "Eq. 10"),
-        "optimism, mean": Claim(average(record["excess"]).cumsum(-1), limit, "Lemma 7"),
+        "optimism, mean": Claim(
+            average(record["excess"]).cumsum(-1), limit, "Lemma 9" if "radius at x*" in terms else "Lemma 7"
+        ),
         "grid, mean": Claim(average(terms["grid"]), limit, "Eq. 11"),
         "variances seen": Claim(seen, factor * realized, "Srinivas et al., Lemma 5.4"),
         "largest variances": Claim(largest, factor * gain.expand_as(largest), "Lemma 8, proof"),

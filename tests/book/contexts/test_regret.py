@@ -15,6 +15,7 @@ from book.contexts.regret import (
     density_nodes,
     instantaneous_regret,
     ledger,
+    worst_expectation,
 )
 from book.contexts.theory import drawn_problem
 from cbo_lib.contexts import GaussianKDE, tv_worst_case
@@ -147,7 +148,7 @@ def test_the_terms_of_one_round_are_those_of_plain_numpy(name, runs):
 
     best, asked = problem.maximizer[r].numpy(), queries[step]
     parts = math.ceil(CONSTANTS.parts(t))
-    near = np.round(best * parts) / parts
+    near = (np.floor(best * parts).clip(0, parts - 1) + 0.5) / parts
     rule, weights = (part.numpy() for part in problem.expectation_nodes)
     expected = {
         "estimate at x*": weights @ f(best, rule) - f(best, nodes).mean(),
@@ -193,7 +194,8 @@ def test_the_ledger_refuses_what_it_cannot_account(runs, gain):
 
 def test_the_bounds_are_the_formulas_of_the_theorems(gain):
     a, b, c0, noise, dc, big = 2.7, 10.0, 1.0, 0.1, 1, STEPS
-    beta = 2 * math.log(big**2 / math.sqrt(2 * math.pi)) + 2 * math.log(big**2 * a * b * math.sqrt(math.pi) / 2)
+    parts = math.ceil(big**2 * a * b * math.sqrt(math.pi) / 2)  # a whole number of cells
+    beta = 2 * math.log(big**2 / math.sqrt(2 * math.pi)) + 2 * math.log(parts)
     c = 8 / math.log(1 + noise**-2)
     c2 = c * max(1.0, c0**2 * (4 + dc) / dc)
     c4 = a * b * 2 * math.sqrt(math.pi) / 2 + math.sqrt(2 / math.pi)
@@ -211,6 +213,34 @@ def test_the_bounds_are_the_formulas_of_the_theorems(gain):
     assert {name: float(term[-1]) for name, term in terms.items()} == pytest.approx(expected, rel=1e-12)
     assert list(CONSTANTS.theorem(gain)) == ["constant", "widths", "estimate"]
     assert CONSTANTS.sqrt_beta(big) == pytest.approx(math.sqrt(beta))
+    distance = sum(c0 * t ** (-2 / (4 + dc)) for t in range(1, big + 1))
+    expected = {
+        "grid": sum(1 / t**2 for t in range(1, big + 1)),
+        "optimism": sum(1 / t**2 for t in range(1, big + 1)),
+        "widths": math.sqrt(c * beta * gamma * big) / 2,
+        "widths moved": math.sqrt(beta) / 2 * distance,
+        "estimate": 2 * c4 * distance,
+        "radius": (c4 + math.sqrt(beta) / 2) * radii.sum(),
+    }
+    terms = CONSTANTS.proven(gain, delta)
+    assert {name: float(term[-1]) for name, term in terms.items()} == pytest.approx(expected, rel=1e-12)
+    assert "radius" not in CONSTANTS.proven(gain)
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.3, 1.0, 2.0])
+def test_the_worst_distribution_takes_the_most_and_gives_it_to_the_least(radius, rng):
+    of, values = torch.rand(2, 3, 40, generator=rng, dtype=F64)
+    own = worst_expectation(of, of, 30, radius)
+    torch.testing.assert_close(own, tv_worst_case(of[:, :30], of.amin(-1), radius))
+    for r in range(3):
+        weights = np.where(np.arange(40) < 30, 1 / 30, 0.0)
+        left = radius / 2
+        for i in np.argsort(-of[r, :30].numpy()):
+            taken = min(left, 1 / 30)
+            weights[i] -= taken
+            weights[int(of[r].argmin())] += taken
+            left -= taken
+        assert float(worst_expectation(values, of, 30, radius)[r]) == pytest.approx(weights @ values[r].numpy())
 
 
 # What the proofs say, and what is so.
