@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from matplotlib.axes import Axes
@@ -80,3 +80,54 @@ def _plot_bands(
             axes.plot(x, mean[u], color=color, linewidth=2 if heavy else 1, label=f"{name}{', chooses' * heavy}")
             low, high = mean[u] - width[u], mean[u] + width[u]
             axes.fill_between(x, low, high, color=color, alpha=0.3 if heavy else 0.1, linewidth=0)
+
+
+def staircase(values: Mapping[str, float], label: str) -> Figure:
+    """A chain of inequalities as bars, each with the factor by which it exceeds the one before.
+
+    Args:
+        values: the expressions of the chain by name, from the smallest; positive.
+        label: of the logarithmic axis.
+    """
+    figure, axes = figures.subplots(figsize=(7.2, 0.5 * len(values) + 0.8))
+    ax, names, numbers = axes[0, 0], list(values), list(values.values())
+    colors = [figures.COLORS[-1]] + [figures.COLORS[0]] * (len(names) - 1)
+    ax.barh(names, numbers, color=colors, height=0.6)
+    for row, number in enumerate(numbers):
+        factor = f"  times {number / numbers[row - 1]:.1f}" if row else ""
+        ax.text(number, row, f" {number:.0f}{factor}", va="center", fontsize="small")
+    ax.set(xscale="log", xlabel=label, xlim=(min(numbers) / 2, max(numbers) * 12))
+    ax.invert_yaxis()
+    return figure
+
+
+def responsibility(
+    candidate: Tensor, critical: Tensor, names: Sequence[str], truth: int, u: int, total: Tensor, room: Tensor
+) -> Figure:
+    """Who chose in each round of one run, and the sum of errors of one candidate against its allowance.
+
+    Args:
+        candidate: the responsible one of each round, ``T``.
+        critical: in which rounds it was refuted, boolean ``T``.
+        names: of the candidates.
+        truth: index of the true one.
+        u: whose sums are shown.
+        total: its sum of errors after each of its rounds, ``n``.
+        room: what the rule allows it, ``n``.
+    """
+    figure, axes = figures.subplots(2, 1, figsize=(7.2, 6), height_ratios=(3, 2))
+    top, bottom = axes[:, 0]
+    rounds = torch.arange(1, len(candidate) + 1)
+    for mask, marker, label in ((~critical, ".", "chose"), (critical, "x", "refuted")):
+        top.plot(rounds[mask], candidate[mask], marker, color=figures.COLORS[int(marker == "x")], label=label)
+    labels = [name + (" (true)" if i == truth else "") for i, name in enumerate(names)]
+    top.set_yticks(range(len(names)), labels, fontsize="small")
+    top.set(xlabel="round", ylim=(-0.5, len(names) - 0.5))
+    top.legend(fontsize="small", loc="upper right")
+    own = range(1, len(total) + 1)
+    bottom.plot(own, -total, "o-", label="minus the sum of errors")
+    bottom.plot(own, room, "k--", label="allowed by line 12")
+    bottom.axvspan(len(total) - 0.5, len(total) + 0.5, color="0.9", label="its critical round")
+    bottom.set(xlabel=f"rounds of {names[u]}", ylabel="sum (units of f)")
+    bottom.legend(fontsize="small")
+    return figure

@@ -6,6 +6,7 @@ of the same seeds.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from book.hyperparameters.problems import (
     four_sines,
     hidden_corner,
     hill_candidates,
+    landscape_problem,
     lengthscale_candidates,
     period_candidates,
     random_truth,
@@ -34,7 +36,9 @@ from book.hyperparameters.problems import (
 )
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from book.hyperparameters.slips import printed_sqrt_beta
+from book.hyperparameters.variants import READINGS, EveryoneTested, TemperedUCB
 from book.hyperparameters.widths import frequentist_sqrt_beta
+from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.hyperparameters import (
     AGPUCB,
     HEGPUCB,
@@ -236,12 +240,47 @@ def robust(
     return harness.run(problem, policies, steps, seeds, folder=folder, name="robust")
 
 
+def landscape(
+    noise_std: float = 0.1,
+    reading: str = "root",
+    steps: int = 60,
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+) -> Comparison[UnknownPriorProblem]:
+    """The highest place of a real landscape, 20 x 20 heights that Matplotlib ships: an experiment of our own.
+
+    Args:
+        noise_std: of a height, in standard deviations of all heights.
+        reading: of the multiplier of Theorem 4.2 (A), see ``variants.READINGS``.
+        steps: rounds after four initial points.
+        scale: 100 or 20 replicates.
+        seeds: others than those of the scale.
+        folder: see ``harness.run``.
+    """
+    seeds = harness.choose(scale, range(20), range(100)) if seeds is None else seeds
+    candidates, points, f = landscape_problem()
+    space = Space(candidates, points=points, noise_std=noise_std)
+    schedule = functools.partial(union_bound_sqrt_beta, len(points), failure=0.05)
+
+    def sqrt_beta(t: int) -> Tensor:
+        return READINGS[reading](torch.tensor(schedule(t), dtype=torch.float64))
+
+    options: dict[str, Any] = {"sqrt_beta": sqrt_beta, "initial": 4}
+    policies = baselines(space, 0, **options)
+    del policies["GP-UCB, truth"]
+    policies |= {"everyone tested": EveryoneTested(space, **options), "tempered": TemperedUCB(space, **options)}
+    return harness.run(UnknownPriorProblem(space, f), policies, steps + 4, seeds, folder=folder, name="landscape")
+
+
 EXPERIMENTS: dict[str, harness.Experiment] = {
     "lengthscale": unknown_lengthscale,
     "period": unknown_period,
     "decomposition": unknown_decomposition,
     "mean": unknown_mean,
     "robust": robust,
+    "landscape": landscape,
 }
 
 

@@ -6,10 +6,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import matplotlib
+import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from book.functions import prior_samples
@@ -111,14 +114,20 @@ def four_sines(x: Tensor, phase: float | None = 0.0) -> Tensor:
     return torch.stack(waves, -1).gather(-1, torch.bucketize(u, ends, right=True).unsqueeze(-1)).squeeze(-1)
 
 
-def hidden_corner(x: Tensor) -> Tensor:
+def hidden_corner(x: Tensor, hills: float = 1.0, peak: float = 1.5, width: float = 0.15) -> Tensor:
     """Additive but for a peak in one corner; the third coordinate does nothing (after [Ziomek2024], Appendix J.3).
 
-    Half a bump in each of the first two coordinates around 0.25, of width 0.25, and a peak of height 1.5 and width
-    0.15 around (0.85, 0.85), which no sum of functions of single coordinates has.
+    Half a bump in each of the first two coordinates around 0.25, of width 0.25, and a peak around (0.85, 0.85), which
+    no sum of functions of single coordinates has.
+
+    Args:
+        x: points ``... x 3``.
+        hills: height of both bumps together.
+        peak: height of the peak.
+        width: standard deviation of the bell shape of the peak.
     """
-    hills = (-0.5 * ((x[..., :2] - 0.25) / 0.25).square()).exp().mean(-1)
-    return hills + 1.5 * (-0.5 * ((x[..., :2] - 0.85) / 0.15).square().sum(-1)).exp()
+    bumps = (-0.5 * ((x[..., :2] - 0.25) / 0.25).square()).exp().mean(-1)
+    return hills * bumps + peak * (-0.5 * ((x[..., :2] - 0.85) / width).square().sum(-1)).exp()
 
 
 @dataclass(frozen=True)
@@ -254,3 +263,33 @@ def random_truth(count: int, seeds: Sequence[int]) -> Tensor:
     """A uniform index below ``count`` for each seed."""
     generators = ReplicateGenerators(seeds, stream=3).generators
     return torch.stack([torch.randint(count, (), generator=g) for g in generators])
+
+
+def landscape_problem(size: int = 20, dtype: torch.dtype = torch.float64) -> tuple[Candidates, Tensor, Function]:
+    """Standardized heights near Jacksboro, Tennessee, which Matplotlib ships, and five kernels none of which is true.
+
+    Args:
+        size: places a side.
+        dtype: of the points.
+
+    Returns:
+        Candidates, the places ``size^2 x 2`` in the unit square, north first, and the height at a place.
+    """
+    with np.load(Path(matplotlib.get_data_path()) / "sample_data" / "jacksboro_fault_dem.npz") as data:
+        heights = torch.tensor(data["elevation"], dtype=dtype)
+    rows, columns = (torch.linspace(0, n - 1, size).round().long() for n in heights.shape)
+    heights = heights[rows][:, columns].flip(0)
+    heights = (heights - heights.mean()) / heights.std()
+    axis = torch.linspace(0, 1, size, dtype=dtype)
+
+    def f(points: Tensor) -> Tensor:
+        index = (points * (size - 1)).round().long()
+        return heights[index[..., 0], index[..., 1]]
+
+    kernels: dict[str, Kernel] = {f"squared exponential {ell}": rbf_kernel(ell, 1.0, dtype) for ell in (0.1, 0.3)}
+    for name, nu in (("1/2", 0.5), ("5/2", 2.5)):
+        kernel = MaternKernel(nu=nu).to(dtype=dtype)
+        kernel.lengthscale = torch.tensor(0.3, dtype=dtype)
+        kernels[f"Matérn {name}"] = kernel.requires_grad_(False)
+    kernels["additive"] = additive_kernel(((0,), (1,)), 0.2, dtype)
+    return Candidates(tuple(kernels), tuple(kernels.values())), torch.cartesian_prod(axis, axis), f

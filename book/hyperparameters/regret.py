@@ -243,3 +243,71 @@ def _thresholds(T: int, problem: UnknownPriorProblem, failure: float, like: Tens
     """``xi_1, ..., xi_T``."""
     steps = torch.arange(1, T + 1)
     return noise_threshold(steps, problem.noise_std, len(problem.space.candidates), failure).to(like)
+
+
+def robust_ledger(
+    history: History, problem: UnknownPriorProblem, bound: float | None = None, failure: float = 0.1
+) -> RegretLedger:
+    """The accounts of a run of HE-StableOpt ([Ziomek2024], Appendix I), with the signs that the proof needs.
+
+    With ``z_t`` the asked point and ``f°`` the best worst value, the terms add up to the epsilon-regret exactly: that
+    of the rounds in which a test fires, and of all others ``(f° - UCB^u(z)) + width^u + (mean^u - mean^v) + width^v +
+    (LCB^v(z) - worst value near x)``. The first and the last part are at most zero while the bands of the truth hold.
+
+    Arguments are those of ``ledger``; the domain must be finite.
+    """
+    u, v = rounds(history, problem), rounds(history, problem, "pessimist")
+    T, U = u.candidate.shape[-1], len(problem.space.candidates)
+    regret = instantaneous_regret(history, problem)
+    fires = [critical_rounds(seen, problem, failure) for seen in (u, v)]
+    kept = (~(fires[0] | fires[1])).to(regret)
+    xi = _thresholds(T, problem, failure, regret)
+    roots = [
+        (xi * torch.nn.functional.one_hot(seen.candidate, U).to(regret).cumsum(1).mT).sqrt().sum(1) for seen in (u, v)
+    ]
+    widths = [(kept * seen.width).cumsum(-1) for seen in (u, v)]
+    own = [(~fired * seen.width).cumsum(-1) for fired, seen in zip(fires, (u, v), strict=True)]
+    bound = float(problem.values.abs().max()) if bound is None else bound
+    truth = torch.as_tensor(problem.truth, device=regret.device).expand(len(regret))
+    alive = history["alive"][:, initial_rounds(history) :]
+    lost = ~alive.gather(-1, truth[:, None, None].expand(-1, T, 1)).squeeze(-1)
+    good = (confidence_ratio(history, problem) <= 1).all(-1)
+    applies = good.unsqueeze(-1).expand_as(regret)
+    above = problem.optimum.unsqueeze(-1) - (problem.f(u.point) + u.noise - u.error + u.width)
+    below = regret - above - u.width + u.error - v.error - v.width
+    total = 2 * U * bound + roots[0] + roots[1] + 2 * widths[0] + 2 * widths[1]
+    steps = torch.arange(1, T + 1, dtype=regret.dtype, device=regret.device)
+    top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values
+    kernel = problem.space.candidates.prior(problem.noise_std).kernel
+    gamma = greedy_information_gain(kernel, Measure.dirac(problem.space.finite()), problem.noise_std, T)[:, 1:].amax(0)
+    gamma, constant = gamma * math.e / (math.e - 1), 2 / math.log1p(problem.noise_std**-2)
+    claims = {
+        "truth survives": Claim(lost.to(regret), torch.zeros_like(regret), "Appendix I", applies=applies),
+        "f° below the upper bound": Claim(above, torch.zeros_like(above), "Appendix I", applies=applies),
+        "worst value above the lower": Claim(below, torch.zeros_like(below), "Appendix I", applies=applies),
+        "one round": robust_claim(history, problem),
+        "errors of u": Claim(-(kept * u.error).cumsum(-1), roots[0] + widths[0], "Appendix I"),
+        "errors of v": Claim((kept * v.error).cumsum(-1), roots[1] + widths[1], "Appendix I"),
+        "errors of u, own rounds": Claim(-(~fires[0] * u.error).cumsum(-1), roots[0] + own[0], "repaired"),
+        "errors of v, own rounds": Claim((~fires[1] * v.error).cumsum(-1), roots[1] + own[1], "repaired"),
+        "sum": Claim(regret.cumsum(-1), total, "Appendix I", applies=applies),
+    }
+    return RegretLedger(
+        regret.cumsum(-1),
+        terms={
+            "critical rounds": (regret * (1 - kept)).cumsum(-1),
+            "f° - UCB": (kept * above).cumsum(-1),
+            "widths of u": widths[0],
+            "mean of u - mean of v": (kept * (v.error - u.error)).cumsum(-1),
+            "widths of v": widths[1],
+            "LCB - worst value": (kept * below).cumsum(-1),
+        },
+        bounds={
+            "sum": total,
+            "Theorem 6.1": 2 * U * bound
+            + 2 * (U * xi * steps).sqrt()
+            + 4 * top * (constant * steps * U * gamma).sqrt(),
+        },
+        claims=claims,
+        identity=True,
+    )
