@@ -158,3 +158,42 @@ def _plot_cells(axes: Axes, problem: CellProblem, policy: GPOO, drawn: int, limi
     axes.set(ylim=limits, ylabel="value (units of f)")
     handles = [axes.hlines([], 0, 0, color=c, linewidth=6, alpha=0.5) for c in figures.COLORS[:2]]
     axes.legend(handles, ["leaf: mean, ± width, up to its b-value", "the leaf that is drawn"], fontsize="small")
+
+
+def plot_cell(axes: Axes, problem: CellProblem, policy: GPOO, node: int, replicate: int = 0) -> None:
+    """One cell before a draw: f, its points, its average, the posterior mean, the width and delta."""
+    box = policy.tree.boxes[node]
+    low, high = box[:, 0].tolist()
+    mean, width = float(policy.tracked.mean[replicate, node]), float(policy.widths()[replicate, node])
+    top = mean + width + float(policy.delta_at(policy.tree.depth)[node])
+    x = interval(box, 201)
+    points = problem.space.representatives(box)
+    axes.axhspan(mean - width, mean + width, alpha=0.3, color=figures.COLORS[0], label="mean ± width")
+    axes.axhspan(mean + width, top, alpha=0.12, color=figures.COLORS[0], label="δ, up to the b-value")
+    axes.axhline(mean, color=figures.COLORS[0], linewidth=2, label="posterior mean")
+    axes.axhline(float(problem.value(box[None])), color="black", linestyle="--", linewidth=1, label="average")
+    axes.plot(x[:, 0], problem.f(x), color="black", label="f")
+    axes.plot(points[:, 0], problem.f(points), "o", color=figures.COLORS[1], label="representative points")
+    depth, index = int(policy.tree.depth[node]), int(policy.tree.index[node])
+    axes.set(xlim=(low, high), xlabel="x", ylabel="value (units of f)", title=f"cell ({depth}, {index})")
+    axes.legend(fontsize="x-small")
+
+
+def plot_rivals(axes: Axes, problem: CellProblem, policy: GPOO, nodes: list[int], replicate: int = 0) -> None:
+    """Cells that compete: mean, width and delta as stacked bars, with the true average and the maximum of f."""
+    mean, width = policy.tracked.mean[replicate, nodes], policy.widths()[replicate, nodes]
+    delta = policy.delta_at(policy.tree.depth)[nodes]
+    names = [f"({int(policy.tree.depth[n])}, {int(policy.tree.index[n])})" for n in nodes]
+    at = range(len(nodes))
+    axes.bar(at, 2 * width, bottom=mean - width, alpha=0.3, color=figures.COLORS[0], label="mean ± width")
+    axes.bar(at, delta, bottom=mean + width, alpha=0.12, color=figures.COLORS[0], label="δ")
+    axes.hlines(mean, [i - 0.4 for i in at], [i + 0.4 for i in at], color=figures.COLORS[0], label="posterior mean")
+    value = problem.value(policy.tree.boxes[nodes])
+    axes.hlines(value, [i - 0.4 for i in at], [i + 0.4 for i in at], color="black", linestyle="--", label="average")
+    best = [float(problem.f(interval(policy.tree.boxes[n], 201)).max()) for n in nodes]
+    axes.plot(at, best, "^", color="black", label="largest f in the cell")
+    for i, b in enumerate((mean + width + delta).tolist()):
+        axes.text(i, b, f"b = {b:.2f}", ha="center", va="bottom")
+    axes.set_xticks(list(at), names)
+    axes.set(ylabel="value (units of f)", xlabel="leaf (h, i)")
+    axes.legend(fontsize="x-small")

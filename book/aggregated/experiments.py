@@ -30,11 +30,6 @@ def delta(depth: Tensor) -> Tensor:
     return 14 * 2.0**-depth
 
 
-def published_sqrt_beta(t: int) -> float:
-    """The multiplier in the authors' published code, ``sqrt(0.1 log(pi^2 t^2 / 0.6))``, far below that of Lemma 1."""
-    return math.sqrt(0.1 * math.log(math.pi**2 * t**2 / 0.6))
-
-
 def canonical_metric(curve: Curve) -> Callable[[float], float]:
     """The standard deviation of ``f(x) - f(x')`` at distance ``r`` under the curve's own prior, for ``GPTree``."""
     lengthscale = LENGTHSCALES[curve]
@@ -49,7 +44,7 @@ def policies(problem: CellProblem, curve: Curve, budget: int) -> dict[str, TreeP
         "StoOO": StoOO(space, delta=delta, budget=budget, span=1.0),
         "AVE-StoOO": AveStoOO(space, delta=delta, span=1.0),
         "GPTree": GPTree(space, prior=known, budget=budget, metric_bound=canonical_metric(curve)),
-        "GPTree, code": published_gptree(problem, curve, budget),
+        "GPTree, small V": small_variation_gptree(problem, curve, budget),
         "uniform grid": UniformGrid(space, prior=known, budget=budget),
     }
 
@@ -59,8 +54,8 @@ def gpoo(problem: CellProblem, curve: Curve) -> GPOO:
     return GPOO(problem.space, prior=prior(curve, problem.noise_std), delta=delta, max_depth=10)
 
 
-def published_gptree(problem: CellProblem, curve: Curve, budget: int) -> GPTree:
-    """GPTree with the constants of the authors' published code."""
+def small_variation_gptree(problem: CellProblem, curve: Curve, budget: int) -> GPTree:
+    """Our GPTree with the constants of the authors' published code; theirs is ``published.PublishedGPTree``."""
     known = prior(curve, problem.noise_std)
     return GPTree(problem.space, prior=known, budget=budget, metric_bound=lambda r: 0.1 * r, alpha=0.5, scale=0.25)
 

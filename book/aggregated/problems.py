@@ -39,9 +39,34 @@ def aggregated_reward_curve(
     Raises:
         ValueError: for another name.
     """
-    centers = torch.arange(10, dtype=dtype, device=device) * 0.09 + 0.045
-    ripple_x = torch.stack([centers, centers + 0.06], -1).flatten()
-    ripple_y = torch.tensor([0.1, 0.2], dtype=dtype, device=device).repeat(10)
+    return posterior_mean_curve(name, LENGTHSCALES.get(name, 0.05), 0.005, dtype=dtype, device=device)
+
+
+def posterior_mean_curve(
+    name: Curve,
+    lengthscale: float,
+    noise_std: float,
+    regions: int = 10,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | None = None,
+) -> Function:
+    """A curve through the points of [Zhang2022], Appendix E, made by another kernel or noise than the text's.
+
+    Args:
+        name: see ``aggregated_reward_curve``.
+        lengthscale: of the kernel that makes it.
+        noise_std: with which it is conditioned on its points.
+        regions: how many regions of [0, 0.9] the ripple has.
+        dtype: of the points that the curve takes.
+        device: where the curve is evaluated. Default: the CPU.
+
+    Raises:
+        ValueError: for another name.
+    """
+    size = 0.9 / regions
+    centers = (torch.arange(regions, dtype=dtype, device=device) + 0.5) * size
+    ripple_x = torch.stack([centers, centers + size * 2 / 3], -1).flatten()
+    ripple_y = torch.tensor([0.1, 0.2], dtype=dtype, device=device).repeat(regions)
     if name == "peaks":
         x, y = [0.05, 0.2, 0.4, 0.65, 0.9], [0.85, 0.1, 0.87, 0.05, 0.98]
         ripple_x, ripple_y = ripple_x[:0], ripple_y[:0]
@@ -53,8 +78,8 @@ def aggregated_reward_curve(
         raise ValueError(f"name must be 'peaks', 'periodic' or 'spike', got {name!r}")
     points = torch.cat([ripple_x, torch.tensor(x, dtype=dtype, device=device)]).unsqueeze(-1)
     values = torch.cat([ripple_y, torch.tensor(y, dtype=dtype, device=device)])
-    kernel = rbf_kernel(LENGTHSCALES[name], VARIANCE, dtype).to(points)
-    return posterior_mean_function(kernel, points, values, 0.005)
+    kernel = rbf_kernel(lengthscale, VARIANCE, dtype).to(points)
+    return posterior_mean_function(kernel, points, values, noise_std)
 
 
 def curve_problem(curve: Curve, points_per_cell: int = 10, branching: int = 2, noise_std: float = 0.1) -> CellProblem:

@@ -19,7 +19,8 @@ class GPOO(GaussianProcessTreePolicy):
     """Gaussian process optimistic optimization ([Zhang2022], Algorithm 1).
 
     Draws the leaf with the largest b-value, posterior mean + confidence width + ``delta(depth)``, and expands it if the
-    confidence width that it was drawn with is at most ``delta(depth)``.
+    width that it was drawn with is at most ``delta(depth)``. Recommends the best mean of the deepest expanded nodes,
+    the rule that Theorem 1 covers.
 
     Args:
         space: the cells.
@@ -90,11 +91,9 @@ class GPOO(GaussianProcessTreePolicy):
         delta = self.delta_at(self.tree.depth).expand(self.replicates, -1)[self.rows, node]
         return (delta >= self.width) & (self.tree.depth[node] <= self.max_depth)
 
-    def recommended(self) -> Tensor:
-        """Line 11: the best posterior mean among all nodes of the depth of the deepest expanded node, leaves too."""
-        deepest = torch.where(self.expanded, self.tree.depth, -1).amax(-1, keepdim=True)
-        return self.best_of((self.leaf | self.expanded) & (self.tree.depth == deepest))
-
     def record(self) -> Mapping[str, Tensor]:
-        """Also the confidence width of the drawn node, and the cell of the best mean among all expanded nodes."""
-        return {**super().record(), "width": self.width, "best_expanded": self.tree.boxes[self.best_of(self.expanded)]}
+        """Also the drawn node's width, and what the paper's rules name, in line 11 (leaves too) and in the text."""
+        deepest = torch.where(self.expanded, self.tree.depth, -1).amax(-1, keepdim=True)
+        nodes = {"line_11": (self.leaf | self.expanded) & (self.tree.depth == deepest), "best_expanded": self.expanded}
+        cells = {rule: self.tree.boxes[self.best_of(candidates)] for rule, candidates in nodes.items()}
+        return {**super().record(), "width": self.width, **cells}

@@ -78,6 +78,7 @@ class Round:
     recommended: tuple
     means: dict  # of every node, after the round
     best_expanded: tuple = ROOT
+    line_11: tuple = ROOT
 
 
 @dataclass
@@ -179,10 +180,11 @@ def gpoo(world, process, delta, noise, max_depth=10, failure=0.1, expand_after=F
         expands = delta(drawn[0]) >= decides and drawn[0] <= max_depth
         if expands:
             tree.expand(drawn)
-        mean, std = process(tree.cells)  # of all rewards so far: line 11 uses it now, the b-values in the next round
-        recommended = first_best(tree.level_of_deepest_expanded(), mean)
+        mean, std = process(tree.cells)  # of all rewards so far: named by now, and the b-values of the next round
+        recommended = first_best(tree.deepest_expanded() or [ROOT], mean)
         best_expanded = first_best(tree.expanded or [ROOT], mean)
-        rounds.append(Round(drawn, reward, expands, decides, recommended, mean, best_expanded))
+        line_11 = first_best(tree.level_of_deepest_expanded(), mean)
+        rounds.append(Round(drawn, reward, expands, decides, recommended, mean, best_expanded, line_11))
     return tree, rounds
 
 

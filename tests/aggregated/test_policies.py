@@ -78,8 +78,9 @@ def assert_gpoo_is_plain(name, branching, points, delta, steps, seeds, max_depth
         assert_same_run(history, replicate, policy, tree, rounds)
         widths = torch.tensor([r.width for r in rounds], dtype=F64)
         torch.testing.assert_close(history["width"][replicate], widths, rtol=0, atol=1e-7)
-        best = torch.stack([torch.from_numpy(tree.cells[r.best_expanded]) for r in rounds])
-        torch.testing.assert_close(history["best_expanded"][replicate], best, rtol=0, atol=1e-12)
+        for rule in ("best_expanded", "line_11"):
+            best = torch.stack([torch.from_numpy(tree.cells[getattr(r, rule)]) for r in rounds])
+            torch.testing.assert_close(history[rule][replicate], best, rtol=0, atol=1e-12)
     return history
 
 
@@ -261,7 +262,7 @@ def test_before_any_expansion_everyone_recommends_the_root():
         assert history["recommended_depth"].tolist() == [[0] * 3] * 2
 
 
-def test_line_11_looks_at_leaves_too_and_the_variation_at_all_expanded_nodes():
+def test_the_covered_rule_looks_at_the_deepest_expanded_nodes_and_the_papers_rules_at_more():
     problem, _ = both("peaks")
     policy = made(GPOO, problem, kernel(), delta=steep)
     policy.start(range(20))
@@ -278,12 +279,14 @@ def test_line_11_looks_at_leaves_too_and_the_variation_at_all_expanded_nodes():
                 continue
             deepest = int(depth[expanded].max())
             level = mean[r].masked_fill(~((expanded | leaf) & (depth == deepest)), -torch.inf)
-            torch.testing.assert_close(recommendation[r], policy.tree.boxes[level.argmax()])
+            torch.testing.assert_close(trace["line_11"][r], policy.tree.boxes[level.argmax()])
+            covered = mean[r].masked_fill(~(expanded & (depth == deepest)), -torch.inf)
+            torch.testing.assert_close(recommendation[r], policy.tree.boxes[covered.argmax()])
             variant = mean[r].masked_fill(~expanded, -torch.inf)
             torch.testing.assert_close(trace["best_expanded"][r], policy.tree.boxes[variant.argmax()])
             assert int(trace["recommended_depth"][r]) == deepest
-            assert bool(trace["recommended_was_expanded"][r]) == bool(expanded[level.argmax()])
-            from_a_leaf |= not bool(trace["recommended_was_expanded"][r])
+            assert bool(trace["recommended_was_expanded"][r])
+            from_a_leaf |= not bool(expanded[level.argmax()])
             differs |= not torch.equal(trace["best_expanded"][r], recommendation[r])
     assert differs
     assert from_a_leaf

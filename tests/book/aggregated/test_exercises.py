@@ -205,7 +205,7 @@ def test_mistakes_about_caution(solved: dict[str, Any]) -> None:
             return self.tracked.mean
 
     check = solved["check_7"]
-    assert "leaves" in check((gpoo, difference, error))
+    assert "largest lower bound" in check((gpoo, difference, error))
     assert "largest lower bound" in check((BestMean, difference, error))
     assert "leaves" in check((Leaves, difference, error))
     assert "cannot be used" in check((OldWidths, difference, error))

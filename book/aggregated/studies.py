@@ -1,0 +1,282 @@
+"""The longer studies of the chapter, one function a table: ``python -m book.aggregated.studies NAME`` stores it.
+
+Every row holds one regret a seed, so that any two rows can be compared in pairs: ``end`` after the last round, ``mean``
+averaged over the rounds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from book import harness
+from book.aggregated import experiments, published
+from book.aggregated.chain import IsolatedGPOO
+from book.aggregated.controls import UniformGrid
+from book.aggregated.problem import CellProblem
+from book.aggregated.problems import UNIT, VARIANCE, Curve
+from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem, known_prior
+from book.functions import prior_samples
+from book.verdict import Paired, paired
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
+from cbo_lib.aggregated.tree_policy import TreePolicy
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import matrix, rbf_kernel
+from cbo_lib.measure import Function
+from cbo_lib.random import ReplicateGenerators, standard_normal
+from cbo_lib.simulate import simulate
+
+RESULTS = Path(__file__).parent / "results"
+#: Kept digits of a regret.
+_DIGITS = 4
+
+
+def rounded(values: Tensor) -> list[float]:
+    """Numbers for a table."""
+    return [round(float(x), _DIGITS) for x in values]
+
+
+def summary(regret: Tensor) -> dict[str, list[float]]:
+    """One regret a seed, at the end and averaged over the rounds, and the mean at every round."""
+    return {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1)), "by round": rounded(regret.mean(0))}
+
+
+def regret_of(problem: CellProblem, policy: TreePolicy, steps: int, seeds: Sequence[int]) -> Tensor:
+    """Aggregated regret of a run, ``seeds x steps``."""
+    return problem.optimum.unsqueeze(-1) - simulate(problem, policy, steps, seeds)["recommended_value"]
+
+
+# Figures 4 to 6 in two configurations.
+
+
+def rivals(name: str, problem: CellProblem, curve: Curve, steps: int) -> dict[str, TreePolicy]:
+    """What GPOO is compared with in Figure 4, under the configuration of that name; StoOO as published is no policy."""
+    setting = CONFIGURATIONS[name]
+    known, space = known_prior(curve, setting), problem.space
+    common: dict[str, TreePolicy] = {
+        "GPOO": configured_gpoo(problem, curve, setting, experiments.delta),
+        "AVE-StoOO": AveStoOO(space, delta=experiments.delta, span=1.0),
+        "uniform grid": UniformGrid(space, prior=known, budget=steps),
+    }
+    if name == "published":
+        return {**common, "GPTree": published.published_gptree(problem, curve, steps, setting)}
+    metric = experiments.canonical_metric(curve)
+    return {
+        **common,
+        "StoOO": StoOO(space, delta=experiments.delta, budget=steps, span=1.0),
+        "GPTree": GPTree(space, prior=known, budget=steps, metric_bound=metric),
+        "GPTree, small V": experiments.small_variation_gptree(problem, curve, steps),
+    }
+
+
+def figure_4(seeds: Sequence[int] = range(60), steps: int = 80) -> Iterator[dict[str, Any]]:
+    """Every policy on *peaks* and *periodic*, S = 1 and 10, under both configurations."""
+    for name, setting in CONFIGURATIONS.items():
+        for curve, points in experiments.PANELS:
+            problem = configured_problem(curve, setting, points)
+            key = {"configuration": name, "curve": curve, "S": points}
+            for policy, made in rivals(name, problem, curve, steps).items():
+                yield {**key, "policy": policy, **summary(regret_of(problem, made, steps, seeds))}
+            if name == "published":
+                yield {**key, "policy": "StoOO", **summary(published.published_stooo(problem, steps, list(seeds)))}
+
+
+def figure_6(seeds: Sequence[int] = range(100)) -> Iterator[dict[str, Any]]:
+    """GPOO on *spike* by points a cell and children, at 25, 50 and (Figure 5) 80 rounds, under both configurations."""
+    for name, setting in CONFIGURATIONS.items():
+        for points in (1, 10, 20, 30, 40, 50):
+            for branching in (2, 3, 4, 5):
+                problem = configured_problem("spike", setting, points, branching)
+                steps = 80 if branching == 2 and points <= 10 else 50
+                policy = configured_gpoo(problem, "spike", setting, experiments.delta)
+                regret = regret_of(problem, policy, steps, seeds)
+                for budget in (10, 25, 50, 80):
+                    if budget <= steps:
+                        key = {"configuration": name, "S": points, "K": branching, "N": budget}
+                        yield {**key, "end": rounded(regret[:, budget - 1])}
+
+
+def path(seeds: Sequence[int] = range(60)) -> Iterator[dict[str, Any]]:
+    """From the text to the published code, one factor at a time."""
+    for step, setting in published.path():
+        for curve, points in experiments.PANELS:
+            problem = configured_problem(curve, setting, points)
+            grid = UniformGrid(problem.space, prior=known_prior(curve, setting), budget=80)
+            for name, policy in {
+                "GPOO": configured_gpoo(problem, curve, setting, experiments.delta),
+                "uniform grid": grid,
+            }.items():
+                found = summary(regret_of(problem, policy, 80, seeds))
+                yield {"step": step, "curve": curve, "S": points, "K": 2, "N": 80, "policy": name, **found}
+        for branching in (2, 3, 4, 5):
+            problem = configured_problem("spike", setting, 10, branching)
+            regret = regret_of(problem, configured_gpoo(problem, "spike", setting, experiments.delta), 50, seeds)
+            for budget in (25, 50):
+                key = {"step": step, "curve": "spike", "S": 10, "K": branching, "N": budget, "policy": "GPOO"}
+                yield {**key, **summary(regret[:, :budget])}
+
+
+# Functions drawn from the prior.
+
+LENGTHSCALE = {1: 0.05, 2: 0.15}
+#: With this c, ``delta(h) = c 2^(-h/d)`` covers slopes of 4.4 prior standard deviations, as the paper's 14 does.
+START = {1: 14.0, 2: 9.3}
+
+
+def drawn_functions(dim: int, seeds: Sequence[int], grid: int = 33) -> Function:
+    """One draw of the prior for each seed, on the unit interval or the unit square."""
+    if dim == 1:
+        return prior_samples(rbf_kernel(LENGTHSCALE[1], VARIANCE), UNIT, seeds)
+    side = torch.linspace(0, 1, grid, dtype=torch.float64).unsqueeze(-1)
+    one = rbf_kernel(LENGTHSCALE[2], 1.0)
+    factor = torch.linalg.cholesky(matrix(one, side) + 1e-6 * torch.eye(grid).to(side))
+    z = standard_normal(ReplicateGenerators(seeds, stream=2).generators, (grid, grid), side)
+    half = torch.linalg.solve_triangular(factor.mT, z, upper=True)
+    weights = VARIANCE**0.5 * torch.linalg.solve_triangular(factor.mT, half.mT, upper=True).mT  # seeds grid grid
+
+    def f(points: Tensor) -> Tensor:
+        flat = points.reshape(len(points), -1, 2)
+        a, b = (torch.exp(-((flat[..., i, None] - side[:, 0]) ** 2) / (2 * LENGTHSCALE[2] ** 2)) for i in (0, 1))
+        return ((a @ weights) * b).sum(-1).reshape(points.shape[:-1])
+
+    return f
+
+
+def drawn_problem(dim: int, points: int, seeds: Sequence[int]) -> CellProblem:
+    """One function of the prior a seed."""
+    bounds = torch.tensor([[0.0] * dim, [1.0] * dim], dtype=torch.float64)
+    return CellProblem(Space(bounds, points_per_cell=points), drawn_functions(dim, seeds), 0.1, len(seeds))
+
+
+def shrinking(start: float, dim: int) -> Callable[[Tensor], Tensor]:
+    """``start 2^(-h/d)``."""
+    return lambda depth: start * 2.0 ** (-depth / dim)
+
+
+def prior_draws(seeds: Sequence[int] = range(200), steps: int = 80) -> Iterator[dict[str, Any]]:
+    """All policies on functions of the prior: d = 1 and 2, S = 1 and 10, the lengthscale known, halved and doubled."""
+    for dim in (1, 2):
+        for points in (1, 10):
+            problem = drawn_problem(dim, points, seeds)
+            both = {s: Space(problem.space.bounds, points_per_cell=s) for s in (1, 10)}
+            for label, policy in drawn_policies(problem, dim, steps):
+                history = simulate(problem, policy, steps, seeds)
+                found = summary(problem.optimum.unsqueeze(-1) - history["recommended_value"])
+                cell = history["recommendation"][:, -1:]
+                for s, space in both.items():  # the same target for both: one point, or ten
+                    target = problem.optimum - space.measure(cell).expectation(problem.f)[:, 0]
+                    found[f"target {s}"] = rounded(target)
+                depth = rounded(history["depth"].double().mean(-1))
+                split = history["expanded"].sum(-1).clamp_min(1)
+                yield {
+                    "d": dim,
+                    "S": points,
+                    **label,
+                    **found,
+                    "depth": depth,
+                    "rounds a split": rounded(steps / split),
+                }
+
+
+def drawn_policies(problem: CellProblem, dim: int, steps: int) -> Iterator[tuple[dict[str, Any], TreePolicy]]:
+    """The policies of ``prior_draws``: by name, the learner's lengthscale and the factor on ``delta``."""
+    space, c = problem.space, START[dim]
+
+    def known(factor: float = 1.0) -> GaussianProcess:
+        return GaussianProcess(rbf_kernel(factor * LENGTHSCALE[dim], VARIANCE), 0.1)
+
+    def key(policy: str, lengthscale: float = 1.0, factor: float = 1.0) -> dict[str, Any]:
+        return {"policy": policy, "lengthscale": lengthscale, "c": factor}
+
+    for factor in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0):
+        yield key("GPOO", 1.0, factor), GPOO(space, prior=known(), delta=shrinking(factor * c, dim))
+    small: dict[str, Any] = {"sqrt_beta": published.published_sqrt_beta}
+    for factor in (0.05, 0.2, 1.0):
+        made = GPOO(space, prior=known(), delta=shrinking(factor * c, dim), **small)
+        yield key("GPOO, code's β", 1.0, factor), made
+    yield key("GPOO, δ of the prior"), GPOO(space, prior=known())
+    yield key("GPTree"), GPTree(space, prior=known(), budget=steps)
+    yield key("uniform grid"), UniformGrid(space, prior=known(), budget=steps)
+    for factor in (0.2, 1.0):
+        yield key("StoOO", 1.0, factor), StoOO(space, delta=shrinking(factor * c, dim), budget=steps, span=1.0)
+        yield key("AVE-StoOO", 1.0, factor), AveStoOO(space, delta=shrinking(factor * c, dim), span=1.0)
+    for wrong in (0.5, 2.0):
+        yield key("GPOO", wrong), GPOO(space, prior=known(wrong), delta=shrinking(c, dim))
+        yield key("uniform grid", wrong), UniformGrid(space, prior=known(wrong), budget=steps)
+
+
+def exponent(seeds: Sequence[int] = range(10), steps: int = 400) -> Iterator[dict[str, Any]]:
+    """How the deepest split node deepens with the budget on *peaks*, S = 1, with and without neighbors, by noise.
+
+    ``depth`` is the mean depth of the deepest split node at every round; ``draws`` how often a split node was drawn.
+    """
+    for noise in (0.03, 0.1, 0.3, 1.0):
+        problem = replace(configured_problem("peaks", CONFIGURATIONS["text"], 1), noise_std=noise)
+        known = GaussianProcess(rbf_kernel(0.05, VARIANCE), noise)
+        for name, kind in (("all draws", GPOO), ("own draws alone", IsolatedGPOO)):
+            policy = kind(problem.space, prior=known, delta=experiments.delta)
+            history = simulate(problem, policy, steps, seeds)
+            deepest = torch.where(history["expanded"], history["depth"], -1).cummax(-1).values.double()
+            draws = (policy.draws * policy.expanded).sum(-1) / policy.expanded.sum(-1).clamp_min(1)
+            regret = problem.optimum - history["recommended_value"]
+            yield {
+                "noise": noise,
+                "learns from": name,
+                "depth": rounded(deepest.mean(0)),
+                "regret": rounded(regret.mean(0)),
+                "draws": rounded(draws),
+            }
+
+
+STUDIES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+    "figure_4": figure_4,
+    "figure_6": figure_6,
+    "path": path,
+    "prior_draws": prior_draws,
+    "exponent": exponent,
+}
+
+
+def load(name: str) -> pd.DataFrame:
+    """A stored table."""
+    return harness.load_table(RESULTS / f"{name}.json")
+
+
+def store(name: str, **settings: Any) -> pd.DataFrame:
+    """Run a study and store its table."""
+    frame = pd.DataFrame(list(harness.pick(STUDIES, name, "study")(**settings)))
+    frame.attrs = {"command": f"python -m book.aggregated.studies {name}"}
+    RESULTS.mkdir(exist_ok=True)
+    harness.save_table(frame, RESULTS / f"{name}.json")
+    return frame
+
+
+def cell(frame: pd.DataFrame, column: str = "mean", **key: Any) -> Tensor:
+    """One regret a seed: the row that the key names.
+
+    Raises:
+        ValueError: unless it names exactly one.
+    """
+    chosen = frame
+    for name, value in key.items():
+        chosen = chosen[chosen[name] == value]
+    if len(chosen) != 1:
+        raise ValueError(f"key must name one row of the table, {key} names {len(chosen)}")
+    return torch.tensor(chosen.iloc[0][column], dtype=torch.float64)
+
+
+def against(frame: pd.DataFrame, rival: str, policy: str = "GPOO", column: str = "mean", **key: Any) -> Paired:
+    """A rival's regret minus a policy's, seed by seed."""
+    return paired(cell(frame, column, policy=policy, **key), cell(frame, column, policy=rival, **key))
+
+
+if __name__ == "__main__":
+    for study in sys.argv[1:] or [f"names: {', '.join(STUDIES)}"]:
+        print(store(study) if study in STUDIES else study)

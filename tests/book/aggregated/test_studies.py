@@ -1,0 +1,73 @@
+"""What is stored is what the code gives, and regions of a map are what they say."""
+
+import itertools
+
+import pytest
+import torch
+
+from book.aggregated import experiments, regions, studies
+from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem
+from cbo_lib.aggregated import GPOO
+from cbo_lib.simulate import simulate
+
+
+@pytest.mark.parametrize("name", [p.stem for p in studies.RESULTS.glob("*.json")])
+def test_a_stored_table_says_what_made_it(name):
+    frame = studies.load(name)
+    assert frame.attrs["command"] == f"python -m book.aggregated.studies {name}"
+    assert len(frame) > 0
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize(("curve", "points"), [("peaks", 1), ("periodic", 10)])
+def test_the_first_seeds_of_figure_4_are_what_a_run_gives(name, curve, points):
+    setting = CONFIGURATIONS[name]
+    problem = configured_problem(curve, setting, points)
+    policy = configured_gpoo(problem, curve, setting, experiments.delta)
+    regret = studies.regret_of(problem, policy, 80, range(2))
+    key = {"configuration": name, "curve": curve, "S": points, "policy": "GPOO"}
+    frame = studies.load("figure_4")
+    stored = studies.cell(frame, **key)[:2]
+    torch.testing.assert_close(regret.mean(-1), stored, rtol=0, atol=2e-3)
+    assert len(studies.cell(frame, "end", **key)) == 60
+    assert len(studies.cell(frame, "by round", **key)) == 80
+
+
+def test_a_key_names_one_row():
+    frame = studies.load("path")
+    with pytest.raises(ValueError, match="key must name one row"):
+        studies.cell(frame, curve="peaks")
+    pair = studies.against(frame, "uniform grid", step="text", curve="periodic", S=1)
+    assert pair.n == 60
+    assert pair.holds
+
+
+def test_functions_of_two_variables_have_the_variance_of_their_prior():
+    f = studies.drawn_functions(2, range(400))
+    values = f(torch.tensor([[0.31, 0.77]], dtype=torch.float64).expand(400, 1, 2))[:, 0]
+    assert float(values.var()) == pytest.approx(0.1, rel=0.25)
+
+
+def test_a_region_answers_with_its_own_places_and_halves_hold_half():
+    space = regions.MapSpace(points_per_cell=16)
+    tree = space.partition()
+    level = tree.complete(3)
+    boxes = tree.boxes[level]
+    points = space.representatives(boxes)
+    assert points.shape == (8, 16, 2)
+    per = len(space.points) // 8
+    for i, mine in enumerate(points):
+        own = space.points[i * per : (i + 1) * per]
+        assert bool((mine[:, None] == own[None]).all(-1).any(-1).all())
+    delta = regions.smoothness(space)
+    assert all(a > b > 0 for a, b in itertools.pairwise(delta))
+
+
+def test_a_policy_searches_a_map_as_it_is():
+    problem = regions.map_problem(range(3))
+    values = torch.tensor(regions.smoothness(problem.space))
+    policy = GPOO(problem.space, prior=regions.PRIOR, delta=lambda h: values[h], max_depth=6)
+    history = simulate(problem, policy, 30, range(3))
+    assert bool((history["recommended_value"] <= problem.optimum[:, None]).all())
+    figure = regions.plot_map(problem, policy, 1)
+    assert len(figure.axes) == 4
