@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -17,7 +18,7 @@ from cbo_lib.random import ReplicateGenerators, standard_normal
 SHORTEST, LONGEST = 0.01, 3000.0
 
 
-def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0) -> GaussianProcess:
+def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0, shared: bool = False) -> GaussianProcess:
     """A prior with hyperparameters of largest marginal likelihood, from a pilot study that costs nothing.
 
     A squared exponential kernel with a lengthscale a variable ([Hoang2024], Appendix C) and a constant mean are fitted
@@ -29,6 +30,7 @@ def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0) -> Gaussi
         problem: what to fit to, on the unit box.
         count: how many values, at least 2. Default 300.
         seed: of the points and their noise.
+        shared: whether all variables have one lengthscale, so that the pilot cannot tell which of them matter.
 
     Raises:
         ValueError: if ``count`` is below 2, or all values are the same.
@@ -46,24 +48,60 @@ def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0) -> Gaussi
     noise_std = max(problem.noise_std, 1e-3)
     target, noise = ((y - center) / scale).double(), (noise_std / scale).double().square() * torch.eye(count).to(scale)
     squares = (x.double().unsqueeze(1) - x.double()).square().movedim(-1, 0)
+    scales = 1 if shared else dim
 
     def loss(parameters: object) -> tuple[float, object]:
         """Minus the log marginal likelihood of log lengthscales, log variance and mean, and its gradient."""
         with torch.enable_grad():
             theta = torch.tensor(parameters, dtype=torch.float64, device=x.device, requires_grad=True)
-            distance = (squares * (-2 * theta[:dim]).exp().reshape(-1, 1, 1)).sum(0)
-            factor = torch.linalg.cholesky((theta[dim] - distance / 2).exp() + noise)
-            white = torch.linalg.solve_triangular(factor, (target - theta[dim + 1]).unsqueeze(-1), upper=False)
+            distance = (squares * (-2 * theta[:scales]).exp().reshape(-1, 1, 1)).sum(0)
+            factor = torch.linalg.cholesky((theta[scales] - distance / 2).exp() + noise)
+            white = torch.linalg.solve_triangular(factor, (target - theta[scales + 1]).unsqueeze(-1), upper=False)
             value = white.square().sum() / 2 + factor.diagonal().log().sum()
             (gradient,) = torch.autograd.grad(value, theta)
         return float(value.detach()), gradient.cpu().numpy()
 
-    limits = [(math.log(SHORTEST), math.log(LONGEST))] * dim + [(math.log(1e-4), math.log(1e6)), (-100.0, 100.0)]
+    limits = [(math.log(SHORTEST), math.log(LONGEST))] * scales + [(math.log(1e-4), math.log(1e6)), (-100.0, 100.0)]
     tight = {"ftol": 1e-16, "gtol": 1e-9, "maxiter": 1000, "maxfun": 5000}
-    found = torch.from_numpy(minimize(loss, [0.0] * (dim + 2), jac=True, bounds=limits, options=tight).x).to(like)
+    found = torch.from_numpy(minimize(loss, [0.0] * (scales + 2), jac=True, bounds=limits, options=tight).x).to(like)
     octaves = (found[:-1] / math.log(2) * 64).round() / 64
     kernel = ScaleKernel(RBFKernel(ard_num_dims=dim)).to(like)
-    kernel.base_kernel.lengthscale = octaves[:dim].exp2()
-    kernel.outputscale = octaves[dim].exp2() * scale**2
+    kernel.base_kernel.lengthscale = octaves[:scales].exp2().expand(dim)
+    kernel.outputscale = octaves[scales].exp2() * scale**2
     mean = float(center + scale * (found[-1] * 1024).round() / 1024)
     return GaussianProcess(kernel.requires_grad_(False), noise_std, mean)
+
+
+def scaled(prior: GaussianProcess, factor: float) -> GaussianProcess:
+    """The same prior with its variance multiplied."""
+    old, kernel = prior.kernel, copy.deepcopy(prior.kernel)
+    kernel.outputscale = old.outputscale * factor
+    return GaussianProcess(kernel.requires_grad_(False), prior.noise_std, prior.mean)
+
+
+def distance_of_best(problem: SubsetProblem, prior: GaussianProcess) -> float:
+    """How many prior deviations the best value of f itself lies above the prior mean."""
+    best = problem.f(problem.best_points[problem.best_subset]) if bool(problem.space.controlled.all(-1).any()) else None
+    top = float(problem.optimum) if best is None else max(float(best), float(problem.optimum))
+    return (top - float(prior.mean)) / float(prior.kernel.outputscale.sqrt())
+
+
+def calibrated(problem: SubsetProblem, prior: GaussianProcess, sqrt_beta: float = 2.0) -> GaussianProcess:
+    """The prior with just the variance at which the bounds hold at the best decision before the first datum.
+
+    It knows ``f*``, so no learner has it; it says what a learner would want. A prior that is wide enough is given back.
+    """
+    return scaled(prior, max(1.0, (distance_of_best(problem, prior) / sqrt_beta) ** 2))
+
+
+def published(problem: SubsetProblem, prior: GaussianProcess) -> GaussianProcess:
+    """What the public code of the baselines sets and never fits ([Tay2023]): lengthscale 0.2, variance 1.
+
+    Its outcomes have mean zero; ours have the mean of a pilot's values, which the prior mean takes.
+    """
+    dim, like = problem.space.dim, problem.cost_means
+    x = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(1024, dtype=like.dtype).to(like)
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=dim)).to(like)
+    kernel.base_kernel.lengthscale = torch.full((dim,), 0.2).to(like)
+    kernel.outputscale = like.new_tensor(1.0)
+    return GaussianProcess(kernel.requires_grad_(False), prior.noise_std, float(problem.f(x).mean()))
