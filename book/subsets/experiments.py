@@ -97,14 +97,19 @@ def known_norm(
     return problem, GaussianProcess(kernel, noise_std, floor)
 
 
-def equally_good(seed: int = 0, noise_std: float = 0.1) -> tuple[SubsetProblem, GaussianProcess]:
-    """Two control sets of one best value, the dearer one listed first, and the prior that belongs to the function.
+def equally_good(
+    seed: int = 0, noise_std: float = 0.1, cheap_first: bool = False, all_matter: bool = False
+) -> tuple[SubsetProblem, GaussianProcess]:
+    """Two control sets of one best value, a cheap one inside a dear one, and a prior.
 
-    f depends on the first two of three variables, and so does the kernel.
+    f depends on the first two of three variables.
 
     Args:
         seed: of the draw, a function of norm 2.
         noise_std: of the values, and a fifth of it of the costs.
+        cheap_first: whether the cheap one is listed before the dear one.
+        all_matter: whether the kernel has one lengthscale for all three variables. Otherwise it does not see the
+            third, as if someone had said that it does not matter, and both sets have the same bounds but for rounding.
     """
     plane = torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)
     draw = rkhs_samples(rbf_kernel(0.4), plane, 2.0, [seed])
@@ -113,13 +118,16 @@ def equally_good(seed: int = 0, noise_std: float = 0.1) -> tuple[SubsetProblem, 
         return draw(x[..., :2].unsqueeze(0)).squeeze(0)
 
     floor = float(maximum(lambda x: -g(x), plane)[1])
-    kernel = ScaleKernel(RBFKernel(active_dims=(0, 1))).double()
+    kernel = ScaleKernel(RBFKernel(active_dims=None if all_matter else (0, 1))).double()
     kernel.base_kernel.lengthscale = torch.tensor([[0.4]], dtype=torch.float64)
     kernel.outputscale = torch.tensor(1.0, dtype=torch.float64)
     box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
-    sets = ((0, 1, 2), (0, 1), (0,), (1,))
+    sets: tuple[tuple[int, ...], ...] = ((0, 1, 2), (0, 1), (0,), (1,))
+    costs = [1.0, 0.2, 0.1, 0.1]
+    if cheap_first:
+        sets, costs = (sets[1], sets[0], *sets[2:]), [costs[1], costs[0], *costs[2:]]
     space = Space(box, sets, (truncated_normal(0.04),) * 3, budget=100.0)
-    means = torch.tensor([1.0, 0.2, 0.1, 0.1], dtype=torch.float64)
+    means = torch.tensor(costs, dtype=torch.float64)
     problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="equally good")
     return problem, GaussianProcess(kernel.requires_grad_(False), noise_std, floor)
 

@@ -3,9 +3,9 @@
 A run is named by what decides it, ``<objective>-<costs>-<variance>-<budget>/<prior>/<policy>``; it has twenty seeds,
 and each set of costs has its own. This makes one or more, all that match, and resumes where it stopped:
 
-    python -m book.subsets.factors 'ackley-cheap-0.04-50/*/proposed' --out runs
+    python -m book.subsets.factors 'ackley-cheap-0.04-25/*/proposed' --out runs
 
-and this puts what is there together into the tables that the pages read, ``results/map.npz`` and ``results/paths.npz``:
+and this puts what is there together into the tables that the pages read, ``results/map.npz``:
 
     python -m book.subsets.factors --collect runs
 """
@@ -17,7 +17,7 @@ import fnmatch
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,8 @@ def prior_of(panel: Panel, name: str) -> GaussianProcess | None:
 def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
     """A policy: ``proposed`` (alpha halved often), ``proposed:<alpha>``, ``repaired:<repair>`` or a baseline."""
     problem, process = panel.problem, prior_of(panel, prior)
-    space, options = problem.space, {"prior": process, "sqrt_beta": SQRT_BETA, "kernel": "rbf", "refit_every": 20}
+    space = problem.space
+    options: dict[str, Any] = {"prior": process, "sqrt_beta": SQRT_BETA, "kernel": "rbf", "refit_every": 20}
     kind, _, detail = name.partition(":")
     if kind == "proposed":
         rule, extra = ALPHAS[detail or "often"], {"every": space.dim} if detail in ("", "once", "often") else {}
@@ -138,28 +139,29 @@ def names() -> Iterator[str]:
 
 
 def _names() -> Iterator[str]:
-    def half(variance: float, *costs: str) -> list[Panel]:
-        return [Panel(o, c, variance, 50) for c in costs for o in experiments.OBJECTIVES]
-
-    front, both = half(0.04, "cheap"), ("cheap", "moderate")
-    rivals = ("proposed", "UCB-PSQ", "TS-PSQ")
-    for panel, prior, policy in itertools.product(half(0.04, *both), PRIORS[:-1], rivals):
-        yield f"{panel}/{prior}/{policy}"
-    for panel, prior, policy in itertools.product(half(0.02, *both), ("pilot", "x64", "calibrated"), rivals):
-        yield f"{panel}/{prior}/{policy}"
-    for repair, panel in itertools.product(REPAIRS, front):
-        yield f"{panel}/{'pilot' if panel.objective == 'airfoil' else 'calibrated'}/repaired:{repair}"
-    for alpha, panel in itertools.product(ALPHAS, half(0.04, *both)):
-        if alpha != "often":
-            yield f"{panel}/{'pilot' if panel.objective == 'airfoil' else 'calibrated'}/proposed:{alpha}"
-    for repair, panel in itertools.product(("none", "discard", "averages", "all"), front):
-        yield f"{panel}/pilot/repaired:{repair}"
-    for prior, policy, panel in itertools.product(("pilot", "calibrated"), ("ETC-50", "UCB-CVS"), front):
-        yield f"{panel}/{prior}/{policy}"
-    for panel in front:
+    ackley, plant, hartmann = (f"{name}-cheap-0.04-25" for name in ("ackley", "plant", "hartmann"))
+    rivals = ("UCB-PSQ", "TS-PSQ", "proposed")
+    for policy, prior in itertools.product(rivals, ("pilot", "x64", "x16")):
+        yield f"{ackley}/{prior}/{policy}"
+    for policy, prior in itertools.product(rivals, ("pilot", "x64")):
+        yield f"{plant}/{prior}/{policy}"
+    for repair in ("none", "radius+ties", "ties", "all"):
+        yield f"{plant}/pilot/repaired:{repair}"
+    for repair in ("none", "all"):
+        yield f"{ackley}/pilot/repaired:{repair}"
+    for panel, policy in itertools.product((ackley, plant), rivals):
+        yield f"{panel}/calibrated/{policy}"
+    for policy in rivals:
+        yield f"{plant}/x16/{policy}"
+    for repair in ("radius", "discard", "averages"):
+        yield f"{plant}/pilot/repaired:{repair}"
+    for alpha in ("budget", "once"):
+        yield f"{plant}/pilot/proposed:{alpha}"
+    for prior, policy in itertools.product(("shared", "pilot", "x64"), rivals):
+        yield f"{hartmann}/{prior}/{policy}"
+    for panel in (ackley, plant, hartmann):
+        yield f"{panel}/published/proposed"
         yield f"{panel}/refitted/proposed"
-    for prior, panel, policy in itertools.product(("pilot", "calibrated"), front[:3], rivals):
-        yield f"{Panel(panel.objective, 'cheap', 0.04, 100)}/{prior}/{policy}"
 
 
 def parse(name: str) -> tuple[Panel, str, str]:
@@ -173,7 +175,7 @@ def most(panel: Panel, policy: str) -> int:
     """Plays after which a run ends at the latest: costs of 0.01 would pay for thousands."""
     if panel.objective == "airfoil":
         return 240 if policy.startswith(("proposed", "repaired")) else 120
-    return {50: 300, 100: 600}[panel.budget]
+    return 12 * panel.budget
 
 
 def run(name: str, steps: int | None = None, seeds: range | None = None) -> dict[str, np.ndarray[Any, Any]]:
@@ -221,6 +223,86 @@ def compact(history: History, problem: SubsetProblem) -> dict[str, np.ndarray[An
     return {key: tensor.cpu().numpy().astype(kind) for key, (tensor, kind) in kinds.items()}
 
 
+#: Amounts at which curves are kept, as shares of the budget.
+_GRID = torch.linspace(0, 1, 51, dtype=torch.float64)
+
+
+def curves_of(stored: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """What the pages read of a run: curves over the budget, and one number a seed.
+
+    ``regret`` (simple), ``quality`` and ``cost`` (cumulative regrets for ``alpha = 0.1``) and ``count`` (plays), each
+    ``seeds x 51``; ``plays`` of every subset, ``seeds x 51 x m``, and of Algorithm 1 ``good`` (``S_1``) likewise. One a
+    seed: ``inside`` (how often f lay within its width), ``resets``, ``discarded``, and of the exploitation ``late``
+    (plays), ``right`` (of these, of ``i_*``), ``held`` (share of plays with ``C_*`` inside ``S_1``), ``upper_holds``
+    (share with all bounds of ``C_*`` above the truth).
+    """
+    panel = parse(name)[0]
+    problem = panel.problem
+    best, m = problem.cheapest(ALPHA), problem.space.m
+    spent, subset = stored["spent"].astype(float), stored["subset"].astype(int)
+    paid = spent <= panel.budget
+    amounts = _GRID.numpy() * panel.budget
+    costs = problem.cost_means.numpy()
+    value = stored["value"].astype(float)
+    optimum = float(problem.optimum)
+    own = np.eye(m, dtype=int)[subset] * paid[..., None]
+    sums = {
+        "regret": np.minimum.accumulate(optimum - value, axis=1),
+        "quality": np.cumsum(((1 - ALPHA) * optimum - value) * paid, axis=1),
+        "cost": np.cumsum(np.maximum(costs[subset] - costs[best], 0) * paid, axis=1),
+        "count": np.cumsum(paid, axis=1),
+        "plays": own.cumsum(1),
+    }
+    if "good" in stored:
+        sums["good"] = stored["good"]
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    last = [
+        np.minimum(np.searchsorted(row, amounts * (1 + 1e-12), side="right"), n) - 1
+        for row, n in zip(spent, paid.sum(1), strict=True)
+    ]
+    for key, values in sums.items():
+        picked = np.stack([row[np.maximum(at, 0)] for row, at in zip(values, last, strict=True)])
+        kind = {"regret": np.float32, "quality": np.float32, "cost": np.float32, "good": bool}.get(key, np.int16)
+        found[key] = picked.astype(kind)
+    number = paid.sum(1).clip(1)
+    found["inside"] = (stored["inside"] * paid).sum(1) / number
+    if "good" in stored:
+        late = paid & ~stored["exploring"]
+        many = late.sum(1).clip(1)
+        acceptable = problem.acceptable(ALPHA).numpy()
+        found["late"] = late.sum(1)
+        found["right"] = (late & (subset == best)).sum(1)
+        found["held"] = (late & (stored["good"] | ~acceptable).all(-1)).sum(1) / many
+        found["upper_holds"] = (late & (stored["upper_holds"] | ~acceptable).all(-1)).sum(1) / many
+        for key in ("resets", "discarded"):
+            found[key] = (stored[key] * paid).max(1)
+    return found
+
+
+def collect(folder: Path, file: Path) -> list[str]:
+    """Put the runs of a folder together; gives their names."""
+    tables: dict[str, Any] = {}
+    made = []
+    for name in names():
+        if file_of(folder, name).exists():
+            with np.load(file_of(folder, name)) as stored:
+                found = curves_of(dict(stored), name)
+            tables |= {f"{name}|{key}": values for key, values in found.items()}
+            made.append(name)
+    np.savez_compressed(file, **tables)
+    return made
+
+
+def load(file: Path = Path(__file__).parent / "results" / "map.npz") -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+    """What ``collect`` made, by name of the run."""
+    found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+    with np.load(file) as stored:
+        for key in stored.files:
+            name, part = key.split("|")
+            found.setdefault(name, {})[part] = stored[key]
+    return found
+
+
 def file_of(folder: Path, name: str) -> Path:
     """Where a run is kept."""
     return folder / (name.replace("/", "--").replace(":", "@") + ".npz")
@@ -231,7 +313,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*", help="of runs, or patterns; without any, all are listed")
     parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--collect", type=Path, help="put what is in this folder together, in results/map.npz")
     chosen = parser.parse_args()
+    if chosen.collect:
+        print("\n".join(collect(chosen.collect, Path(__file__).parent / "results" / "map.npz")))
+        return
     torch.set_num_threads(1)
     wanted = [name for name in names() if any(fnmatch.fnmatch(name, pattern) for pattern in chosen.name)]
     if not chosen.name:
@@ -241,7 +327,7 @@ def main() -> None:
         file = file_of(chosen.out, name)
         if not file.exists():
             start = time.process_time()
-            np.savez_compressed(file, **run(name))
+            np.savez_compressed(file, **dict[str, Any](run(name)))
             print(f"{name}: {time.process_time() - start:.0f} s", flush=True)
 
 

@@ -83,13 +83,17 @@ def distance_of_best(problem: SubsetProblem, prior: GaussianProcess) -> float:
     """How many prior deviations the best value of f itself lies above the prior mean."""
     best = problem.f(problem.best_points[problem.best_subset]) if bool(problem.space.controlled.all(-1).any()) else None
     top = float(problem.optimum) if best is None else max(float(best), float(problem.optimum))
-    return (top - float(prior.mean)) / float(prior.kernel.outputscale.sqrt())
+    center = prior.mean
+    if not isinstance(center, float):
+        raise ValueError(f"prior must have a constant mean, got {center}")
+    return (top - center) / float(prior.kernel.outputscale.sqrt())
 
 
 def calibrated(problem: SubsetProblem, prior: GaussianProcess, sqrt_beta: float = 2.0) -> GaussianProcess:
     """The prior with just the variance at which the bounds hold at the best decision before the first datum.
 
-    It knows ``f*``, so no learner has it; it says what a learner would want. A prior that is wide enough is given back.
+    It knows ``f*``, so no learner has it. It is an edge and no safe place: the bound begins at ``f*`` and falls, so
+    it is below the truth as soon as anything is known. A prior that is wide enough is given back.
     """
     return scaled(prior, max(1.0, (distance_of_best(problem, prior) / sqrt_beta) ** 2))
 
