@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpytorch
+import numpy as np
 import torch
 from botorch import settings
-from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
-from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
+from botorch.optim.closures import BatchedNDarrayOptimizationClosure, get_loss_closure
+from botorch.optim.utils import get_parameters_and_bounds
+from botorch.optim.utils.numpy_utils import get_per_element_bounds
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
@@ -35,6 +38,8 @@ _OCTAVE = 64
 # Mean log likelihoods are flat to this at a maximum.
 _FLAT = 1e-3
 _ATTEMPTS = 4
+# Losses, means over the observations, and their slopes are seen to one part of this.
+_SEEN = 2.0**30
 # Newton's method goes on until they are flat to this.
 _FLATTER = 1e-10
 
@@ -104,8 +109,8 @@ def fit_gaussian_process(
     """Maximum a posteriori hyperparameters for noisy values of measures, for all replicates as one batch.
 
     BoTorch runs one L-BFGS-B a replicate and evaluates them together. Every fit starts from the same values and nothing
-    is random; Newton's method ends it, and its values are rounded to 1/64 of an octave (the mean to 1/1024 of the
-    outputs' standard deviation), so that neither company nor processor matters.
+    is random; what the search sees is rounded to 2^-30, Newton's method ends it, and its values are rounded to 1/64 of
+    an octave (the mean to 1/1024 of the outputs' standard deviation), so that neither company nor processor matters.
 
     Args:
         measure: what was observed, ``replicates x n`` measures, ``n >= 2``.
@@ -130,23 +135,17 @@ def fit_gaussian_process(
     unit = Measure((measure.points - low) / side, measure.weights)
     batch = y.shape[:1]
     template = default_kernel(kernel, dim, groups) if isinstance(kernel, str) else kernel
-    with torch.enable_grad(), settings.validate_input_scaling(False), warnings.catch_warnings():
-        # BoTorch warns of a line search that ends in rounding; what matters is whether the maximum was reached.
-        warnings.simplefilter("ignore", OptimizationWarning)
+    with torch.enable_grad(), settings.validate_input_scaling(False):
         inner = _batched(template, y)
         standardize = Standardize(m=1, batch_shape=batch)
         rows, covar, mean = _encoded(unit, inner)
         model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
+        # BoTorch's own start, the mode of its prior; it computes that in single precision, as no two processors do.
+        model.likelihood.noise = math.exp(-5)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
         # Beyond 800 points GPyTorch would turn to random probes; a lazy kernel matrix would only cost time.
         with gpytorch.settings.max_cholesky_size(2**20), gpytorch.settings.lazily_evaluate_kernels(False):
-            # BoTorch's batched L-BFGS-B and SciPy's, which serves a single replicate, name one option differently.
-            stop = {"factr": 1e-3} if len(y) > 1 else {"ftol": 1e-3 * torch.finfo(y.dtype).eps}
-            for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
-                fit_gpytorch_mll_scipy(mll, options={**stop, "gtol": 1e-9})
-                if bool((_slope(mll)[1] <= _FLAT).all()):
-                    break
-            converged = _polish(mll) <= _FLAT
+            converged = _maximize(mll) <= _FLAT
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit of hyperparameters did not reach a maximum in replicates {which}", FitWarning, 2)
@@ -372,62 +371,45 @@ def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, Constant
     return rows, covar, _MeasureMean(covar)
 
 
-def _slope(mll: ExactMarginalLogLikelihood) -> tuple[Tensor, Tensor]:
-    """Slopes of the loss in all parameters, zero where they point out of the bounds; the steepest, ``replicates``."""
-    model = mll.model
-    named = _parameters(mll)
-    loss = -mll(model(*model.train_inputs), model.train_targets)
-    gradients = torch.autograd.grad(loss.sum(), [p for p, _ in named])
-    slopes = []
-    for (parameter, constraint), gradient in zip(named, gradients, strict=True):
-        free = gradient
-        if constraint is not None and not constraint.enforced:
-            free = free.masked_fill((parameter <= constraint.lower_bound + 1e-9) & (gradient > 0), 0.0)
-            free = free.masked_fill((parameter >= constraint.upper_bound - 1e-9) & (gradient < 0), 0.0)
-        slopes.append(free.reshape(loss.numel(), -1))
-    slope = torch.cat(slopes, -1)
-    return slope, slope.abs().amax(-1)
+def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
+    """L-BFGS-B and then Newton's method, as the first compares values and so stops at the root of their rounding.
 
-
-def _parameters(mll: ExactMarginalLogLikelihood) -> list[tuple[Tensor, Any]]:
-    """What is fitted, each with its constraint or None."""
-    return [(p, c) for _, p, c in mll.named_parameters_and_constraints() if p.requires_grad and p.numel()]
-
-
-def _polish(mll: ExactMarginalLogLikelihood) -> Tensor:
-    """Newton's method from where the search ended, which compares values and so stops at the root of their rounding.
-
-    Second derivatives are differences of slopes; a step that makes slopes steeper is not taken.
+    The first sees rounded numbers, lest the processor's rounding choose between two maxima. Second derivatives are
+    differences of slopes; a step of Newton's method that makes slopes steeper is not taken.
 
     Returns:
         The steepest slope, ``replicates``.
     """
-    named = _parameters(mll)
-    parameters = [p for p, _ in named]
-    replicates = mll.model.train_targets.shape[0]
-    sizes = [p.numel() // replicates for p in parameters]
+    targets = mll.model.train_targets
+    parameters, ends = get_parameters_and_bounds(mll, requires_grad=True)
+    batch, parameters = targets.shape[:1], {name: p for name, p in parameters.items() if p.numel()}
+    closure = BatchedNDarrayOptimizationClosure(get_loss_closure(mll), parameters, batch)
 
-    def ends(side: str, unbounded: float) -> Tensor:
-        own = [getattr(c, side) if c is not None and not c.enforced else unbounded for _, c in named]
-        return torch.cat(
-            [(torch.zeros_like(p) + e).reshape(replicates, -1) for p, e in zip(parameters, own, strict=True)], -1
-        )
+    def seen(x: np.ndarray, batch_indices: Any) -> tuple[np.ndarray, ...]:
+        return tuple((part * _SEEN).round() / _SEEN for part in closure(x, batch_indices))
 
-    def put(theta: Tensor) -> tuple[Tensor, Tensor]:
-        for parameter, part in zip(parameters, theta.split(sizes, -1), strict=True):
-            parameter.data = part.reshape(parameter.shape)
-        return _slope(mll)
+    def slopes(theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the loss in all parameters, zero where they point out of the bounds; and the steepest."""
+        slope = torch.from_numpy(closure(theta.cpu().numpy())[1]).to(theta)
+        outward = ((theta <= low + 1e-9) & (slope > 0)) | ((theta >= high - 1e-9) & (slope < 0))
+        slope = slope.masked_fill(outward, 0.0)
+        return slope, slope.abs().amax(-1)
 
-    theta = torch.cat([p.detach().reshape(replicates, -1) for p in parameters], -1)
-    low, high = ends("lower_bound", -math.inf).detach(), ends("upper_bound", math.inf).detach()
-    slope, steepest = put(theta)
+    box = get_per_element_bounds(parameters, dict(ends), batch)
+    low, high = torch.as_tensor(box).to(targets).unbind(-1)
+    options = {"factr": 1e-3, "pgtol": 1e-9, "pass_batch_indices": True}
+    for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
+        theta = torch.from_numpy(fmin_l_bfgs_b_batched(seen, closure.state, box, **options)[0]).to(targets)
+        slope, steepest = slopes(theta)
+        if bool((steepest <= _FLAT).all()):
+            break
     for _ in range(3):
         going = steepest > _FLATTER
         if not bool(going.any()):
             break
         shifts = torch.diag_embed(1e-5 * theta.abs().clamp_min(1e-3)).unbind(-1)
         hessian = torch.stack(
-            [(put(theta + s)[0] - put(theta - s)[0]) / (2 * s.sum(-1, keepdim=True)) for s in shifts], -1
+            [(slopes(theta + s)[0] - slopes(theta - s)[0]) / (2 * s.sum(-1, keepdim=True)) for s in shifts], -1
         )
         free = (slope != 0).to(slope)  # those at a bound stay there
         hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
@@ -436,11 +418,11 @@ def _polish(mll: ExactMarginalLogLikelihood) -> Tensor:
             step, most = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1), 0.1 * theta.abs() + 1e-3
             step = torch.where((going & (failed == 0)).unsqueeze(-1), step.clamp(-most, most), 0.0)
             new = torch.minimum(torch.maximum(theta - step, low), high)
-            new_slope, new_steepest = put(new)
+            new_slope, new_steepest = slopes(new)
             better = new_steepest < steepest
             theta, slope = (torch.where(better.unsqueeze(-1), *pair) for pair in ((new, theta), (new_slope, slope)))
             steepest = torch.where(better, new_steepest, steepest)
-    put(theta)
+    closure.state = theta.cpu().numpy()
     return steepest
 
 
