@@ -17,6 +17,8 @@ from cbo_lib.checks import as_number, as_option, as_values, require
 
 # In roundings: a pivot below so many of its diagonal entry holds no digit; the jitter then begins at so many.
 _LEAST, _FIRST = 10, 100
+# A device is asked once so many pivots whether there were enough; more are zeros.
+_PIVOTS = 16
 
 #: A number, or one a dimension.
 Lengthscale = float | Sequence[float] | Tensor
@@ -251,11 +253,14 @@ def pivoted_cholesky(
     """
     least = torch.as_tensor(tolerance, dtype=diagonal.dtype, device=diagonal.device).unsqueeze(-1)
     left, found = diagonal, 0
+    every = 1 if diagonal.device.type == "cpu" else _PIVOTS
     factor = diagonal.new_empty(*diagonal.shape[:-1], min(rank, 16), diagonal.shape[-1])  # grows by doubling
     while True:
         top, place = left.max(-1, keepdim=True)
-        if bool((top <= least).all()):
-            return factor[..., :found, :].contiguous()
+        if (found % every == 0 or found >= rank) and bool((top <= least).all()):
+            known = factor[..., :found, :]
+            used = found if every == 1 else int((known != 0).any(-1).reshape(-1, found).any(0).sum())
+            return known[..., :used, :].contiguous()
         if found >= rank:
             return None
         if found == factor.shape[-2]:

@@ -95,7 +95,6 @@ def maximize_box(
         got = values(points)
         wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
         require(got.shape == begin.shape[:-1], wanted, got.shape)
-        _check_finite(got, "values must be finite in the box")
         return got
 
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -106,9 +105,12 @@ def maximize_box(
         points = torch.from_numpy(whole).to(begin).view_as(begin).requires_grad_()
         got = evaluate(points)
         require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
-        gradient = torch.autograd.grad(got.sum(), points)[0].reshape(whole.shape).double().cpu().numpy()[batch_indices]
-        require(np.isfinite(gradient).all(), "values must have a finite gradient", "a NaN or an infinity")
-        return -got.detach().double().cpu().numpy().ravel()[batch_indices], -gradient
+        gradient = torch.autograd.grad(got.sum(), points)[0]
+        # One copy, and one wait for a device.
+        both = torch.cat([got.unsqueeze(-1), gradient], -1).detach().flatten(0, 1).double().cpu().numpy()[batch_indices]
+        _check_finite(both[:, 0], "values must be finite in the box")
+        _check_finite(both[:, 1:], "values must have a finite gradient")
+        return -both[:, 0], -both[:, 1:]
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
@@ -118,6 +120,7 @@ def maximize_box(
     refined_points = torch.from_numpy(found).to(begin).view_as(begin).clamp(bounds[0], bounds[1])
     with torch.no_grad():
         refined = evaluate(refined_points)
+        _check_finite(refined, "values must be finite in the box")
 
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
@@ -145,5 +148,6 @@ def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) ->
     return inside
 
 
-def _check_finite(tensor: Tensor, expected: str) -> None:
-    require(torch.isfinite(tensor), expected, "a NaN or an infinity")
+def _check_finite(numbers: Tensor | np.ndarray, expected: str) -> None:
+    finite = torch.isfinite(numbers) if isinstance(numbers, Tensor) else np.isfinite(numbers).all()
+    require(finite, expected, "a NaN or an infinity")

@@ -5,7 +5,8 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from cbo_lib.acquisition import PartialAcquisition
-from cbo_lib.contexts.worst_case import MMDBall, tv_worst_case
+from cbo_lib.checks import require
+from cbo_lib.contexts.worst_case import MMDBall, tv_average
 from cbo_lib.gp import Posterior
 
 
@@ -26,11 +27,12 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
         batch = torch.broadcast_shapes(samples.shape[:-2], cover.shape[:-2])
         both = [points.expand(*batch, *points.shape[-2:]) for points in (samples, cover)]
         super().__init__(model, torch.cat(both, -2), sqrt_beta)
+        require(radius >= 0, "radius must be nonnegative", radius)
         self.count, self.radius = samples.shape[-2], radius
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The closed form of Proposition 2."""
-        return tv_worst_case(bounds[..., : self.count], bounds.amin(-1), self.radius)
+        return tv_average(bounds[..., : self.count], bounds.amin(-1), self.radius, self.radius)
 
 
 class MMDUpperConfidenceBound(PartialAcquisition):
