@@ -274,16 +274,19 @@ def _each(thing: T | Mapping[str, T], names: Mapping[str, object]) -> dict[str, 
 
 
 def save_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Store a table and what ``frame.attrs`` says of it, as JSON, whole or not at all."""
-    content = {"about": frame.attrs, "table": json.loads(frame.to_json(orient="split"))}
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    """Store a table and what ``frame.attrs`` says of it, as JSON of a line a row, whole or not at all."""
+    parts = {"about": frame.attrs, **json.loads(frame.to_json(orient="split"))}
+    rows = ",\n".join(map(json.dumps, parts.pop("data")))
+    head = "".join(f'"{name}": {json.dumps(part)},\n' for name, part in parts.items())
+    write_atomically(path, f'{{{head}"data": [\n{rows}\n]}}\n'.encode())
 
 
 def load_table(path: str | Path) -> pd.DataFrame:
     """What ``save_table`` stored."""
     content = json.loads(Path(path).read_text(encoding="utf-8"))
-    frame = pd.DataFrame(**content["table"])
-    frame.attrs = content["about"]
+    about = content.pop("about")
+    frame = pd.DataFrame(**content)
+    frame.attrs = about
     return frame
 
 
