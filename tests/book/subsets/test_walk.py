@@ -1,0 +1,60 @@
+"""The walk through the proof, the map of runs and the repaired cost radius."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from book.subsets import factors, walk
+from book.subsets.repaired import cost_radius, halved_once, halved_with_budget
+from cbo_lib.history import History
+
+RESULTS = Path(walk.__file__).parent / "results"
+
+
+def test_deterministic_steps_hold_in_stored_runs() -> None:
+    problem, process = walk.setup("plant", "x64")
+    history = History.load(walk.file_of(RESULTS, "plant", "x64"))
+    steps = walk.steps(history, problem, process)
+    for name in (
+        "3 others, explored",
+        "4 Lemma 6",
+        "6 least under average",
+        "7 threshold under U",
+        "7 U under today's",
+    ):
+        assert float(steps[name].kept.min()) == 1.0, name
+    radii = steps["10 radii under the new bound"]
+    assert bool((radii.left <= radii.right).all())
+
+
+def test_sum_of_radii_is_below_the_sharper_bound_for_any_plays() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for tau in (1, 3, 20):
+        picks = torch.randint(0, 4, (500,), generator=generator).sort().values if tau == 3 else torch.zeros(500).long()
+        counts, total = [tau] * 4, 0.0
+        for i in picks.tolist():
+            total += counts[i] ** -0.5
+            counts[i] += 1
+        assert total <= 2 * (4 * 500) ** 0.5
+
+
+def test_map_holds_twenty_seeds_a_run() -> None:
+    runs = factors.load()
+    assert {len(run["count"]) for run in runs.values()} == {factors.SEEDS}
+    assert all(run["regret"].shape == (factors.SEEDS, 51) for run in runs.values())
+
+
+def test_unfitted_prior_is_refused_by_the_walk() -> None:
+    with pytest.raises(ValueError, match="prior must be one"):
+        walk.setup("plant", "refitted")
+
+
+def test_radii_and_tolerances() -> None:
+    plays, variance = torch.tensor([[50.0, 1.0]]).double(), torch.tensor([[4e-4, 0.0]]).double()
+    horizon = torch.tensor([100.0]).double()
+    wide, narrow = (cost_radius(kind, plays, variance, horizon) for kind in ("hoeffding", "student"))
+    assert float(narrow[0, 0]) < 0.1 * float(wide[0, 0])
+    assert torch.isinf(narrow[0, 1])
+    assert [halved_once(s, 1.0) for s in (0, 4, 5, 50)] == [0.1, 0.1, 0.05, 0.05]
+    assert [halved_with_budget(0, left) for left in (1.0, 0.6, 0.5, 0.25)] == [0.1, 0.1, 0.05, 0.025]
