@@ -397,10 +397,9 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
 
     box = get_per_element_bounds(parameters, dict(ends), batch)
     low, high = torch.as_tensor(box).to(targets).unbind(-1)
-    options = {"factr": 1e-3, "pgtol": 1e-9, "pass_batch_indices": True}
     for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
-        theta = torch.from_numpy(fmin_l_bfgs_b_batched(seen, closure.state, box, **options)[0]).to(targets)
-        slope, steepest = slopes(theta)
+        found = fmin_l_bfgs_b_batched(seen, closure.state, box, factr=1e-3, pgtol=1e-9, pass_batch_indices=True)[0]
+        slope, steepest = slopes(theta := torch.from_numpy(found).to(targets))
         if bool((steepest <= _FLAT).all()):
             break
     for _ in range(3):

@@ -92,9 +92,8 @@ def maximize_box(
 
     def evaluate(points: Tensor) -> Tensor:
         """Values of all rows."""
-        got = values(points)
         wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
-        require(got.shape == begin.shape[:-1], wanted, got.shape)
+        require((got := values(points)).shape == begin.shape[:-1], wanted, got.shape)
         return got
 
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -108,8 +107,8 @@ def maximize_box(
         gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
         both = torch.cat([got.unsqueeze(-1), gradient], -1).detach().flatten(0, 1).double().cpu().numpy()[batch_indices]
-        _check_finite(both[:, 0], "values must be finite in the box")
-        _check_finite(both[:, 1:], "values must have a finite gradient")
+        require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
+        require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -both[:, 0], -both[:, 1:]
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
@@ -148,6 +147,5 @@ def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) ->
     return inside
 
 
-def _check_finite(numbers: Tensor | np.ndarray, expected: str) -> None:
-    finite = torch.isfinite(numbers) if isinstance(numbers, Tensor) else np.isfinite(numbers).all()
-    require(finite, expected, "a NaN or an infinity")
+def _check_finite(tensor: Tensor, expected: str) -> None:
+    require(torch.isfinite(tensor), expected, "a NaN or an infinity")

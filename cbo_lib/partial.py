@@ -357,13 +357,18 @@ class TrackedPartial:
     """
 
     def __init__(self, posterior: Posterior, x: Tensor, contexts: Tensor, controlled: Tensor) -> None:
+        self._given = x, contexts, controlled
+        self._begin(posterior)
+
+    def _begin(self, posterior: Posterior) -> None:
+        x, contexts, controlled = self._given
         partial = PartialPosterior(posterior, contexts, controlled)
         with torch.no_grad():
-            mean, variance = partial.mean_and_variance(x)
-        self.mean, self.variance = mean.clone(), variance.clone()
+            self.mean, self.variance = (part.clone() for part in partial.mean_and_variance(x))
         self._kernel, self._count, self._batch = partial._kernel, posterior.count, posterior.batch_shape
         self._x, self._contexts, self._groups = partial._check(x, "x"), partial._contexts, controlled.shape[:-1]
         self._left, self._right = self._kernels(partial._observed)
+        self._jitter = None if posterior.data is None else posterior.data.jitter
 
     def update(self, posterior: Posterior) -> None:
         """Take in the last observation of ``posterior``, which is what was tracked so far, extended by one.
@@ -376,6 +381,9 @@ class TrackedPartial:
         data, batch = posterior.data, posterior.batch_shape
         require(batch == self._batch, f"posterior must have the batch {tuple(self._batch)} as before", batch)
         assert data is not None
+        before, self._jitter = self._jitter, data.jitter
+        if before is not None and not torch.equal(*torch.broadcast_tensors(before, data.jitter)):
+            return self._begin(posterior)  # the earlier observations count for less than they did
         ones = [1] * len(self._groups)
         with torch.no_grad():
             new = self._kernels(_points(posterior, self._x, self._groups)[..., -1:, :])

@@ -665,3 +665,14 @@ def test_mean_and_variance_together_are_those_apart(rng):
     for posterior in (process.posterior(), process.condition(seen, seen.points.sum((-2, -1)))):
         mean, variance = posterior.mean_and_variance(queries)
         assert torch.equal(mean, posterior.mean(queries)) and torch.equal(variance, posterior.variance(queries))
+
+
+@pytest.mark.parametrize("variance", [2.0**-40, 2.0**30])
+def test_the_jitter_of_draws_is_relative(rng, variance):
+    """Draws of a scaled process are scaled draws, also where their covariance is singular."""
+    queries = Measure.dirac(torch.linspace(0, 1, 30, dtype=torch.float64)[:, None])
+    draws = [
+        GaussianProcess(rbf_kernel(0.4, v), 0.1).posterior().sample(queries, 3, torch.Generator().manual_seed(1))
+        for v in (1.0, variance)
+    ]
+    torch.testing.assert_close(draws[1] / variance**0.5, draws[0], rtol=0, atol=1e-9)

@@ -112,3 +112,21 @@ def test_an_update_by_another_batch_or_an_average_is_refused(rng):
         with pytest.raises(ValueError, match="the posterior must be given values at points, got values of averages"):
             tracked.update(process.condition(measure, normal(rng, 1)))
     assert torch.equal(tracked.mean, torch.zeros(4, 6, dtype=F64))
+
+
+@pytest.mark.filterwarnings("ignore:.*drowns in rounding")
+def test_a_jitter_that_grows_later_counts_for_the_earlier_observations_too(rng):
+    process, x, contexts = GaussianProcess(rbf_kernel(0.8), 1e-9), uniform(rng, 5, 3), uniform(rng, 4, 3)
+    seen, controlled = uniform(rng, 3, 3), mask(1, 1, 0)
+    posterior = process.condition(Measure.dirac(seen), seen.sin().sum(-1))
+    tracked = TrackedPartial(posterior, x, contexts, controlled)
+    assert not float(posterior.data.jitter)
+    for shift, gap in (
+        (1e-6, 1.0),
+        (1e-8, 0.0),
+    ):  # values that can't be told from a steep slope, until there is a jitter
+        posterior = posterior.extend(Measure.dirac(seen[:1] + shift), seen[:1].sin().sum(-1) + gap)
+        tracked.update(posterior)
+        wanted = PartialPosterior(posterior, contexts, controlled).mean_and_variance(x)
+        torch.testing.assert_close(tracked.mean, wanted[0], rtol=1e-3, atol=0)
+    assert float(posterior.data.jitter)
