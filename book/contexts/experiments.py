@@ -199,10 +199,9 @@ def _load(problem: ContextProblem, folder: str | Path, name: str, only: Sequence
     return Comparison(found.problems, histories)
 
 
-def compact(history: History) -> History:
+def compact(history: History, names: Sequence[str] = ("value", "observation")) -> History:
     """The curves of a run alone, in single precision: the values of the decisions, and what was seen."""
-    tensors = {"value": history["value"].float(), "observation": history["observation"].float()}
-    return History(tensors, history.seeds, history.config, history.provenance)
+    return History({n: history[n].float() for n in names}, history.seeds, history.config, history.provenance)
 
 
 def curves(comparison: Comparison[ContextProblem], measure: Kind = "regret") -> dict[str, Tensor]:

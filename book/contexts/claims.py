@@ -1,0 +1,187 @@
+"""The claims of the paper as paired differences: what was run to decide them, and the map of verdicts.
+
+Each entry of ``MAP`` has policies with the same seeds, so the same initial design and the same contexts. The command
+runs it as one batch and stores values and lengthscales::
+
+    python -m book.contexts.claims newsvendor "newsvendor, long" --scale paper
+
+The stored runs were made in groups of seeds on two machines, some on an accelerator, and cut where the time was over.
+GP-UCB with seed 106 was run on both, alone on one and in a batch on the other: the stored values are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from book import figures, harness
+from book.contexts import experiments
+from book.contexts.experiments import PANELS, POLICIES, RESULTS, compact, make_policy
+from book.contexts.problem import ContextProblem
+from book.contexts.regret import cumulative_regret
+from book.harness import Comparison, Scale
+
+#: The two methods of the paper against GP-UCB, and against each other: who is claimed to be better, and than whom.
+PAIRS = (("SBO-KDE", "GP-UCB"), ("DRBO-KDE", "GP-UCB"), ("SBO-KDE", "DRBO-KDE"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Policies on one panel with one kernel.
+
+    Args:
+        panel: a name in ``PANELS``.
+        steps: evaluations by policy, the initial design of ten included.
+        seeds: from 100 on.
+        kernel: of the model.
+    """
+
+    panel: str
+    steps: Mapping[str, int]
+    seeds: Sequence[int] = range(100, 120)
+    kernel: Literal["matern", "rbf"] = "matern"
+
+
+#: What was run, by name. The horizons are those that the machine reached.
+MAP: Mapping[str, Entry] = {
+    "newsvendor": Entry("newsvendor", {"SBO-KDE": 86, "DRBO-KDE": 86, "GP-UCB": 86}),
+    "ackley": Entry("ackley", {"DRBO-KDE": 68, "GP-UCB": 68}),
+    "ackley, six": Entry("ackley", {"SBO-KDE": 68, "DRBO-KDE": 68, "GP-UCB": 68}, range(100, 106)),
+    "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106}),
+    "portfolio, normal": Entry("portfolio_normal", {"SBO-KDE": 42, "GP-UCB": 42}),
+    "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86}),
+    "newsvendor, long": Entry("newsvendor", {"SBO-KDE": 296, "GP-UCB": 296}, range(100, 105)),
+    "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
+}
+
+
+def run(
+    name: str, *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
+) -> Comparison[ContextProblem]:
+    """Run an entry of ``MAP``: whole, or three of its seeds for 30 evaluations with the reader's effort.
+
+    Args:
+        name: of the entry.
+        scale: ``"paper"`` or ``"reader"``.
+        seeds: others than its own.
+        folder: where runs are stored; see ``harness.run``.
+
+    Raises:
+        ValueError: for another entry or scale.
+    """
+    entry, size = harness.pick(MAP, name), experiments.budget(scale)
+    problem = PANELS[entry.panel].make()
+    options, samples = {"kernel": entry.kernel, **size.options}, size.samples or PANELS[entry.panel].samples
+    policies = {policy: make_policy(policy, problem, samples, **options) for policy in entry.steps}
+    whole = scale == "paper"
+    steps = {policy: count if whole else min(count, size.steps) for policy, count in entry.steps.items()}
+    seeds = (entry.seeds if whole else entry.seeds[:3]) if seeds is None else seeds
+    keep = functools.partial(compact, names=("value", "lengthscale")) if folder else None
+    return harness.run(problem, policies, steps, seeds, folder=folder, name=_file(name), keep=keep)
+
+
+def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem]:
+    """What the command stored of an entry of ``MAP``.
+
+    Raises:
+        ValueError: for another entry, or if the folder holds nothing of it.
+    """
+    entry = harness.pick(MAP, name)
+    return harness.load(PANELS[entry.panel].make(), folder, _file(name), list(entry.steps))
+
+
+def _file(name: str) -> str:
+    return "map-" + name.replace(", ", "-").replace(" ", "_")
+
+
+def cut(runs: Comparison[ContextProblem], seeds: int, steps: int) -> Comparison[ContextProblem]:
+    """The first seeds and steps of runs, so that two can be compared at the same n and t."""
+    histories = {
+        name: replace(h, tensors={k: v[:seeds, :steps] for k, v in h.tensors.items()}, seeds=h.seeds[:seeds])
+        for name, h in runs.histories.items()
+    }
+    return Comparison(runs.problems, histories)
+
+
+def decide(
+    title: str, kernel: str, runs: Comparison[ContextProblem], pairs: Sequence[tuple[str, str]] = PAIRS
+) -> pd.DataFrame:
+    """Paired differences of cumulative regret, rival minus policy: positive speaks for the policy.
+
+    Args:
+        title: of the panel.
+        kernel: of the model.
+        runs: with the same seeds.
+        pairs: policy and rival; pairs of which one was not run are left out.
+
+    Returns:
+        One row a pair: panel, kernel, policy, rival, seeds ``n``, evaluations ``t``, the mean difference after ``t``,
+        the ends of its 95 % interval, the median, the share of seeds in which the policy wins, the shares in which
+        the policy and the rival fail (regret above twice the median of the policy), the mean regret of the rival, the
+        verdict after ``t``, and that on the average over rounds.
+    """
+    rows = []
+    for policy, rival in pairs:
+        if policy not in runs.histories or rival not in runs.histories:
+            continue
+        end, mean = (runs.paired(cumulative_regret, policy, rival, at) for at in ("end", "mean"))
+        t = min(runs.histories[name].steps for name in (policy, rival))
+        own, other = (
+            cumulative_regret(runs.histories[name], runs.problems[name])[:, t - 1] for name in (policy, rival)
+        )
+        failed = float((other > 2 * own.double().quantile(0.5)).double().mean())
+        numbers = (end.n, t, end.mean, end.low, end.high, end.median, float((own < other).double().mean()))
+        scores = (end.failures, failed, float(other.mean()), end.verdict, mean.verdict)
+        rows.append((title, kernel, policy, rival, *numbers, *scores))
+    columns = "panel kernel policy rival n t mean low high median wins fails rival_fails rival_regret verdict average"
+    return pd.DataFrame(rows, columns=columns.split())
+
+
+def lines(frame: pd.DataFrame, digits: int = 1) -> Iterator[str]:
+    """The rows of ``decide`` as lines of a table."""
+    yield f"{'':40s} {'n':>3s} {'t':>4s} {'difference, 95 %':>24s} {'median':>8s} {'wins':>5s}  verdict, on average"
+    for row in frame.itertuples():
+        name = f"{row.panel}: {row.policy} before {row.rival}"
+        interval = f"{row.mean:.{digits}f} ({row.low:.{digits}f}, {row.high:.{digits}f})"
+        numbers = f"{row.n:3d} {row.t:4d} {interval:>24s} {row.median:8.{digits}f} {row.wins:5.0%}"
+        yield f"{name:40s} {numbers}  {row.verdict}, {row.average}"
+
+
+def plot(axes: Axes, frame: pd.DataFrame) -> None:
+    """Rows of ``decide`` as dots with intervals, in percent of the regret of the rival."""
+    looks = {
+        "holds": (figures.COLORS[2], "o"),
+        "fails": (figures.COLORS[1], "s"),
+        "undecided": (figures.COLORS[-1], "D"),
+    }
+    for y, row in enumerate(frame.itertuples()):
+        color, mark = looks[row.verdict]
+        share = 100 / row.rival_regret
+        half = share * (row.high - row.low) / 2
+        axes.errorbar(share * row.mean, y, xerr=half, capsize=3, color=color, marker=mark)
+    axes.axvline(0, color=figures.COLORS[-1], linewidth=1)
+    labels = [f"{row.panel}: {row.policy} before {row.rival}, n {row.n}, t {row.t}" for row in frame.itertuples()]
+    axes.set_yticks(range(len(labels)), labels, fontsize="small")
+    axes.invert_yaxis()
+    axes.set_xlabel("regret saved, percent of the rival's")
+
+
+def other_panels(folder: str | Path = RESULTS) -> pd.DataFrame:
+    """Both methods of the paper against every baseline with the squared exponential kernel: five seeds, 350."""
+    frames = []
+    for panel in PANELS:
+        runs = experiments.stored(panel, folder)
+        rivals = [name for name in POLICIES if name not in ("SBO-KDE", "DRBO-KDE", "random")]
+        pairs = [(policy, rival) for policy in ("SBO-KDE", "DRBO-KDE") for rival in rivals] + [PAIRS[-1]]
+        frames.append(decide(panel, "rbf", runs, pairs))
+    return pd.concat(frames, ignore_index=True)
+
+
+if __name__ == "__main__":
+    harness.command({name: functools.partial(run, name) for name in MAP}, RESULTS)

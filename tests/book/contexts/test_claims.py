@@ -1,0 +1,76 @@
+"""The map of verdicts: what is stored, how it is decided, and that the command runs."""
+
+import pandas as pd
+import pytest
+import torch
+
+from book import figures
+from book.contexts import claims, experiments
+from book.contexts.experiments import Budget
+from book.contexts.regret import cumulative_regret
+
+
+@pytest.mark.parametrize("name", list(claims.MAP))
+def test_every_entry_is_stored_as_it_is_told(name):
+    entry, runs = claims.MAP[name], claims.stored(name)
+    assert list(runs.histories) == list(entry.steps)
+    for policy, history in runs.histories.items():
+        assert history["value"].shape == (len(entry.seeds), entry.steps[policy])
+        assert history.seeds == list(entry.seeds)
+        assert history.config["policy"]["kernel"] == entry.kernel
+        assert bool((history["lengthscale"][:, 10:] > 0).all())
+    values = [history["value"][:, :10] for history in runs.histories.values()]
+    assert all(torch.equal(values[0], value) for value in values)  # one initial design
+
+
+def test_decisions_are_those_of_the_differences():
+    runs = claims.stored("branin")
+    frame = claims.decide("branin", "matern", runs)
+    assert list(zip(frame.policy, frame.rival, strict=True)) == list(claims.PAIRS)
+    assert list(frame.t) == [106, 60, 60] and set(frame.n) == {20}
+    own, other = (cumulative_regret(runs.histories[name], runs.problem)[:, 59] for name in claims.PAIRS[1])
+    row = frame.iloc[1]
+    assert row["mean"] == pytest.approx(float((other - own).mean()), rel=1e-5)
+    assert row.low < row["mean"] < row.high and row.wins == pytest.approx(float((own < other).double().mean()))
+    assert row.rival_regret == pytest.approx(float(other.mean()))
+    assert claims.decide("x", "matern", claims.stored("ackley")).policy.tolist() == ["DRBO-KDE"]
+
+
+def test_runs_are_cut_to_the_same_seeds_and_steps():
+    runs = claims.cut(claims.stored("branin"), 5, 40)
+    for name, history in runs.histories.items():
+        assert history["value"].shape == (5, 40) and history.seeds == list(range(100, 105)), name
+    assert claims.decide("branin", "matern", runs).n.tolist() == [5, 5, 5]
+
+
+def test_a_table_has_a_line_a_row_and_a_figure_a_dot():
+    frame = claims.decide("branin", "matern", claims.stored("branin"))
+    lines = list(claims.lines(frame, 2))
+    assert len(lines) == 4 and lines[1].startswith("branin: SBO-KDE before GP-UCB") and lines[1].count("holds") == 2
+    _, axes = figures.subplots()
+    claims.plot(axes[0, 0], frame)
+    assert len(axes[0, 0].get_yticklabels()) == 3
+
+
+def test_an_entry_runs_and_is_stored(monkeypatch, tmp_path, capsys):
+    tiny = Budget([100, 101], 4, 16, {"initial": 3, "raw": 8, "starts": 1, "iterations": 2})
+    monkeypatch.setattr(experiments, "budget", lambda scale: tiny)
+    entry = claims.Entry("newsvendor", {"SBO-KDE": 5, "GP-UCB": 4}, [100, 101])
+    monkeypatch.setattr(claims, "MAP", {"newsvendor, small": entry})
+    live = claims.run("newsvendor, small", scale="reader")
+    assert {name: history.steps for name, history in live.histories.items()} == {"SBO-KDE": 4, "GP-UCB": 4}
+    claims.run("newsvendor, small", folder=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "map-newsvendor-small-gp_ucb.npz",
+        "map-newsvendor-small-sbo_kde.npz",
+    ]
+    kept = claims.stored("newsvendor, small", tmp_path)
+    assert kept.histories["SBO-KDE"]["lengthscale"].shape == (2, 5, 2)
+    with pytest.raises(ValueError, match="name must be one of newsvendor, small"):
+        claims.run("typo")
+
+
+def test_other_panels_are_compared_with_every_baseline():
+    frame = claims.other_panels()
+    assert isinstance(frame, pd.DataFrame) and len(frame) == 8 * 11
+    assert frame.t.where(frame.rival != "DRBO-MMD", 350).eq(350).all() and frame.n.eq(5).all()
