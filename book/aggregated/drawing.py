@@ -10,30 +10,13 @@ from matplotlib.ticker import MaxNLocator
 
 from book import figures
 from book.aggregated.problem import CellProblem
-from book.aggregated.problems import Curve
-from book.aggregated.regret import aggregated_regret, ledger
+from book.aggregated.regret import ledger
 from book.functions import interval
-from book.harness import Comparison, rounds
+from book.harness import rounds
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
-
-
-def plot_figure_4(result: dict[tuple[Curve, int], Comparison[CellProblem]]) -> Figure:
-    """One panel a curve and feedback; bands are one standard deviation over replicates, as in the paper."""
-    figure, axes = figures.subplots(2, 2, figsize=(9, 6.4), sharex=True, sharey=True)
-    for axis, ((curve, points), comparison) in zip(axes.T.flat, result.items(), strict=True):
-        for name, regret in comparison.regrets(aggregated_regret).items():
-            figures.plot_replicates(axis, regret, name)
-        axis.set(title=f"{curve}, S = {points}", ylim=(0, 1.3))
-    for axis in axes[-1]:
-        axis.set_xlabel("round")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("aggregated regret (units of f)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    return figure
 
 
 def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicate: int = 0) -> Figure:
@@ -44,15 +27,6 @@ def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicat
         column[0].set_title(f"S = {points}, N = {history.steps}")
         plot_posterior(column[1], problem, policy, history, replicate)
     axes[1, 1].legend()
-    return figure
-
-
-def plot_figure_6(result: dict[int, dict[tuple[int, int], float]]) -> Figure:
-    """One heat map a budget; darker is better."""
-    figure, axes = figures.subplots(1, len(result), figsize=(9, 3.8))
-    for axis, (step, values) in zip(axes.flat, result.items(), strict=True):
-        figures.heatmap(axis, values, "children K", "points a cell S", "log mean aggregated regret")
-        axis.set_title(f"N = {step}")
     return figure
 
 

@@ -1,51 +1,28 @@
 """The experiments run what the paper ran, and their figures show what was run."""
 
-import inspect
 import math
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from book import figures, harness
+from book import figures
 from book.aggregated import drawing, experiments
 from book.aggregated.controls import UniformGrid
 from book.aggregated.problems import LENGTHSCALES, VARIANCE, aggregated_reward_curve, curve_problem
-from book.aggregated.regret import aggregated_regret
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
-from tests.aggregated.helpers import F64, cell_problem, made, nodes_of, noise_draws
+from tests.aggregated.helpers import F64, cell_problem, made, nodes_of
 
 NAMES = ["GPOO", "StoOO", "AVE-StoOO", "GPTree", "GPTree, small V", "uniform grid"]
-RUNNERS = [
-    experiments.replicates,
-    lambda scale: experiments.compare("peaks", 1, scale, 2),
-    lambda scale: experiments.figure_4(scale, 2),
-    lambda scale: experiments.figure_5(scale, 2),
-    lambda scale: experiments.figure_6(scale, (2,)),
-]
 
 
 def regret_of(history, problem):
     return (float(problem.optimum) - history["recommended_value"]).numpy()
-
-
-def test_scales_are_the_papers_thirty_replicates_and_a_third_of_them():
-    assert (experiments.replicates("paper"), experiments.replicates("reader")) == (range(30), range(10))
-    runners = (experiments.compare, experiments.figure_4, experiments.figure_5, experiments.figure_6)
-    assert {inspect.signature(runner).parameters["scale"].default for runner in runners} == {"paper"}
-
-
-@pytest.mark.parametrize("scale", ["Reader", "", "full"])
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_another_scale_is_refused(runner, scale):
-    with pytest.raises(ValueError, match=f"scale must be one of reader, paper, got {scale!r}"):
-        runner(scale)
 
 
 def test_delta_halves_with_every_level():
@@ -124,105 +101,21 @@ def test_one_gptree_knows_the_kernel_and_the_other_follows_the_published_code():
         assert float(code.variation[h]) == pytest.approx(variation(0.1 * 2.0**-h, h, 80))
 
 
-@pytest.fixture(scope="module")
-def reader():
-    return experiments.compare("periodic", 10, "reader", 6)
-
-
-@pytest.fixture(scope="module")
-def paper():
-    return experiments.compare("periodic", 10, "paper", 6)
-
-
-def test_the_reader_sees_the_first_ten_replicates_of_the_paper(reader, paper):
-    assert list(reader.histories) == list(paper.histories) == NAMES
-    for name, few in reader.histories.items():
-        many = paper.histories[name]
-        assert (few.replicates, many.replicates, few.steps) == (10, 30, 6)
-        assert few.seeds == many.seeds[:10]
-        for key, tensor in few.tensors.items():
-            torch.testing.assert_close(tensor, many[key][:10], rtol=1e-9, atol=1e-11)
-        assert not torch.equal(many["observation"][:10], many["observation"][10:20])
-
-
-def test_every_policy_meets_the_same_noise(reader):
-    expected = torch.tensor(np.array([noise_draws(seed, 6) for seed in range(10)])) * 0.1
-    for history in reader.histories.values():
-        torch.testing.assert_close(history["observation"] - history["value"], expected, rtol=0, atol=1e-13)
-    queries = [history["query"] for history in reader.histories.values()]
-    assert not all(torch.equal(queries[0], other) for other in queries[1:])
-
-
-def test_policies_of_a_comparison_run_on_its_problem(reader):
-    problem = reader.problem
-    assert (problem.space.points_per_cell, problem.space.branching) == (10, 2)
-    for name, policy in experiments.policies(problem, "periodic", 6).items():
-        alone = simulate(problem, policy, 6, [4])
-        torch.testing.assert_close(alone["query"][0], reader.histories[name]["query"][4])
-        torch.testing.assert_close(alone["recommended_value"][0], reader.histories[name]["recommended_value"][4])
-
-
-def test_regrets_of_a_comparison_are_those_of_its_histories(reader):
-    regrets = reader.regrets(aggregated_regret)
-    assert list(regrets) == NAMES
-    for name, history in reader.histories.items():
-        np.testing.assert_allclose(regrets[name].numpy(), regret_of(history, reader.problem), rtol=1e-14)
-
-
-def test_a_panel_is_run_and_shown_by_its_name(capsys, tmp_path):
-    shown = harness.command(
-        {"panel": partial(experiments.compare, "peaks", 1, steps=3)},
-        tmp_path,
-        lambda result: result.final(aggregated_regret),
-        ["panel", "--seeds", "0:2"],
-    )
-    assert shown is None
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in ("panel", "mean", *NAMES))
-    assert list(experiments.EXPERIMENTS) == [f"figure_4-{c}-{s}" for c in ("peaks", "periodic") for s in (1, 10)]
-
-
-def test_figure_4_has_two_curves_with_one_and_ten_points_a_cell(reader):
-    result = experiments.figure_4("reader", 6)
-    assert list(result) == [("peaks", 1), ("peaks", 10), ("periodic", 1), ("periodic", 10)]
-    x = torch.linspace(0, 1, 7, dtype=F64)[:, None]
-    for (curve, points), comparison in result.items():
-        assert comparison.problem.space.points_per_cell == points
-        assert torch.equal(comparison.problem.f(x), aggregated_reward_curve(curve)(x))
-        assert {history.replicates for history in comparison.histories.values()} == {10}
-    torch.testing.assert_close(result["periodic", 10].regrets(aggregated_regret), reader.regrets(aggregated_regret))
-    check_plot_of_figure_4(result)
-
-
-def check_plot_of_figure_4(result):
-    figure = drawing.plot_figure_4(result)
-    figures.show(figure, "Four panels.")
-    upper_left, upper_right, lower_left, lower_right = figure.axes
-    panels = dict(zip(result, (upper_left, lower_left, upper_right, lower_right), strict=True))
-    for (curve, points), axis in panels.items():
-        assert axis.get_title() == f"{curve}, S = {points}"
-        low, high = axis.get_ylim()
-        for line, (name, regret) in zip(
-            axis.lines, result[curve, points].regrets(aggregated_regret).items(), strict=True
-        ):
-            assert line.get_label() == name
-            np.testing.assert_allclose(line.get_ydata(), regret.numpy().mean(0))
-            assert low <= min(line.get_ydata()) <= max(line.get_ydata()) <= high
-        assert len(axis.collections) == len(NAMES)
-    assert [axis.get_xlabel() for axis in (lower_left, lower_right)] == ["round"] * 2
-    assert [axis.get_ylabel() for axis in (upper_left, lower_left)] == ["aggregated regret (units of f)"] * 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == NAMES
-
-
 STEPS = 24
 
 
 @pytest.fixture(scope="module")
 def spike():
-    return experiments.figure_5("reader", STEPS)
+    """GPOO on the spike with 1 and with 10 points a cell, as in Figure 5."""
+    result = {}
+    for points in (1, 10):
+        problem = curve_problem("spike", points)
+        policy = experiments.gpoo(problem, "spike")
+        result[points] = problem, policy, simulate(problem, policy, STEPS, range(10))
+    return result
 
 
-def test_figure_5_keeps_problem_policy_and_history_together(spike):
+def test_gpoo_runs_on_the_spike_of_the_paper(spike):
     assert list(spike) == [1, 10]
     for points, (problem, policy, history) in spike.items():
         assert policy.space is problem.space
@@ -236,9 +129,6 @@ def test_figure_5_keeps_problem_policy_and_history_together(spike):
             drawn = nodes_of(policy.tree, history["query"][replicate])
             nodes = list(zip(policy.tree.depth.tolist(), policy.tree.index.tolist(), strict=True))
             assert policy.draws[replicate].tolist() == [drawn.count(node) for node in nodes]
-        again = simulate(problem, experiments.gpoo(problem, "spike"), STEPS, range(10))
-        assert torch.equal(again["query"], history["query"])
-        assert torch.equal(again["observation"], history["observation"])
 
 
 @pytest.mark.parametrize("replicate", [0, 3])
@@ -317,47 +207,6 @@ def test_figure_5_is_drawn_tree_over_posterior(spike):
         assert (axis.get_ylabel(), below.get_ylabel(), below.get_xlabel()) == ("depth", "f", "x")
         assert axis.yaxis_inverted()
     assert "posterior mean" in [text.get_text() for text in lower_right.get_legend().get_texts()]
-
-
-@pytest.fixture(scope="module")
-def heat():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "replicates", lambda scale: range(2))
-        return experiments.figure_6("reader", (25, 27))
-
-
-def test_figure_6_has_the_papers_points_and_children(heat):
-    assert list(heat) == [25, 27]
-    expected = {(points, children) for points in (1, 10, 20, 30, 40, 50) for children in (2, 3, 4, 5)}
-    assert set(heat[25]) == set(heat[27]) == expected
-    assert heat[25] != heat[27]
-    assert inspect.signature(experiments.figure_6).parameters["steps"].default == (25, 50)
-
-
-@pytest.mark.parametrize(("points", "children"), [(1, 2), (10, 5), (40, 3)])
-def test_a_column_of_figure_6_is_a_run_of_its_own_budget(heat, points, children):
-    problem = curve_problem("spike", points, children)
-    for steps, values in heat.items():
-        history = simulate(problem, experiments.gpoo(problem, "spike"), steps, range(2))
-        expected = np.log(regret_of(history, problem)[:, -1].mean())
-        assert values[points, children] == pytest.approx(expected, rel=1e-9)
-
-
-def test_figure_6_is_drawn_with_children_across_and_points_upwards(heat):
-    figure = drawing.plot_figure_6(heat)
-    figures.show(figure, "Two heat maps.")
-    maps = [axis for axis in figure.axes if axis.images]
-    assert [axis.get_title() for axis in maps] == ["N = 25", "N = 27"]
-    for axis, values in zip(maps, heat.values(), strict=True):
-        assert [int(t.get_text()) for t in axis.get_xticklabels()] == [2, 3, 4, 5]
-        assert [int(t.get_text()) for t in axis.get_yticklabels()] == [1, 10, 20, 30, 40, 50]
-        assert (axis.get_xlabel(), axis.get_ylabel()) == ("children K", "points a cell S")
-        table = axis.images[0].get_array()
-        assert table.shape == (6, 4)
-        assert (table[0, 0], table[1, 0], table[0, 1]) == (values[1, 2], values[10, 2], values[1, 3])
-        dark, bright = axis.images[0].to_rgba([table.min(), table.max()])[:, :3].sum(-1)
-        assert dark < bright
-    assert [axis.get_ylabel() for axis in figure.axes if not axis.images] == ["log mean aggregated regret"] * 2
 
 
 ROUNDS, SEED = 14, 3
