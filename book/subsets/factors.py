@@ -5,7 +5,7 @@ and each set of costs has its own. This makes one or more, all that match, and r
 
     python -m book.subsets.factors 'ackley-cheap-0.04-25/*/proposed' --out runs
 
-and this puts what is there together into the tables that the pages read, ``results/map.npz``:
+and this puts what is there together into the tables that the pages read, ``map.npz``:
 
     python -m book.subsets.factors --collect runs
 """
@@ -293,7 +293,7 @@ def collect(folder: Path, file: Path) -> list[str]:
     return made
 
 
-def load(file: Path = Path(__file__).parent / "results" / "map.npz") -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+def load(file: Path = Path(__file__).parent / "map.npz") -> dict[str, dict[str, np.ndarray[Any, Any]]]:
     """What ``collect`` made, by name of the run."""
     found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
     with np.load(file) as stored:
@@ -313,10 +313,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*", help="of runs, or patterns; without any, all are listed")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--collect", type=Path, help="put what is in this folder together, in results/map.npz")
+    parser.add_argument("--collect", type=Path, help="put what is in this folder together, in map.npz beside this file")
     chosen = parser.parse_args()
     if chosen.collect:
-        print("\n".join(collect(chosen.collect, Path(__file__).parent / "results" / "map.npz")))
+        print("\n".join(collect(chosen.collect, Path(__file__).parent / "map.npz")))
         return
     torch.set_num_threads(1)
     wanted = [name for name in names() if any(fnmatch.fnmatch(name, pattern) for pattern in chosen.name)]
