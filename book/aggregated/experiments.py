@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -15,6 +16,9 @@ from cbo_lib.aggregated.tree_policy import TreePolicy
 
 #: Curve and points a cell of Figure 4 ([Zhang2022]).
 PANELS: tuple[tuple[Curve, int], ...] = (("peaks", 1), ("peaks", 10), ("periodic", 1), ("periodic", 10))
+
+#: Constants of GPTree in the authors' published code, which set ``g(r) = 0.1 r``.
+PUBLISHED_GPTREE: dict[str, Any] = {"metric_bound": lambda r: 0.1 * r, "alpha": 0.5, "scale": 0.25}
 
 
 def delta(depth: Tensor) -> Tensor:
@@ -49,4 +53,4 @@ def gpoo(problem: CellProblem, curve: Curve) -> GPOO:
 def small_variation_gptree(problem: CellProblem, curve: Curve, budget: int) -> GPTree:
     """Our GPTree with the constants of the authors' published code; theirs is ``published.PublishedGPTree``."""
     known = prior(curve, problem.noise_std)
-    return GPTree(problem.space, prior=known, budget=budget, metric_bound=lambda r: 0.1 * r, alpha=0.5, scale=0.25)
+    return GPTree(problem.space, prior=known, budget=budget, **PUBLISHED_GPTREE)

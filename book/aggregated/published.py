@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from book.aggregated.experiments import PUBLISHED_GPTREE
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import LENGTHSCALES, UNIT, VARIANCE, Curve, posterior_mean_curve
 from cbo_lib.aggregated import GPOO, GPTree, Space
-from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators, standard_normal
@@ -57,7 +56,6 @@ class Configuration:
     running: bool = False
 
 
-Name = Literal["text", "published"]
 _NOISE = PUBLISHED_NOISE_VARIANCE**0.5
 CONFIGURATIONS = {
     "text": Configuration(),
@@ -110,9 +108,6 @@ def configured_gpoo(
     options: dict[str, Any] = {"prior": known_prior(curve, setting), "delta": delta, "max_depth": 10}
     if setting.small_beta:
         options["sqrt_beta"] = published_sqrt_beta
-    elif setting.late_split:
-        nodes = sum(problem.space.branching**h for h in range(11))
-        options["sqrt_beta"] = lambda t: union_bound_sqrt_beta(nodes, t, failure=0.1)
     kind = LateGPOO if setting.late_split else PromptGPOO
     return kind(problem.space, noise_in_width=setting.noise_in_width, running=setting.running, **options)
 
@@ -233,29 +228,14 @@ class PublishedGPTree(GPTree):
         self.named = torch.where(deeper, node, self.named)
         super().expand(node, where)
 
-    def spread(self) -> Tensor:
-        """The standard deviation of a new observation of every node."""
+    def widths(self) -> Tensor:
+        """The confidence width of a new observation of every node."""
         assert self.prior is not None
-        return (self.tracked.variance + self.prior.noise_std**2).sqrt()
-
-    def scores(self) -> Tensor:
-        """The smaller of both upper bounds, plus the variation in the cell."""
-        variation, depth = self.variation, self.tree.depth.clamp_max(len(self.variation) - 1)
-        upper = self.tracked.mean + self.multiplier() * self.spread()
-        from_parent = upper[:, self.tree.parent] + variation[depth - 1]
-        from_parent[:, 0] = torch.inf
-        return torch.minimum(upper, from_parent) + variation[depth]
+        return self.multiplier() * (self.tracked.variance + self.prior.noise_std**2).sqrt()
 
     def choose(self) -> Tensor:
-        """The root first; then expand the best leaf while it is known well enough, and return it."""
-        while True:
-            node = argmax_finite(self.scores(), self.leaf, self.tree.order)
-            depth = self.tree.depth[node]
-            upper = self.multiplier() * self.spread()[self.rows, node]
-            ready = (upper <= self.variation[depth.clamp_max(len(self.variation) - 1)]) & (depth <= self.max_depth)
-            if not bool(ready.any()) or self.count == 0:
-                return node
-            self.expand(node, ready)
+        """The root is drawn before it may be expanded."""
+        return super().choose() if self.count else torch.zeros_like(self.rows)
 
     def recommended(self) -> Tensor:
         """The first node that was expanded at its depth."""
@@ -263,10 +243,9 @@ class PublishedGPTree(GPTree):
 
 
 def published_gptree(problem: CellProblem, curve: Curve, budget: int, setting: Configuration) -> PublishedGPTree:
-    """GPTree as published, with its constants, which set ``g(r) = 0.1 r``."""
+    """GPTree as published, with its constants."""
     known = known_prior(curve, setting)
-    constants: dict[str, Any] = {"metric_bound": lambda r: 0.1 * r, "alpha": 0.5, "rho": 0.5, "scale": 0.25}
-    return PublishedGPTree(problem.space, prior=known, budget=budget, **constants)
+    return PublishedGPTree(problem.space, prior=known, budget=budget, **PUBLISHED_GPTREE)
 
 
 def published_stooo(problem: CellProblem, steps: int, seeds: list[int], failure: float = 0.1) -> Tensor:
@@ -311,8 +290,3 @@ def published_stooo(problem: CellProblem, steps: int, seeds: list[int], failure:
         named = [recommended(noise, budget) for budget in range(steps)]
         regret[row] = optimum - torch.tensor([value(node) for node in named], dtype=torch.float64)
     return regret
-
-
-def of_regret(history: History, problem: CellProblem) -> Tensor:
-    """Aggregated regret of a run, ``replicates x steps``."""
-    return problem.optimum - history["recommended_value"]

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from book import figures
 from book.aggregated.problem import CellProblem
-from book.aggregated.problems import UNIT
-from book.aggregated.studies import drawn_functions
+from book.aggregated.problems import UNIT, VARIANCE
+from book.aggregated.studies import LENGTHSCALE, drawn_functions
 from cbo_lib.aggregated import Space
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure, variance
 
-#: What the learner knows of a map: lengthscale 0.15, variance 0.1, noise 0.1.
-PRIOR = GaussianProcess(rbf_kernel(0.15, 0.1), 0.1)
+#: What the learner knows of a map: the prior of ``drawn_functions`` in two variables, and the noise.
+PRIOR = GaussianProcess(rbf_kernel(LENGTHSCALE[2], VARIANCE), 0.1)
 
 
 def places(count: int = 1024, seed: int = 0) -> Tensor:

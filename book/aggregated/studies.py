@@ -23,6 +23,7 @@ from book.aggregated.controls import UniformGrid
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import UNIT, VARIANCE, Curve
 from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem, known_prior
+from book.aggregated.regret import aggregated_regret
 from book.functions import prior_samples
 from book.verdict import Paired, paired
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
@@ -50,7 +51,7 @@ def summary(regret: Tensor) -> dict[str, list[float]]:
 
 def regret_of(problem: CellProblem, policy: TreePolicy, steps: int, seeds: Sequence[int]) -> Tensor:
     """Aggregated regret of a run, ``seeds x steps``."""
-    return problem.optimum.unsqueeze(-1) - simulate(problem, policy, steps, seeds)["recommended_value"]
+    return aggregated_regret(simulate(problem, policy, steps, seeds), problem)
 
 
 # Figures 4 to 6 in two configurations.
@@ -58,21 +59,14 @@ def regret_of(problem: CellProblem, policy: TreePolicy, steps: int, seeds: Seque
 
 def rivals(name: str, problem: CellProblem, curve: Curve, steps: int) -> dict[str, TreePolicy]:
     """What GPOO is compared with in Figure 4, under the configuration of that name; StoOO as published is no policy."""
+    if name == "text":
+        return experiments.policies(problem, curve, steps)
     setting = CONFIGURATIONS[name]
-    known, space = known_prior(curve, setting), problem.space
-    common: dict[str, TreePolicy] = {
-        "GPOO": configured_gpoo(problem, curve, setting, experiments.delta),
-        "AVE-StoOO": AveStoOO(space, delta=experiments.delta, span=1.0),
-        "uniform grid": UniformGrid(space, prior=known, budget=steps),
-    }
-    if name == "published":
-        return {**common, "GPTree": published.published_gptree(problem, curve, steps, setting)}
-    metric = experiments.canonical_metric(curve)
     return {
-        **common,
-        "StoOO": StoOO(space, delta=experiments.delta, budget=steps, span=1.0),
-        "GPTree": GPTree(space, prior=known, budget=steps, metric_bound=metric),
-        "GPTree, small V": experiments.small_variation_gptree(problem, curve, steps),
+        "GPOO": configured_gpoo(problem, curve, setting, experiments.delta),
+        "AVE-StoOO": AveStoOO(problem.space, delta=experiments.delta, span=1.0),
+        "uniform grid": UniformGrid(problem.space, prior=known_prior(curve, setting), budget=steps),
+        "GPTree": published.published_gptree(problem, curve, steps, setting),
     }
 
 
@@ -155,11 +149,6 @@ def drawn_problem(dim: int, points: int, seeds: Sequence[int]) -> CellProblem:
     return CellProblem(Space(bounds, points_per_cell=points), drawn_functions(dim, seeds), 0.1, len(seeds))
 
 
-def shrinking(start: float, dim: int) -> Callable[[Tensor], Tensor]:
-    """``start 2^(-h/d)``."""
-    return lambda depth: start * 2.0 ** (-depth / dim)
-
-
 def prior_draws(seeds: Sequence[int] = range(60), steps: int = 80, chunk: int = 20) -> Iterator[dict[str, Any]]:
     """All policies on functions of the prior: d = 1 and 2, S = 1 and 10, the lengthscale known, halved and doubled.
 
@@ -184,7 +173,7 @@ def some_draws(seeds: Sequence[int], steps: int) -> Iterator[dict[str, Any]]:
             both = {s: Space(problem.space.bounds, points_per_cell=s) for s in (1, 10)}
             for label, policy in drawn_policies(problem, dim, steps):
                 history = simulate(problem, policy, steps, seeds)
-                regret = problem.optimum.unsqueeze(-1) - history["recommended_value"]
+                regret = aggregated_regret(history, problem)
                 found = {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1))}
                 cell = history["recommendation"][:, -1:]
                 for s, space in both.items():  # the same target for both: one point, or ten
@@ -207,16 +196,16 @@ def drawn_policies(problem: CellProblem, dim: int, steps: int) -> Iterator[tuple
         return {"policy": policy, "lengthscale": lengthscale, "c": factor}
 
     for factor in (0.05, 0.2, 0.5, 1.0, 2.0):
-        yield key("GPOO", 1.0, factor), GPOO(space, prior=known(), delta=shrinking(factor * c, dim))
+        yield key("GPOO", 1.0, factor), GPOO(space, prior=known(), delta=factor * c)
     small: dict[str, Any] = {"sqrt_beta": published.published_sqrt_beta}
-    yield key("GPOO, code's β", 1.0, 0.2), GPOO(space, prior=known(), delta=shrinking(0.2 * c, dim), **small)
+    yield key("GPOO, code's β", 1.0, 0.2), GPOO(space, prior=known(), delta=0.2 * c, **small)
     yield key("GPOO, δ of the prior"), GPOO(space, prior=known())
     yield key("GPTree"), GPTree(space, prior=known(), budget=steps)
     yield key("uniform grid"), UniformGrid(space, prior=known(), budget=steps)
-    yield key("StoOO"), StoOO(space, delta=shrinking(c, dim), budget=steps, span=1.0)
-    yield key("AVE-StoOO"), AveStoOO(space, delta=shrinking(c, dim), span=1.0)
+    yield key("StoOO"), StoOO(space, delta=c, budget=steps, span=1.0)
+    yield key("AVE-StoOO"), AveStoOO(space, delta=c, span=1.0)
     for wrong in (0.5, 2.0):
-        yield key("GPOO", wrong), GPOO(space, prior=known(wrong), delta=shrinking(c, dim))
+        yield key("GPOO", wrong), GPOO(space, prior=known(wrong), delta=c)
         yield key("uniform grid", wrong), UniformGrid(space, prior=known(wrong), budget=steps)
 
 
@@ -233,7 +222,7 @@ def exponent(seeds: Sequence[int] = range(10), steps: int = 400) -> Iterator[dic
             history = simulate(problem, policy, steps, seeds)
             deepest = torch.where(history["expanded"], history["depth"], -1).cummax(-1).values.double()
             draws = (policy.draws * policy.expanded).sum(-1) / policy.expanded.sum(-1).clamp_min(1)
-            regret = problem.optimum - history["recommended_value"]
+            regret = aggregated_regret(history, problem)
             yield {
                 "noise": noise,
                 "learns from": name,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from book.aggregated.chain import depth_reached, most_draws
 from book.aggregated.problem import CellProblem
 from book.aggregated.regret import level_values
 from book.functions import interval
@@ -112,9 +112,8 @@ def theorem_depth(
     Raises:
         ValueError: if ``delta`` does not have one level more than ``counts``.
     """
-    draws = (2 + _ratio(beta, counts, delta, noise_std)).tolist()
-    levels = [branching * count * more for count, more in zip(counts, draws[1:], strict=True)]
-    return _first_to_absorb(steps, [draws[0], *levels]) - 1
+    _check_levels(counts, delta)
+    return depth_reached(steps, most_draws(beta, delta, noise_std), counts, branching)
 
 
 def printed_depth(
@@ -125,20 +124,14 @@ def printed_depth(
     It forgets two draws of every node, and counts the draws of a leaf with the ``delta`` of its parent, which is
     larger. Arguments and errors are those of ``theorem_depth``.
     """
-    draws = _ratio(beta, counts, delta, noise_std).tolist()
-    return _first_to_absorb(steps, [branching * count * more for count, more in zip(counts, draws, strict=False)])
+    _check_levels(counts, delta)
+    of_parent = (beta * noise_std**2 / delta[:-1].square()).tolist()
+    return depth_reached(steps, [0.0, *of_parent], counts, branching)
 
 
-def _ratio(beta: float, counts: Sequence[float], delta: Tensor, noise_std: float) -> Tensor:
-    """``beta sigma^2 / delta^2`` of every level."""
+def _check_levels(counts: Sequence[float], delta: Tensor) -> None:
     if len(delta) != len(counts) + 1:
         raise ValueError(f"delta must have one level more than counts, {len(counts) + 1}, got {len(delta)}")
-    return beta * noise_std**2 / delta.square()
-
-
-def _first_to_absorb(steps: int, draws: Sequence[float]) -> int:
-    """The first term with which the sum reaches ``steps``, and the number of terms if none does."""
-    return next((i for i, total in enumerate(accumulate(draws)) if total >= steps), len(draws))
 
 
 def corollary_bound(

@@ -183,9 +183,8 @@ class GPTree(GaussianProcessTreePolicy):
         while True:
             node = super().choose()
             depth = self.tree.depth[node]
-            upper = self.multiplier() * self.tracked.variance[self.rows, node].sqrt()
             allowed = variation.expand(self.replicates, -1)[self.rows, depth]
-            ready = (upper <= allowed) & (depth <= self.max_depth)
+            ready = (self.widths()[self.rows, node] <= allowed) & (depth <= self.max_depth)
             if not bool(ready.any()):
                 return node
             self.expand(node, ready)
@@ -193,7 +192,7 @@ class GPTree(GaussianProcessTreePolicy):
     def scores(self) -> Tensor:
         """The smaller of both upper bounds, plus the variation in the cell."""
         variation, depth = self.variation, self.tree.depth.clamp_max(self._levels - 1)  # no leaf is deeper
-        upper = self.tracked.mean + self.multiplier() * self.tracked.variance.sqrt()
+        upper = self.tracked.mean + self.widths()
         from_parent = upper[:, self.tree.parent] + variation[..., depth - 1]
         from_parent[:, 0] = torch.inf  # the root has none
         return torch.minimum(upper, from_parent) + variation[..., depth]

@@ -69,10 +69,6 @@ class GPOO(GaussianProcessTreePolicy):
             return self.delta(depth)
         return self.prior_variation(self.max_depth + 2)[..., depth.clamp_max(self.max_depth + 1)]
 
-    def widths(self) -> Tensor:
-        """The confidence width of every node, ``replicates x nodes`` (Eq. 6)."""
-        return self.multiplier() * self.tracked.variance.sqrt()
-
     def scores(self) -> Tensor:
         """The b-values of all nodes (Eq. 5; Algorithm 1, line 2)."""
         return self.tracked.mean + self.widths() + self.delta_at(self.tree.depth)

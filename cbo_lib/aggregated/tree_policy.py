@@ -248,6 +248,10 @@ class GaussianProcessTreePolicy(TreePolicy):
         if self._tracked is not None and len(self.tree) > before:
             self._tracked.add(self.space.measure(self.tree.boxes[before:]))
 
+    def widths(self) -> Tensor:
+        """The confidence width of every node, ``replicates x nodes``."""
+        return self.multiplier() * self.tracked.variance.sqrt()
+
     def estimates(self) -> Tensor:
         """Posterior means."""
         return self.tracked.mean

@@ -33,6 +33,38 @@ def test_the_first_seeds_of_figure_4_are_what_a_run_gives(name, curve, points):
     assert len(studies.cell(frame, "by round", **key)) == 80
 
 
+@pytest.mark.parametrize("name", ["figure_6", "path"])
+def test_the_first_seeds_of_a_study_are_those_stored(name):
+    row, stored = next(studies.STUDIES[name](seeds=range(2))), studies.load(name).iloc[0]
+    for column, value in row.items():
+        if column in ("end", "mean"):
+            assert value == pytest.approx(stored[column][:2], abs=2e-3)
+        elif column != "by round":  # a mean over all seeds
+            assert value == stored[column]
+
+
+def test_the_first_functions_of_the_prior_are_those_stored():
+    frame = studies.load("prior_draws")
+    found = list(itertools.islice(studies.some_draws(range(2), 80), 8))
+    for row in (found[4], found[5], found[7]):  # GPOO with twice the delta, that with the code's beta, GPTree
+        key = {name: row[name] for name in ("d", "S", "policy", "lengthscale", "c")}
+        for column in ("end", "mean", "target 1", "target 10", "depth", "rounds a split"):
+            expected = studies.cell(frame, column, **key)[:2].tolist()
+            assert row[column] == pytest.approx(expected, abs=2e-3), (key, column)
+
+
+def test_parts_of_a_row_are_joined_by_seed():
+    assert studies.joined([{"S": 1, "end": [0.1]}, {"S": 1, "end": [0.2]}]) == {"S": 1, "end": [0.1, 0.2]}
+
+
+def test_the_first_rounds_of_the_study_of_the_exponent_are_those_stored():
+    frame = studies.load("exponent")
+    for row, (_, stored) in zip(itertools.islice(studies.exponent(steps=40), 2), frame.iterrows(), strict=False):
+        assert (row["noise"], row["learns from"]) == (stored["noise"], stored["learns from"])
+        assert row["depth"] == pytest.approx(stored["depth"][:40], abs=1e-3)
+        assert row["regret"] == pytest.approx(stored["regret"][:40], abs=2e-3)
+
+
 def test_a_key_names_one_row():
     frame = studies.load("path")
     with pytest.raises(ValueError, match="key must name one row"):
