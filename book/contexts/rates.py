@@ -21,12 +21,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from book.contexts.regret import Constants
+from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
+from cbo_lib.contexts.policies import TotalVariationRadius
+from cbo_lib.contexts.worst_case import tv_average
+from cbo_lib.distributions import Normal
+
 #: Where the results are stored.
 STORED = Path(__file__).with_name("rates.npz")
 DIMS = (1, 2, 4)
 #: Numbers of contexts at which the estimate is judged, and rounds at which regret is stored.
 COUNTS = tuple(sorted({round(10 ** (k / 6)) for k in range(6, 31)}))
 POLICIES = ("estimate", "known", "empirical", "robust", "robust, constant", "estimate, theory")
+KNOWN = POLICIES.index("known")
 #: The radius that does not shrink.
 CONSTANT = 0.3
 LENGTHSCALES = 0.2, 0.5
@@ -85,27 +92,14 @@ class Waves:
         return (angle.cos() @ weight.real.unsqueeze(-1) - angle.sin() @ weight.imag.unsqueeze(-1)).squeeze(-1)
 
 
-def rule(contexts: Tensor) -> Tensor:
-    """The rule of thumb for the bandwidth, ``... x n x Dc`` to ``... x Dc``."""
-    n, dim = contexts.shape[-2:]
-    return (4 / (dim + 2)) ** (1 / (dim + 4)) * contexts.std(-2) * n ** (-1 / (dim + 4))
-
-
-def distance(contexts: Tensor, bandwidth: Tensor, rng: torch.Generator, samples: int = 2048) -> Tensor:
+def distance(estimate: GaussianKDE, rng: torch.Generator, samples: int = 2048) -> Tensor:
     """``|p - p_hat|_1`` by samples of both, ``draws``."""
-    draws, n, dim = contexts.shape
-    pick = torch.randint(n, (draws, samples), generator=rng).to(contexts.device)
-    noise = torch.randn(2, draws, samples, dim, generator=rng, dtype=torch.float64).to(contexts)
-    seen = contexts.gather(1, pick.unsqueeze(-1).expand(-1, -1, dim)) + bandwidth.unsqueeze(1) * noise[0]
-    at = torch.cat([seen, CENTER + SPREAD * noise[1]], 1)
-    root = math.sqrt(2 * math.pi)
-    true = (-0.5 * ((at - CENTER) / SPREAD).square()).exp().div(SPREAD * root).prod(-1)
-    total = torch.zeros_like(true)
-    for part in contexts.split(500, 1):
-        z = (at.unsqueeze(2) - part.unsqueeze(1)) / bandwidth[:, None, None]
-        total += (-0.5 * z.square().sum(-1)).exp().sum(-1)
-    estimated = total / n / (bandwidth * root).prod(-1).unsqueeze(-1)
-    return 2 * ((true - estimated).abs() / (true + estimated)).mean(-1)
+    draws, dim = estimate.bandwidth.shape
+    ours = estimate.sample(samples, rng)
+    theirs = CENTER + SPREAD * torch.randn(draws, samples, dim, generator=rng, dtype=torch.float64).to(ours)
+    at = torch.cat([ours, theirs], 1)
+    p, estimated = Normal(CENTER, SPREAD).density(at).prod(-1), estimate.density(at)
+    return 2 * ((p - estimated).abs() / (p + estimated)).mean(-1)
 
 
 def estimation(dim: int, draws: int, rng: torch.Generator, device: str, decisions: int = 513) -> dict[str, Tensor]:
@@ -128,7 +122,7 @@ def estimation(dim: int, draws: int, rng: torch.Generator, device: str, decision
         seen = torch.cat([seen, fresh.to(device)], 1)
         for part in fresh.to(device).split(200, 1):
             sums += waves.transform(part).sum(1)
-        h = rule(seen)
+        h = silverman_bandwidth(seen)
         laws = {"": sums / n * waves.smoothing(h), "empirical ": sums / n}
         for name, law in laws.items():
             found = waves.average(law, x)
@@ -141,14 +135,110 @@ def estimation(dim: int, draws: int, rng: torch.Generator, device: str, decision
         deviation = smooth(at.expand(-1, 500), sample).std(-1)
         record.setdefault("deviation", []).append(deviation / math.sqrt(n))
         nothing = torch.full_like(bias, math.nan)
-        record.setdefault("distance", []).append(distance(seen[:30], h[:30], rng) if n <= 10_000 else nothing[:30])
+        record.setdefault("distance", []).append(distance(GaussianKDE(seen[:30]), rng) if n <= 10_000 else nothing[:30])
     return {name: torch.stack(rows, -1) for name, rows in record.items()}
 
 
-def theory_multiplier(t: int, a: float = 2.9, b: float = 10.0) -> float:
-    """``sqrt(beta_t)`` of Theorem 1 with one decision in the unit box."""
-    parts = math.ceil(t**2 * a * b * math.sqrt(math.pi) / 2)
-    return math.sqrt(max(0.0, 2 * math.log(t**2 * parts / math.sqrt(2 * math.pi))))
+@dataclass(eq=False)
+class Runs:
+    """Runs of ``POLICIES`` with the known prior, on the same contexts: what was seen, and the inverse of ``K + noise``.
+
+    The library's policies average the mean over samples too, and search a whole box. Here that average is exact and
+    the decisions are given, so that all policies on all draws are one batch for a thousand rounds.
+
+    Args:
+        contexts: of all rounds, ``draws x rounds x Dc``.
+    """
+
+    contexts: Tensor
+
+    def __post_init__(self) -> None:
+        """Nothing is seen yet."""
+        shape = len(POLICIES), *self.contexts.shape[:2]
+        self.count = 0
+        self.asked, self.y = self.contexts.new_zeros(shape), self.contexts.new_zeros(shape)
+        self.inverse = self.contexts.new_zeros(*shape, shape[-1])
+
+    @property
+    def seen(self) -> Tensor:
+        """Contexts so far, ``draws x count x Dc``."""
+        return self.contexts[:, : self.count]
+
+    @property
+    def widths(self) -> Tensor:
+        """What each policy takes for the width of a normal distribution, ``policies x draws x 1 x Dc``.
+
+        Its center is every context seen, but ``CENTER`` where the density is known.
+        """
+        h = silverman_bandwidth(self.seen).unsqueeze(1)
+        return torch.stack([h, torch.full_like(h, SPREAD), torch.zeros_like(h), h, h, h])
+
+    @property
+    def roots(self) -> Tensor:
+        """The multipliers of the standard deviation, ``policies x 1 x 1``."""
+        constants = Constants(2.9, 10.0, 1.0, 1, self.contexts.shape[-1], NOISE, math.nan)
+        roots = [constants.sqrt_beta(self.count + 1) if "theory" in name else 1.5 for name in POLICIES]
+        return self.contexts.new_tensor(roots)[:, None, None]
+
+    def draw(self, samples: int, rng: torch.Generator) -> Tensor:
+        """Contexts as each policy believes them, from the same random numbers, ``policies x draws x samples x Dc``."""
+        draws, dim = len(self.contexts), self.contexts.shape[-1]
+        index = torch.randint(self.count, (draws, samples), generator=rng).to(self.contexts.device)
+        normal = torch.randn(draws, samples, dim, generator=rng, dtype=torch.float64).to(self.contexts)
+        drawn = self.seen.gather(1, index.unsqueeze(-1).expand(-1, -1, dim)) + self.widths * normal
+        drawn[KNOWN] = CENTER + SPREAD * normal
+        return drawn
+
+    def embedding(self) -> Tensor:
+        """The average of the context kernel with every context seen, ``policies x draws x count``."""
+        c, square = self.seen, LENGTHSCALES[1] ** 2 + self.widths.square()
+        near = (c.unsqueeze(1) - c.unsqueeze(2)).square()  # draws count count Dc
+        averages = torch.stack([(-0.5 * (near / s.unsqueeze(2)).sum(-1)).exp().mean(-1) for s in square])
+        averages[KNOWN] = (-0.5 * ((c - CENTER).square() / square[KNOWN]).sum(-1)).exp()
+        return averages * (LENGTHSCALES[1] / square.sqrt()).prod(-1)
+
+    def bounds(self, x: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        """What the policies maximize over decisions ``k``, and its average width, each ``policies x draws x k``.
+
+        The average of the posterior mean is exact, that of the deviation is over ``drawn``, and so is the worst case.
+        """
+        t, roots = self.count, self.roots
+        solved = self.inverse[..., :t, :t]
+        weights = solved @ self.y[..., :t, None]  # policies draws t 1
+        kx = (-0.5 * ((self.asked[..., :t, None] - x) / LENGTHSCALES[0]).square()).exp()  # policies draws t k
+        apart = (drawn.unsqueeze(-3) - self.seen.unsqueeze(-2)) / LENGTHSCALES[1]
+        kc = (-0.5 * apart.square().sum(-1)).exp()  # policies draws t samples
+        parts = []
+        for part in kx.split(13, -1):
+            both = (part.unsqueeze(-1) * kc.unsqueeze(-2)).flatten(-2)
+            gone = (both * (solved @ both)).sum(-2).unflatten(-1, (-1, kc.shape[-1]))
+            parts.append((1 - gone).clamp_min(0).sqrt())
+        std = torch.cat(parts, -2)  # policies draws k samples
+        width = roots * std.mean(-1)
+        bound = (kx.mT @ (weights * self.embedding().unsqueeze(-1))).squeeze(-1) + width
+        shrinking = TotalVariationRadius(self.contexts.shape[-1])(t + 1)
+        for name, radius in (("robust", shrinking), ("robust, constant", CONSTANT)):
+            k = POLICIES.index(name)
+            at = kx[k].mT @ (weights[k] * kc[k]) + roots[k] * std[k]  # draws k samples
+            bound[k] = tv_average(at, at.amin(-1), radius, radius)
+        return bound, width
+
+    def tell(self, x: Tensor, y: Tensor) -> None:
+        """Decisions and values of the next round, ``policies x draws`` each."""
+        t, context = self.count, self.contexts[:, self.count]
+        near = ((self.seen - context.unsqueeze(1)) / LENGTHSCALES[1]).square().sum(-1)
+        column = (-0.5 * ((self.asked[..., :t] - x.unsqueeze(-1)) / LENGTHSCALES[0]).square() - 0.5 * near).exp()
+        grow(self.inverse, column, t)
+        self.asked[..., t], self.y[..., t], self.count = x, y, t + 1
+
+
+def grow(inverse: Tensor, column: Tensor, t: int) -> None:
+    """Add a row to the inverse of the kernel matrix with noise, in place."""
+    v = (inverse[..., :t, :t] @ column.unsqueeze(-1)).squeeze(-1)
+    left = 1 + NOISE**2 - (column * v).sum(-1, keepdim=True)
+    inverse[..., :t, :t] += v.unsqueeze(-1) * v.unsqueeze(-2) / left.unsqueeze(-1)
+    inverse[..., t, :t] = inverse[..., :t, t] = -v / left
+    inverse[..., t, t] = 1 / left.squeeze(-1)
 
 
 def regret(
@@ -156,107 +246,33 @@ def regret(
 ) -> dict[str, Tensor]:
     """Runs of ``POLICIES`` on the same draws, contexts and noise, each ``policies x draws x rounds``.
 
-    Decisions are equally spaced. The average of the posterior mean is exact; that of the standard deviation is over
-    ``samples`` contexts, as is the worst case, whose floor is the smallest of them.
+    Decisions are equally spaced, the first three random; ``samples`` contexts are drawn from the estimate a round.
     """
     waves, kinds = Waves.draw(draws, dim, rng, device), len(POLICIES)
     x = torch.linspace(0, 1, decisions, dtype=torch.float64, device=device)
-    value = waves.average(waves.truth, x.expand(draws, -1))
-    best, star = value.max(-1)
-    seen = (CENTER + SPREAD * torch.randn(draws, rounds, dim, generator=rng, dtype=torch.float64)).to(device)
+    value = waves.average(waves.truth, x.expand(draws, -1)).expand(kinds, -1, -1)
+    best, star = value.max(-1, keepdim=True)
+    contexts = (CENTER + SPREAD * torch.randn(draws, rounds, dim, generator=rng, dtype=torch.float64)).to(device)
     noise = (NOISE * torch.randn(draws, rounds, generator=rng, dtype=torch.float64)).to(device)
     start = torch.randint(decisions, (draws, 3), generator=rng).to(device)
-    batch = kinds * draws
-    inverse = torch.zeros(batch, rounds, rounds, dtype=torch.float64, device=device)
-    asked = torch.zeros(batch, rounds, dtype=torch.float64, device=device)
-    y = torch.zeros(batch, rounds, dtype=torch.float64, device=device)
-    sums = torch.zeros_like(waves.truth)
+    runs, sums = Runs(contexts), torch.zeros_like(waves.truth)
     record: dict[str, list[Tensor]] = {}
-    lx, lc = LENGTHSCALES
     for t in range(rounds):
-        if t < 3:
-            pick = start[:, t].repeat(kinds)
-            for name in ("at best", "at asked", "width"):
-                record.setdefault(name, []).append(noise.new_zeros(kinds, draws))
-        else:
-            c = seen[:, :t]
-            h = rule(c)
-            widths = torch.stack([h, torch.full_like(h, SPREAD), 0 * h, h, h, h])  # kinds draws dim
-            square = lc**2 + widths.square().unsqueeze(2)
-            factor = (lc / square.sqrt()).prod(-1)  # kinds draws 1
-            near = (c.unsqueeze(1) - c.unsqueeze(2)).square().unsqueeze(0)  # 1 draws t t dim
-            embedding = torch.stack(
-                [(-0.5 * (near[0] / square[k].unsqueeze(2)).sum(-1)).exp().mean(-1) for k in range(kinds)]
-            )
-            embedding[1] = (-0.5 * ((c - CENTER).square() / square[1]).sum(-1)).exp()
-            embedding = (embedding * factor).flatten(0, 1)  # batch t
-            index = torch.randint(t, (draws, samples), generator=rng).to(device)
-            normal = torch.randn(draws, samples, dim, generator=rng, dtype=torch.float64).to(device)
-            centers = c.gather(1, index.unsqueeze(-1).expand(-1, -1, dim))
-            drawn = torch.stack([centers + w.unsqueeze(1) * normal for w in widths])
-            drawn[1] = CENTER + SPREAD * normal
-            kc = (-0.5 * ((drawn.unsqueeze(2) - c.unsqueeze(2)) / lc).square().sum(-1)).exp().flatten(0, 1)
-            kx = (-0.5 * ((asked[:, :t].unsqueeze(-1) - x) / lx).square()).exp()  # batch t decisions
-            solved = inverse[:, :t, :t]
-            weights = (solved @ y[:, :t].unsqueeze(-1)).squeeze(-1)
-            mean = (kx.mT @ (weights * embedding).unsqueeze(-1)).squeeze(-1)
-            std = torch.empty(batch, decisions, samples, dtype=torch.float64, device=device)
-            for g in range(0, decisions, 13):
-                both = (kx[:, :, g : g + 13, None] * kc.unsqueeze(2)).flatten(2)
-                gone = (both * (solved @ both)).sum(1).unflatten(-1, (-1, samples))
-                std[:, g : g + 13] = (1 - gone).clamp_min(0).sqrt()
-            root = x.new_full((kinds, 1, 1), 1.5)
-            root[-1] = theory_multiplier(t + 1)
-            root = root.expand(-1, draws, -1).flatten(0, 1)
-            bound = mean + root * std.mean(-1)
-            for kind, radius in ((3, (t + 1) ** (-2 / (4 + dim))), (4, CONSTANT)):
-                robust = slice(kind * draws, (kind + 1) * draws)
-                at = kx[robust].mT @ (weights[robust].unsqueeze(-1) * kc[robust])  # draws decisions samples
-                bound[robust] = worst(at + 1.5 * std[robust], radius)
-            pick = bound.argmax(-1)
-            law = sums / t * waves.smoothing(h)
-            gap = value - waves.average(law, x.expand(draws, -1))  # draws decisions
-            picks = pick.unflatten(0, (kinds, draws))
-            rows = {
-                "at best": gap.gather(1, star[:, None])[:, 0].expand(kinds, -1),
-                "at asked": -gap.expand(kinds, -1, -1).gather(2, picks.unsqueeze(-1))[..., 0],
-                "width": (root * std.mean(-1)).gather(1, pick[:, None])[:, 0].unflatten(0, (kinds, draws)),
-            }
-            for name, row in rows.items():
-                record.setdefault(name, []).append(row)
-        picks = pick.unflatten(0, (kinds, draws))
-        loss = best - value.expand(kinds, -1, -1).gather(2, picks.unsqueeze(-1))[..., 0]
-        record.setdefault("regret", []).append(loss)
-        c_now = seen[:, t : t + 1]
-        asked[:, t] = x[pick]
-        for k in range(kinds):
-            own = slice(k * draws, (k + 1) * draws)
-            y[own, t] = waves(asked[own, t : t + 1], c_now)[:, 0] + noise[:, t]
-        old = seen[:, :t].repeat(kinds, 1, 1)
-        column = (
-            -0.5 * ((asked[:, :t] - asked[:, t : t + 1]) / lx).square()
-            - 0.5 * ((old - c_now.repeat(kinds, 1, 1)) / lc).square().sum(-1)
-        ).exp()
-        grow(inverse, column, t)
-        sums += waves.transform(c_now)[:, 0]
+        gap = width = torch.zeros_like(value)
+        pick = start[:, t : t + 1].expand(kinds, -1, -1)  # policies draws 1
+        if t >= 3:
+            bound, width = runs.bounds(x, runs.draw(samples, rng))
+            pick = bound.argmax(-1, keepdim=True)
+            law = sums / t * waves.smoothing(silverman_bandwidth(runs.seen))
+            gap = value - waves.average(law, x.expand(draws, -1))
+        rows = {"at best": gap.gather(-1, star), "at asked": -gap.gather(-1, pick), "width": width.gather(-1, pick)}
+        for name, row in (rows | {"regret": best - value.gather(-1, pick)}).items():
+            record.setdefault(name, []).append(row.squeeze(-1))
+        asked, now = x[pick], contexts[:, t : t + 1]
+        y = torch.stack([waves(own, now) for own in asked]).squeeze(-1) + noise[:, t]
+        runs.tell(asked.squeeze(-1), y)
+        sums += waves.transform(now)[:, 0]
     return {name: torch.stack(rows, -1) for name, rows in record.items()}
-
-
-def grow(inverse: Tensor, column: Tensor, t: int) -> None:
-    """Add a row to the inverse of the kernel matrix with noise, in place."""
-    v = (inverse[:, :t, :t] @ column.unsqueeze(-1)).squeeze(-1)
-    left = 1 + NOISE**2 - (column * v).sum(-1)
-    inverse[:, :t, :t] += v.unsqueeze(-1) * v.unsqueeze(1) / left[:, None, None]
-    inverse[:, t, :t] = inverse[:, :t, t] = -v / left.unsqueeze(-1)
-    inverse[:, t, t] = 1 / left
-
-
-def worst(values: Tensor, radius: float) -> Tensor:
-    """The worst average of equally weighted values ``... x M`` within an L1 radius, its floor the smallest of them."""
-    ordered = values.sort(-1, descending=True).values
-    count = values.shape[-1]
-    moved = (radius / 2 * count - torch.arange(count, device=values.device)).clamp(0, 1) / count
-    return (ordered * (1 / count - moved)).sum(-1) + moved.sum() * ordered[..., -1]
 
 
 def load(part: str, dim: int, path: Path = STORED) -> dict[str, Tensor]:
