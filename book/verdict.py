@@ -11,6 +11,13 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
+Word = Literal["holds", "undecided", "fails"]
+
+
+def word(low: float, high: float) -> Word:
+    """What an interval of differences says of a claim: it lies above zero, holds it, or lies below."""
+    return "holds" if low > 0 else "fails" if high < 0 else "undecided"
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -33,9 +40,9 @@ class Paired:
     n: int
 
     @property
-    def verdict(self) -> Literal["holds", "fails", "undecided"]:
+    def verdict(self) -> Word:
         """Whether the interval lies above zero, below it, or holds it."""
-        return "holds" if self.low > 0 else "fails" if self.high < 0 else "undecided"
+        return word(self.low, self.high)
 
     @property
     def holds(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -11,26 +12,24 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from book import figures
-
-WORDS = ("holds", "undecided", "fails")
+from book.verdict import Word, word
 
 
 def words(low: pd.Series, high: pd.Series) -> pd.Series:
     """The verdict on intervals of paired differences."""
-    found = np.where(low > 0, WORDS[0], np.where(high < 0, WORDS[2], WORDS[1]))
-    return pd.Series(found, index=low.index)
+    return pd.Series(list(map(word, low, high)), index=low.index)
 
 
 def count(table: pd.DataFrame, rival: str) -> dict[str, int]:
     """How often "HE-GP-UCB has less regret than the rival" holds, is undecided and fails."""
     part = table[table.policy == rival]
     found = Counter(words(part.end_low, part.end_high))
-    return {word: found[word] for word in WORDS}
+    return {key: found[key] for key in get_args(Word)}
 
 
 def counted(table: pd.DataFrame, rival: str) -> str:
     """The same as a phrase."""
-    return ", ".join(f"{word} in {number}" for word, number in count(table, rival).items())
+    return ", ".join(f"{key} in {number}" for key, number in count(table, rival).items())
 
 
 def verdicts(table: pd.DataFrame, rival: str, rows: Sequence[str], last: Sequence[str]) -> Figure:
@@ -44,11 +43,11 @@ def verdicts(table: pd.DataFrame, rival: str, rows: Sequence[str], last: Sequenc
     """
     part = table[table.policy == rival]
     index = [*rows, last[0]]
-    mean, low, high = (
-        part.pivot_table(index=index, columns=last[1], values=f"end_{key}", sort=False)
-        for key in ("mean", "low", "high")
+    part = part.assign(decided=words(part.end_low, part.end_high) != "undecided")
+    mean, decided = (
+        part.pivot_table(index=index, columns=last[1], values=name, sort=False) for name in ("end_mean", "decided")
     )
-    decided = ((low > 0) | (high < 0)).to_numpy()
+    decided = decided.to_numpy() > 0
     shown = np.ma.array(mean.to_numpy(), mask=~decided)
     figure, axes = figures.subplots(figsize=(7.2, 0.24 * len(mean) + 1.4))
     ax = axes[0, 0]
