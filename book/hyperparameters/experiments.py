@@ -6,8 +6,7 @@ of the same seeds.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,26 +18,12 @@ from torch import Tensor
 
 from book import figures, harness
 from book.harness import Comparison, Scale
+from book.hyperparameters import panels
+from book.hyperparameters.panels import Panel
 from book.hyperparameters.problem import UnknownPriorProblem
-from book.hyperparameters.problems import (
-    DECOMPOSITIONS,
-    LENGTHSCALES,
-    decomposition_candidates,
-    draws_of_candidates,
-    four_sines,
-    hidden_corner,
-    hill_candidates,
-    landscape_problem,
-    lengthscale_candidates,
-    period_candidates,
-    random_truth,
-    slope_and_peak,
-)
+from book.hyperparameters.problems import LENGTHSCALES, draws_of_candidates, lengthscale_candidates
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
-from book.hyperparameters.slips import printed_sqrt_beta
-from book.hyperparameters.variants import READINGS, EveryoneTested, TemperedUCB
-from book.hyperparameters.widths import frequentist_sqrt_beta
-from cbo_lib.confidence import union_bound_sqrt_beta
+from book.hyperparameters.variants import EveryoneTested, TemperedUCB
 from cbo_lib.hyperparameters import (
     AGPUCB,
     HEGPUCB,
@@ -52,15 +37,21 @@ from cbo_lib.hyperparameters import (
 )
 
 
-def baselines(space: Space, truth: int | Tensor, **options: Any) -> dict[str, CandidatePolicy]:
-    """HE-GP-UCB, its ablation and the baselines for any kind of hyperparameter."""
-    return {
+def baselines(space: Space, truth: int | Tensor | None, **options: Any) -> dict[str, CandidatePolicy]:
+    """HE-GP-UCB, its ablation and the baselines for any kind of hyperparameter; with a truth, GP-UCB that knows it."""
+    found: dict[str, CandidatePolicy] = {
         "HE-GP-UCB": HEGPUCB(space, **options),
         "no elimination": HEGPUCB(space, elimination="never", **options),
         "MLE": MaximumLikelihood(space, **options),
         "ExpectedUCB": AveragedUCB(space, **options),
-        "GP-UCB, truth": OracleGPUCB(space, truth, **options),
     }
+    return found if truth is None else found | {"GP-UCB, truth": OracleGPUCB(space, truth, **options)}
+
+
+def contenders(space: Space, **options: Any) -> dict[str, CandidatePolicy]:
+    """The policies that need no truth, our variants among them."""
+    ours = {"everyone tested": EveryoneTested(space, **options), "tempered": TemperedUCB(space, **options)}
+    return baselines(space, None, **options) | ours
 
 
 def unknown_lengthscale(
@@ -88,18 +79,13 @@ def unknown_lengthscale(
         seeds: others than those of the scale.
         folder: see ``harness.run``.
     """
-    points = torch.linspace(0, 1, 500, dtype=torch.float64)[:, None]
-    space = Space(lengthscale_candidates(LENGTHSCALES), points=points, noise_std=noise_std)
-    problem = UnknownPriorProblem(space, lambda x: slope_and_peak(x, reading), truth=0)
-    sqrt_beta = printed_sqrt_beta(space, norm, steps, 3)
-    if not printed:
-        kernel = space.candidates.prior(noise_std).kernel
-        sqrt_beta = frequentist_sqrt_beta(kernel, points, noise_std, norm, steps, 3)
-    policies = baselines(space, 0, sqrt_beta=sqrt_beta, initial=3)
+    panel = panels.lengthscale(noise_std, norm, reading, "printed" if printed else "derived", steps)
+    space, options = panel.problem.space, panel.options
+    policies = baselines(space, 0, **options)
     policies["GP-UCB, shortest"] = policies.pop("GP-UCB, truth")
-    policies["GP-UCB, longest"] = OracleGPUCB(space, len(LENGTHSCALES) - 1, sqrt_beta=sqrt_beta, initial=3)
-    policies["A-GP-UCB"] = AGPUCB(space, lengthscales=LENGTHSCALES, sqrt_beta=sqrt_beta, initial=3)
-    return harness.run(problem, policies, steps + 3, _seeds(scale, 50, seeds), folder=folder, name="lengthscale")
+    policies["GP-UCB, longest"] = OracleGPUCB(space, len(LENGTHSCALES) - 1, **options)
+    policies["A-GP-UCB"] = AGPUCB(space, lengthscales=LENGTHSCALES, **options)
+    return _run(panel, policies, _seeds(scale, 50, seeds), folder, "lengthscale")
 
 
 def unknown_period(
@@ -125,15 +111,9 @@ def unknown_period(
         seeds: others than those of the scale.
         folder: see ``harness.run``.
     """
-
-    def f(x: Tensor) -> Tensor:
-        return four_sines(x, phase)
-
     seeds = _seeds(scale, 50, seeds)
-    points = torch.linspace(0, 2, 500, dtype=torch.float64)[:, None]
-    space = Space(period_candidates(f, shared, noise_std), points=points, noise_std=noise_std)
-    policies = baselines(space, 0, sqrt_beta=printed_sqrt_beta(space, norm, steps, 5), initial=5)
-    return harness.run(UnknownPriorProblem(space, f, truth=0), policies, steps + 5, seeds, folder=folder, name="period")
+    panel = panels.period(noise_std, norm, shared, phase, steps=steps)
+    return _run(panel, baselines(panel.problem.space, 0, **panel.options), seeds, folder, "period")
 
 
 def unknown_decomposition(
@@ -158,13 +138,10 @@ def unknown_decomposition(
         folder: see ``harness.run``.
     """
     seeds = _seeds(scale, 100, seeds)
-    points = torch.cartesian_prod(*[torch.linspace(0, 1, n, dtype=torch.float64) for n in (15, 15, 5)])
-    space = Space(decomposition_candidates(DECOMPOSITIONS, lengthscale), points=points, noise_std=noise_std)
-    sqrt_beta = printed_sqrt_beta(space, norm, steps, 3)
-    policies = baselines(space, 1, sqrt_beta=sqrt_beta, initial=3)
-    policies["GP-UCB, additive"] = OracleGPUCB(space, 0, sqrt_beta=sqrt_beta, initial=3)
-    problem = UnknownPriorProblem(space, hidden_corner, truth=1)
-    return harness.run(problem, policies, steps + 3, seeds, folder=folder, name="decomposition")
+    panel = panels.decomposition(noise_std, norm, lengthscale, steps=steps)
+    policies = baselines(panel.problem.space, 1, **panel.options)
+    policies["GP-UCB, additive"] = OracleGPUCB(panel.problem.space, 0, **panel.options)
+    return _run(panel, policies, seeds, folder, "decomposition")
 
 
 def unknown_mean(
@@ -193,12 +170,9 @@ def unknown_mean(
         folder: see ``harness.run``.
     """
     seeds = _seeds(scale, 50, seeds)
-    candidates = hill_candidates(height, extra, lengthscale)
-    truth = random_truth(len(candidates), seeds)
-    f = draws_of_candidates(candidates, truth, seeds)
-    space = Space(candidates, points=torch.linspace(0, 1, 200, dtype=torch.float64)[:, None], noise_std=noise_std)
-    problem = UnknownPriorProblem(space, f, truth=truth, replicates=len(seeds))
-    return harness.run(problem, baselines(space, truth), steps, seeds, folder=folder, name="mean")
+    panel = panels.mean(seeds, noise_std, height, extra, lengthscale, steps=steps)
+    policies = baselines(panel.problem.space, panel.problem.truth, **panel.options)
+    return _run(panel, policies, seeds, folder, "mean")
 
 
 def robust(
@@ -260,18 +234,8 @@ def landscape(
         folder: see ``harness.run``.
     """
     seeds = harness.choose(scale, range(20), range(100)) if seeds is None else seeds
-    candidates, points, f = landscape_problem()
-    space = Space(candidates, points=points, noise_std=noise_std)
-    schedule = functools.partial(union_bound_sqrt_beta, len(points), failure=0.05)
-
-    def sqrt_beta(t: int) -> Tensor:
-        return READINGS[reading](torch.tensor(schedule(t), dtype=torch.float64))
-
-    options: dict[str, Any] = {"sqrt_beta": sqrt_beta, "initial": 4}
-    policies = baselines(space, 0, **options)
-    del policies["GP-UCB, truth"]
-    policies |= {"everyone tested": EveryoneTested(space, **options), "tempered": TemperedUCB(space, **options)}
-    return harness.run(UnknownPriorProblem(space, f), policies, steps + 4, seeds, folder=folder, name="landscape")
+    panel = panels.landscape(noise_std, reading, steps)
+    return _run(panel, contenders(panel.problem.space, **panel.options), seeds, folder, "landscape")
 
 
 EXPERIMENTS: dict[str, harness.Experiment] = {
@@ -311,6 +275,12 @@ def plot_survivors(axes: Axes, comparison: Comparison[UnknownPriorProblem], poli
         axes.plot(range(1, len(share) + 1), share[:, u], label=name)
     axes.set(xlabel="round", ylabel="share of replicates that keep it", ylim=(-0.03, 1.03))
     axes.legend(fontsize="small")
+
+
+def _run(
+    panel: Panel, policies: Mapping[str, CandidatePolicy], seeds: Sequence[int], folder: Path | None, name: str
+) -> Comparison[UnknownPriorProblem]:
+    return harness.run(panel.problem, policies, panel.steps + panel.initial, seeds, folder=folder, name=name)
 
 
 def _seeds(scale: Scale, paper: int, seeds: Sequence[int] | None) -> Sequence[int]:

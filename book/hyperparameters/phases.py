@@ -25,29 +25,13 @@ import torch
 from torch import Tensor
 
 from book.harness import load_table, save_table
-from book.hyperparameters.problem import UnknownPriorProblem
-from book.hyperparameters.problems import (
-    DECOMPOSITIONS,
-    LENGTHSCALES,
-    decomposition_candidates,
-    draws_of_candidates,
-    four_sines,
-    hidden_corner,
-    hill_candidates,
-    landscape_problem,
-    lengthscale_candidates,
-    period_candidates,
-    random_truth,
-    slope_and_peak,
-)
+from book.hyperparameters import panels
+from book.hyperparameters.experiments import contenders
+from book.hyperparameters.panels import Panel
+from book.hyperparameters.problems import LENGTHSCALES
 from book.hyperparameters.regret import cumulative_regret, simple_regret
-from book.hyperparameters.slips import printed_sqrt_beta
-from book.hyperparameters.variants import READINGS, EveryoneTested, TemperedUCB
-from book.hyperparameters.widths import frequentist_sqrt_beta
 from book.verdict import paired
-from cbo_lib.confidence import union_bound_sqrt_beta
-from cbo_lib.hyperparameters import AGPUCB, HEGPUCB, AveragedUCB, Candidates, MaximumLikelihood, Space
-from cbo_lib.measure import Function
+from cbo_lib.hyperparameters import AGPUCB, CandidatePolicy
 from cbo_lib.simulate import simulate
 
 #: A run has failed if it never came this near to the optimum, in units of f.
@@ -85,117 +69,30 @@ def grid(**values: Sequence[Any]) -> list[Setting]:
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
-def moved(candidates: Candidates, device: str) -> Candidates:
-    """Candidates on another device; their kernels are moved in place."""
-    return Candidates(candidates.names, tuple(k.to(device) for k in candidates.kernels), candidates.means)
+def policies(panel: str, made: Panel) -> dict[str, CandidatePolicy]:
+    """The policies of a panel in the order of its table."""
+    found = contenders(made.problem.space, **made.options)
+    if panel == "lengthscale":
+        found["A-GP-UCB"] = AGPUCB(made.problem.space, lengthscales=LENGTHSCALES, **made.options)
+    return {name: found[name] for name in dict.fromkeys(("HE-GP-UCB", "everyone tested", *found))}
 
 
-def line(low: float, high: float, count: int, device: str) -> Tensor:
-    """Equally spaced points ``count x 1``."""
-    return torch.linspace(low, high, count, dtype=torch.float64)[:, None].to(device)
-
-
-def multiplier(space: Space, setting: Setting, steps: int, initial: int) -> Callable[[int], Tensor]:
-    """The multipliers of a frequentist panel as the setting reads them."""
-    norm, reading = setting.get("norm", 2.0), setting["multiplier"]
-    if reading == "derived":
-        kernel = space.candidates.prior(space.noise_std).kernel
-        return frequentist_sqrt_beta(kernel, space.finite(), space.noise_std, norm, steps, initial)
-    return partial(_read, reading, printed_sqrt_beta(space, norm, steps, initial))
-
-
-def _read(reading: str, schedule: Callable[[int], Tensor | float], t: int) -> Tensor:
-    return READINGS[reading](torch.as_tensor(schedule(t)))
-
-
-def lengthscale(setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
-    """Figure 2a."""
-    points = line(0, 1, 500, device)
-    space = Space(moved(lengthscale_candidates(LENGTHSCALES), device), points=points, noise_std=setting["noise"])
-    problem = UnknownPriorProblem(space, partial(slope_and_peak, reading=setting["reading"]), truth=0)
-    schedule = multiplier(space, setting, 50, 3)
-    more = {"A-GP-UCB": AGPUCB(space, lengthscales=LENGTHSCALES, sqrt_beta=schedule, initial=3)}
-    return rows(problem, schedule, 50, 3, seeds, (50,), more)
-
-
-def period(setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
-    """Figure 2b."""
-    noise, points = setting["noise"], line(0, 2, 500, device)
-    candidates = moved(period_candidates(four_sines, setting["shared"], noise), device)
-    space = Space(candidates, points=points, noise_std=noise)
-    problem = UnknownPriorProblem(space, four_sines, truth=0)
-    return rows(problem, multiplier(space, setting, 50, 5), 50, 5, seeds, (50,))
-
-
-def decomposition(setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
-    """Figure 2c, on a family of functions with the property that the paper describes."""
-    points = torch.cartesian_prod(*[torch.linspace(0, 1, n, dtype=torch.float64) for n in (15, 15, 5)]).to(device)
-    candidates = moved(decomposition_candidates(DECOMPOSITIONS, 0.3), device)
-    space = Space(candidates, points=points, noise_std=setting["noise"])
-    f = partial(hidden_corner, **{name: setting[name] for name in ("hills", "peak", "width")})
-    problem = UnknownPriorProblem(space, f, truth=1)
-    return rows(problem, multiplier(space, setting, 100, 3), 100, 3, seeds, (25, 50, 100))
-
-
-def mean(setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
-    """Figure 2d."""
-    candidates = hill_candidates(setting["height"], setting["extra"])
-    truth, points = random_truth(len(candidates), seeds), line(0, 1, 200, "cpu")
-    values = draws_of_candidates(candidates, truth, seeds)(points.expand(len(seeds), -1, -1)).to(device)
-    space = Space(moved(candidates, device), points=points.to(device), noise_std=setting["noise"])
-    problem = UnknownPriorProblem(space, looked_up(values), truth=truth.to(device), replicates=len(seeds))
-    schedule = partial(_read, setting["multiplier"], partial(union_bound_sqrt_beta, 200, failure=0.05))
-    return rows(problem, schedule, 100, 0, seeds, (50, 100))
-
-
-def landscape(setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
-    """The highest place of a real landscape; no candidate is true, so what is said of the truth means nothing."""
-    candidates, points, f = landscape_problem()
-    space = Space(moved(candidates, device), points=points.to(device), noise_std=setting["noise"])
-    schedule = partial(_read, setting["multiplier"], partial(union_bound_sqrt_beta, len(points), failure=0.05))
-    return rows(UnknownPriorProblem(space, f, truth=0), schedule, 60, 4, seeds, (60,))
-
-
-def looked_up(values: Tensor) -> Function:
-    """The function of equally spaced points of [0, 1] with these values, ``replicates x n``."""
-    last = values.shape[-1] - 1
-
-    def f(points: Tensor) -> Tensor:
-        index = (points[..., 0] * last).round().long()
-        return values.gather(-1, index.reshape(len(values), -1)).reshape(index.shape)
-
-    return f
-
-
-def rows(
-    problem: UnknownPriorProblem,
-    schedule: Callable[[int], Tensor],
-    steps: int,
-    initial: int,
-    seeds: Sequence[int],
-    horizons: Sequence[int],
-    more: Mapping[str, Any] | None = None,
-) -> Iterator[dict[str, Any]]:
+def rows(panel: str, setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
     """Run the policies and give one row for each horizon and policy."""
-    options: dict[str, Any] = {"sqrt_beta": schedule, "initial": initial}
-    policies = {
-        "HE-GP-UCB": HEGPUCB(problem.space, **options),
-        "everyone tested": EveryoneTested(problem.space, **options),
-        "no elimination": HEGPUCB(problem.space, elimination="never", **options),
-        "MLE": MaximumLikelihood(problem.space, **options),
-        "ExpectedUCB": AveragedUCB(problem.space, **options),
-        "tempered": TemperedUCB(problem.space, **options),
-        **(more or {}),
-    }
+    build, horizons = PANELS[panel]
+    drawn = {"seeds": seeds} if panel == "mean" else {}
+    made = build(**setting, **drawn, steps=horizons[-1], device=device)
+    problem, initial = made.problem, made.initial
     runs: dict[str, tuple[Tensor, Tensor]] = {}
     left: dict[str, Tensor] = {}
-    for name, policy in policies.items():
-        history = simulate(problem, policy, steps + initial, seeds)
+    for name, policy in policies(panel, made).items():
+        history = simulate(problem, policy, made.steps + initial, seeds)
         curves = [notion(history, problem).cpu() for notion in (cumulative_regret, simple_regret)]
         runs[name] = curves[0], curves[1]
         if "alive" in history.tensors:
             left[name] = history["alive"][:, initial:].cpu()
-    truth = torch.as_tensor(problem.truth).cpu().expand(len(seeds))
+    # Where no candidate is true, "lost" speaks of the first and means nothing.
+    truth = torch.as_tensor(0 if problem.truth is None else problem.truth).cpu().expand(len(seeds))
     for name, horizon in itertools.product(runs, horizons):
         (cumulative, best), at = runs[name], horizon - 1
         regret = cumulative[:, at]
@@ -220,12 +117,13 @@ def rows(
         yield {key: round(float(v), 3) if isinstance(v, (float, Tensor)) else v for key, v in row.items()}
 
 
-PANELS = {
-    "lengthscale": lengthscale,
-    "period": period,
-    "decomposition": decomposition,
-    "mean": mean,
-    "landscape": landscape,
+#: The panels and after how many rounds they are read.
+PANELS: Mapping[str, tuple[Callable[..., Panel], tuple[int, ...]]] = {
+    "lengthscale": (panels.lengthscale, (50,)),
+    "period": (panels.period, (50,)),
+    "decomposition": (panels.decomposition, (25, 50, 100)),
+    "mean": (panels.mean, (50, 100)),
+    "landscape": (panels.landscape, (60,)),
 }
 
 
@@ -233,7 +131,7 @@ def one(panel: str, setting: Setting, seeds: Sequence[int], device: str) -> list
     """All rows of one setting."""
     torch.set_num_threads(1)
     start = time.perf_counter()
-    found = [{**setting, **row} for row in PANELS[panel](setting, seeds, device)]
+    found = [{**setting, **row} for row in rows(panel, setting, seeds, device)]
     print(panel, dict(setting), f"{time.perf_counter() - start:.0f} s", flush=True)
     return found
 

@@ -284,7 +284,7 @@ def landscape_problem(size: int = 20, dtype: torch.dtype = torch.float64) -> tup
 
     def f(points: Tensor) -> Tensor:
         index = (points * (size - 1)).round().long()
-        return heights[index[..., 0], index[..., 1]]
+        return heights.to(points.device)[index[..., 0], index[..., 1]]
 
     kernels: dict[str, Kernel] = {f"squared exponential {ell}": rbf_kernel(ell, 1.0, dtype) for ell in (0.1, 0.3)}
     for name, nu in (("1/2", 0.5), ("5/2", 2.5)):

@@ -11,9 +11,9 @@ from cbo_lib.confidence import noise_threshold
 from cbo_lib.hyperparameters import HEGPUCB, AveragedUCB, eliminates
 
 #: How an implementation may read the multiplier of the paper, which it writes ``beta``.
-READINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
+READINGS: Mapping[str, Callable[[Tensor | float], Tensor | float]] = {
     "printed": lambda beta: beta,
-    "root": lambda beta: beta.sqrt(),
+    "root": lambda beta: beta**0.5,
     "half": lambda beta: beta / 2,
 }
 

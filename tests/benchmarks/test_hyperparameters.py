@@ -6,8 +6,7 @@ import torch
 from botorch.models import SingleTaskGP
 from botorch.settings import validate_input_scaling
 
-from book.hyperparameters.experiments import LENGTHSCALES, slope_and_peak
-from book.hyperparameters.problems import lengthscale_candidates
+from book.hyperparameters.problems import LENGTHSCALES, lengthscale_candidates, slope_and_peak
 from book.hyperparameters.slips import printed_sqrt_beta
 from cbo_lib.hyperparameters import HEGPUCB
 from cbo_lib.simulate import simulate

@@ -9,7 +9,7 @@ import torch
 from matplotlib.colors import to_hex
 
 from book import figures, harness
-from book.hyperparameters import experiments, problems
+from book.hyperparameters import experiments, panels, problems
 from book.hyperparameters.problems import (
     draws_of_candidates,
     four_sines,
@@ -95,7 +95,7 @@ def test_all_candidates_may_share_one_lengthscale(reader):
 @every_panel
 @pytest.mark.parametrize("scale", ["Reader", "", "full", None])
 def test_another_scale_is_refused(name, scale, reader, monkeypatch):
-    monkeypatch.setattr(experiments, "period_candidates", lambda *_: reader["unknown_period"].problem.space.candidates)
+    monkeypatch.setattr(panels, "period_candidates", lambda *_: reader["unknown_period"].problem.space.candidates)
     with pytest.raises(ValueError, match=f"scale must be one of reader, paper, got {scale!r}"):
         getattr(experiments, name)(scale=scale)
 
@@ -112,7 +112,7 @@ def test_scales_are_the_papers_replicates_and_ten_of_them(name, reader, monkeypa
         assert folder is None and name in experiments.EXPERIMENTS
 
     monkeypatch.setattr(harness, "run", noted)
-    monkeypatch.setattr(experiments, "period_candidates", lambda *_: reader["unknown_period"].problem.space.candidates)
+    monkeypatch.setattr(panels, "period_candidates", lambda *_: reader["unknown_period"].problem.space.candidates)
     for scale in ("paper", "reader"):
         getattr(experiments, name)(scale=scale)
     getattr(experiments, name)(seeds=[4, 7])

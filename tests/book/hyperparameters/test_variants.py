@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from book import figures
-from book.hyperparameters import maps, phases, problems, regret
+from book.hyperparameters import experiments, maps, panels, phases, problems, regret
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.variants import EveryoneTested, TemperedUCB
 from cbo_lib.confidence import noise_threshold
@@ -86,6 +86,25 @@ def test_a_setting_gives_rows_for_all_policies_and_horizons():
     assert {row["policy"] for row in rows} == set(phases.stored("mean").policy)
     assert {row["horizon"] for row in rows} == {50, 100}
     assert all(row["end_mean"] == 0 for row in rows if row["policy"] == "HE-GP-UCB")
+
+
+@pytest.mark.parametrize("panel", ["lengthscale", "landscape"])
+def test_a_table_has_the_policies_of_its_panel_in_order(panel):
+    made = phases.PANELS[panel][0](multiplier="half")
+    assert list(phases.policies(panel, made)) == list(dict.fromkeys(phases.stored(panel).policy))
+
+
+def test_readings_of_a_multiplier_are_applied_in_every_panel():
+    for build, drawn in ((panels.decomposition, {}), (panels.mean, {"seeds": range(2)}), (panels.landscape, {})):
+        printed, root, half = (build(multiplier=m, steps=3, **drawn).sqrt_beta(2) for m in ("printed", "root", "half"))
+        torch.testing.assert_close(root, printed**0.5)
+        torch.testing.assert_close(half, printed / 2)
+
+
+def test_the_landscape_is_run_by_policies_that_need_no_truth():
+    runs = experiments.landscape(steps=2, seeds=[3, 4])
+    assert list(runs.histories) == list(experiments.contenders(runs.problem.space))
+    assert runs.problem.truth is None and {history.steps for history in runs.histories.values()} == {6}
 
 
 def test_unknown_panel_is_refused():
