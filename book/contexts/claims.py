@@ -5,8 +5,8 @@ runs it as one batch and stores values and lengthscales::
 
     python -m book.contexts.claims newsvendor "newsvendor, long" --scale paper
 
-The stored runs were made in groups of seeds on two machines, some on an accelerator, and cut where the time was over.
-GP-UCB with seed 106 was run on both, alone on one and in a batch on the other: the stored values are the same.
+Horizons differ, as a round of one policy takes longer than that of another: a run ends where its time was over, not
+where its result was good. ``decide`` compares two policies at the shorter of their horizons.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Entry:
     kernel: Literal["matern", "rbf"] = "matern"
 
 
-#: What was run, by name. The horizons are those that the machine reached.
+#: What was run, by name; see above for the horizons.
 MAP: Mapping[str, Entry] = {
     "newsvendor": Entry("newsvendor", {"SBO-KDE": 86, "DRBO-KDE": 86, "GP-UCB": 86}),
     "ackley": Entry("ackley", {"DRBO-KDE": 68, "GP-UCB": 68}),

@@ -2,8 +2,8 @@
 
     python -m book.contexts.rates
 
-computes both parts and stores them in ``rates.npz`` beside this file. With a GPU that takes two minutes, on two cores
-some hours; ``--draws 3 --rounds 100`` tries it in a minute.
+computes both parts and stores them in ``rates.npz`` beside this file. With a GPU that takes two to three minutes, on
+two cores some hours; ``--draws 3 --rounds 100`` tries it in a minute.
 
 A draw of the prior is a sum of 1,024 random waves ([Rahimi2007]). Its expectation under a normal distribution, and
 under a density estimate with normal kernels, is then a sum of waves too, so nothing here is integrated numerically.
