@@ -29,7 +29,7 @@ from torch import Tensor
 from book.subsets import experiments
 from book.subsets.prior import calibrated, fit_prior, published, scaled
 from book.subsets.problem import SubsetProblem
-from book.subsets.repaired import Repaired, constant, halved_often, halved_once, halved_with_budget
+from book.subsets.repaired import Repaired, halved_once, halved_with_budget
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
@@ -47,12 +47,6 @@ REPAIRS: dict[str, dict[str, Any]] = {
     "discard": {"discard": True},
     "averages": {"averages": True},
     "all": {"radius": "student", "cheap_ties": True, "discard": True, "averages": True},
-}
-ALPHAS: dict[str, Callable[..., float]] = {
-    "constant": constant,
-    "once": halved_once,
-    "budget": halved_with_budget,
-    "often": halved_often,
 }
 
 
@@ -114,16 +108,23 @@ def prior_of(panel: Panel, name: str) -> GaussianProcess | None:
 
 
 def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
-    """A policy: ``proposed`` (alpha halved often), ``proposed:<alpha>``, ``repaired:<repair>`` or a baseline."""
+    """A policy: ``proposed`` (alpha halved often), ``proposed:<alpha>``, ``repaired:<repair>`` or a baseline.
+
+    ``<alpha>`` is ``once`` (halved after ``d`` plays, and no further) or ``budget`` (halved as the budget halves).
+    """
     problem, process = panel.problem, prior_of(panel, prior)
     space = problem.space
     options: dict[str, Any] = {"prior": process, "sqrt_beta": SQRT_BETA, "kernel": "rbf", "refit_every": 20}
     kind, _, detail = name.partition(":")
     if kind == "proposed":
-        rule, extra = ALPHAS[detail or "often"], {"every": space.dim} if detail in ("", "once", "often") else {}
-        return Repaired(space, tolerance=functools.partial(rule, **extra), **options)
+        rules: dict[str, dict[str, Any]] = {
+            "": {},  # the library's own schedule
+            "once": {"alpha": functools.partial(halved_once, every=space.dim)},
+            "budget": {"tolerance": halved_with_budget},
+        }
+        return Repaired(space, **rules[detail], **options)
     if kind == "repaired":
-        return Repaired(space, tolerance=constant, **REPAIRS[detail], **options)
+        return Repaired(space, alpha=ALPHA, **REPAIRS[detail], **options)
     if kind == "TS-PSQ":
         return TSPSQ(space, features=256, **options)
     if kind == "UCB-CVS":

@@ -1,12 +1,17 @@
 """Algorithm 1 with repairs, each of which can be turned on alone.
 
-Four lines of the algorithm are changed, and none of the changes touches what its theorems say (the chapter's third
-notebook has the proofs):
+Four lines of the algorithm may be changed. The chapter's third notebook says what its theorems say of each:
 
-* the cost radius of line 23 may follow the variance that was seen;
-* ties among the least cost bounds may go to the least average cost, in the place of the largest upper bound of line 26;
-* a running bound that today's bounds contradict may be discarded, in the place of the global reset of lines 17 to 21;
-* the widths may be those of the averages, ``sd(E f)``, in the place of the averages of widths, ``E sd(f)``.
+* the cost radius of line 23 may follow the variance that was seen: the proof goes through with this radius;
+* ties among the least cost bounds may go to the least average cost, in the place of the largest upper bound of line 26:
+  the theorems stand;
+* a running bound that today's bounds contradict may be given up, before the global reset of lines 17 to 21: the
+  theorems stand, as nothing is given up where all bounds hold;
+* the widths may be those of the averages, ``sd(E f)``, in the place of the averages of widths, ``E sd(f)``: this has no
+  proof for functions of bounded norm, only the Bayesian reading.
+
+The fourth notebook measures Student's radius and the ties together, on the plant. Bernstein's radius, contradicted
+bounds, widths of averages and ``halved_once`` and ``halved_with_budget`` are explained on the pages and not measured.
 
 Without any of them the class plays as ``CheapestGoodSubset`` does.
 """
@@ -14,7 +19,7 @@ Without any of them the class plays as ``CheapestGoodSubset`` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -22,55 +27,40 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from cbo_lib.gp import Posterior
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.partial import SplitKernel
-from cbo_lib.subsets.policies import CheapestGoodSubset, good_enough
+from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Decisions, Search
 from cbo_lib.subsets.space import Space
 
-Radius = Literal["hoeffding", "bernstein", "student"]
-#: ``alpha`` at evaluation ``s = 0, 1, ...`` of the exploitation, when a share of its budget is left.
-Tolerance = Callable[[int, float], float]
+Radius = Literal["bernstein", "student"]
 
 
-def constant(s: int, left: float) -> float:
-    """``alpha`` as the theory has it."""
-    return 0.1
-
-
-def halved_once(s: int, left: float, every: int = 5) -> float:
-    """Half of it after ``d`` evaluations, and no further."""
+def halved_once(s: int, every: int) -> float:
+    """``alpha`` at evaluation ``s = 0, 1, ...`` of the exploitation: halved after so many, and no further."""
     return 0.1 if s < every else 0.05
 
 
-def halved_with_budget(s: int, left: float) -> float:
-    """Half of it whenever the budget that is left has halved."""
+def halved_with_budget(left: float) -> float:
+    """``alpha`` when that share of the exploitation's budget is left: halved whenever it has halved."""
     return 0.1 * 0.5 ** math.floor(-math.log2(max(left, 1e-6)) + 1e-9)
-
-
-def halved_often(s: int, left: float, every: int = 5) -> float:
-    """Half of it after every ``d`` evaluations."""
-    return 0.1 * 0.5 ** (s // every)
 
 
 def cost_radius(kind: Radius, plays: Tensor, variance: Tensor, horizon: Tensor) -> Tensor:
     """How far an average cost may be from its mean, ``... x m``, but for a failure of ``2 / T^4`` each time.
 
     Args:
-        kind: ``"hoeffding"`` for any costs in [0, 1] (line 23); ``"bernstein"`` for the same costs by the variance that
-            was seen ([Maurer2009], Theorem 4); ``"student"`` for normal costs of any variance.
-        plays: ``T_i``, at least 1, ``... x m``.
+        kind: ``"bernstein"`` for costs in [0, 1] by the variance that was seen ([Maurer2009], Theorem 4);
+            ``"student"`` for normal costs of any variance.
+        plays: ``T_i``, at least 1, ``... x m``; the radius is infinite for one play.
         variance: of the costs that were paid, with ``T_i - 1`` below, ``... x m``.
         horizon: ``T``, ``...``.
     """
-    log = horizon.log().unsqueeze(-1)
-    if kind == "hoeffding":
-        return (2 * log / plays).sqrt()
     free = (plays - 1).clamp_min(1)
     if kind == "bernstein":
-        found = (2 * variance * (4 * log + math.log(2)) / plays).sqrt() + 7 * (4 * log + math.log(2)) / (3 * free)
+        log = 4 * horizon.log().unsqueeze(-1) + math.log(2)
+        found = (2 * variance * log / plays).sqrt() + 7 * log / (3 * free)
     else:
-        level = horizon.unsqueeze(-1).expand_as(plays).pow(-4.0).cpu().numpy()
+        level = horizon.unsqueeze(-1).expand_as(plays).pow(-4.0).clamp_max(0.5).cpu().numpy()  # 0.5: no radius
         found = torch.from_numpy(student.isf(level, free.cpu().numpy())).to(plays) * (variance / plays).sqrt()
     return found.masked_fill(plays < 2, torch.inf)
 
@@ -80,10 +70,11 @@ class Repaired(CheapestGoodSubset):
 
     Args:
         space: see ``CheapestGoodSubset``, as for other arguments.
-        tolerance: ``alpha`` as a function of the evaluations and of what is left. Default: that of ``alpha``.
-        radius: see ``cost_radius``; ``cost_spread`` counts for none but the first.
+        tolerance: ``alpha`` as a function of the share of the exploitation's budget that is left. Default: ``alpha``.
+        radius: see ``cost_radius``. Default: that of the algorithm, times ``cost_spread``, which is 1 if not given.
         cheap_ties: whether the least average cost decides among equal cost bounds.
-        discard: whether bounds that are contradicted are given up, one by one.
+        discard: whether bounds that are contradicted are given up, one by one. All bounds are computed then, those of
+            dropped subsets too.
         averages: whether widths are those of averages.
     """
 
@@ -91,8 +82,8 @@ class Repaired(CheapestGoodSubset):
         self,
         space: Space,
         *,
-        tolerance: Tolerance | None = None,
-        radius: Radius = "hoeffding",
+        tolerance: Callable[[float], float] | None = None,
+        radius: Radius | None = None,
         cheap_ties: bool = False,
         discard: bool = False,
         averages: bool = False,
@@ -111,85 +102,55 @@ class Repaired(CheapestGoodSubset):
             known = self.surrogate.posterior()
             self.search = AverageSearch(self.space, known, self.replicates, self.effort, self.resolution)
 
-    def decide(self) -> tuple[Tensor, Decisions]:
-        """One pass through the loops of lines 3 and 13."""
-        sqrt_beta = self.multiplier()
-        self._end_exploration()
-        today_lower = self._lower_today(sqrt_beta)
-        self.lower = torch.maximum(self.lower, today_lower)  # lines 10 and 14
-        shares = self._shares()
-        turn = argmax_finite(-self.plays.to(self.spent))
-        exploring = self.exploring.unsqueeze(-1)
-        one = torch.nn.functional.one_hot(turn, self.space.m).bool()
-        alive = torch.where(exploring, one, torch.ones_like(one) if self.discard else self._good(shares))
-        decisions = self.search.maximize(alive, sqrt_beta)
-        today = decisions.bound(sqrt_beta).masked_fill(~alive, torch.inf)
-        own_lower = decisions.bound(-sqrt_beta)
-        self.upper = torch.minimum(self.upper, today)  # lines 11 and 15
-        self.lower = torch.maximum(self.lower, own_lower.amax(-1))
-        if self.discard:
-            self._discard(today, torch.maximum(own_lower, self.search.tracked(-sqrt_beta).amax(-1)), alive)
-        lost = ~self._good(shares).any(-1) & ~self.exploring
-        if bool(lost.any()):
-            decisions = self._reset(lost, today_lower, decisions, shares, sqrt_beta)
-
-        average, lower = self._costs()
-        good = self._good(shares)
-        least = lower.masked_fill(~good, torch.inf)
-        tied = good & (least <= least.amin(-1, keepdim=True))  # line 25
-        if self.cheap_ties:
-            cheap = average.masked_fill(~tied, torch.inf)
-            tied = tied & (cheap <= cheap.amin(-1, keepdim=True))
-        now = decisions.bound(sqrt_beta)
-        best = argmax_finite(now, torch.where(exploring, one, tied))  # line 26
-        subset = torch.where(self.exploring, turn, best)
-        self._state = {
-            "upper": self.upper,
-            "lower": self.lower,
-            "cost_lower": lower,
-            "good": good,
-            "alpha": shares,
-            "exploring": self.exploring,
-            "horizon": self._horizon,
-            "resets": self._resets,
-            "discarded": self._discarded,
-        }
-        return subset, decisions
+    def record(self) -> Mapping[str, Tensor]:
+        """What ``CheapestGoodSubset`` records, and in how many choices so far a bound was given up, ``discarded``."""
+        return {**super().record(), "discarded": self._discarded}
 
     def _shares(self) -> Tensor:
-        """``alpha`` of every replicate."""
+        if self.tolerance is None:
+            return super()._shares()
         left = (self.space.budget - self.spent).clamp_min(0.0)
         self._at_start = torch.where(~self.exploring & self._at_start.isnan(), left, self._at_start)
-        ratio = (left / self._at_start.clamp_min(1e-12)).nan_to_num(1.0)
-        rows = zip(self.exploring.tolist(), self._begun.tolist(), ratio.tolist(), strict=True)
-        alpha: Any = self.alpha if callable(self.alpha) else lambda s: self.alpha
-        rule = self.tolerance or (lambda s, left: alpha(s))
-        return self.spent.new_tensor([0.0 if e else float(rule(self.count - b, r)) for e, b, r in rows])
+        ratio = (left / self._at_start.clamp_min(1e-12)).tolist()
+        rows = zip(self.exploring.tolist(), ratio, strict=True)
+        return self.spent.new_tensor([0.0 if e else self.tolerance(r) for e, r in rows])
 
-    def _discard(self, today: Tensor, own_lower: Tensor, alive: Tensor) -> None:
-        """Give up running bounds that today's bounds contradict.
+    def _searched(self, alpha: Tensor) -> Tensor:
+        good = super()._searched(alpha)
+        return torch.ones_like(good) if self.discard else good
+
+    def _settle(self, today_lower: Tensor, decisions: Decisions, alpha: Tensor, sqrt_beta: float) -> Decisions:
+        """Give up running bounds that today's bounds contradict; then lines 17 to 21.
 
         Where all bounds hold, no upper bound of a subset is below a lower bound of it, and the largest lower bound is
         below the largest upper bound; so nothing is given up then.
         """
-        refuted = alive & (self.upper < own_lower)
-        self.upper = torch.where(refuted, today, self.upper)
-        high = ~self.exploring & (self.lower > today.amax(-1))
-        self.lower = torch.where(high, own_lower.amax(-1), self.lower)
-        self._discarded = self._discarded + (refuted.any(-1) | high)
+        if self.discard:
+            alive = decisions.mean > -torch.inf
+            today = decisions.bound(sqrt_beta).masked_fill(~alive, torch.inf)
+            own_lower = torch.maximum(decisions.bound(-sqrt_beta), self.search.tracked(-sqrt_beta).amax(-1))
+            refuted = alive & (self.upper < own_lower)
+            self.upper = torch.where(refuted, today, self.upper)
+            high = ~self.exploring & (self.lower > today.amax(-1))
+            self.lower = torch.where(high, own_lower.amax(-1), self.lower)
+            self._discarded = self._discarded + (refuted.any(-1) | high)
+        return super()._settle(today_lower, decisions, alpha, sqrt_beta)
 
     def _costs(self) -> tuple[Tensor, Tensor]:
-        """Average costs and their lower bounds, ``replicates x m``."""
-        known = self.plays.clamp_min(1)
-        average = self.paid / known
-        if self.count == 0:
-            return average, torch.zeros_like(average)
+        average, lower = super()._costs()
+        if self.radius is None or self.count == 0:
+            return average, lower
+        known = self.plays.clamp_min(1).to(average)
         own = torch.nn.functional.one_hot(self.data["subset"].long(), self.space.m).to(average)
         off = (self.data["cost"].unsqueeze(-1) - average.unsqueeze(1)).square()
         variance = (own * off).sum(1) / (known - 1).clamp_min(1)
-        radius = cost_radius(self.radius, known.to(average), variance, self._horizon)
-        spread = self.cost_spread if self.radius == "hoeffding" and self.cost_spread is not None else 1.0
-        return average, (average - spread * radius).clamp_min(0.0)
+        return average, (average - cost_radius(self.radius, known, variance, self._horizon)).clamp_min(0.0)
+
+    def _pick(self, current: Tensor, average: Tensor, cost_lower: Tensor, good: Tensor) -> Tensor:
+        if self.cheap_ties:
+            good = good & (cost_lower <= cost_lower.masked_fill(~good, torch.inf).amin(-1, keepdim=True))
+            cost_lower = average
+        return super()._pick(current, average, cost_lower, good)
 
 
 class AveragePosterior:
@@ -204,23 +165,13 @@ class AveragePosterior:
     def __init__(self, posterior: Posterior, contexts: Tensor, controlled: Tensor) -> None:
         self.posterior, prior = posterior, posterior.prior
         self._kernel = SplitKernel.of(prior.kernel, controlled, len(posterior.batch_shape))
-        apart = self._kernel.free(contexts, contexts).mean((-2, -1))
-        self.prior_variance = self._kernel.scale * apart
-        self.prior_mean = torch.as_tensor(prior.mean, dtype=contexts.dtype, device=contexts.device)
-        self._contexts, self._weights = contexts, None
+        self.prior_variance = self._kernel.scale * self._kernel.free(contexts, contexts).mean((-2, -1))
+        mean = torch.as_tensor(prior.mean, dtype=contexts.dtype, device=contexts.device)
+        self.prior_mean = mean.unsqueeze(-1) if mean.dim() else mean  # of each replicate, where it was fitted
         if posterior.data is not None:
-            batch, t = posterior.batch_shape, posterior.count
             points = posterior.data.measure.points.squeeze(-2)
-            self._observed = points.expand(*batch, t, -1).unsqueeze(-3)
-            self._weights = self.weigh(self._observed)
-
-    def weigh(self, points: Tensor) -> Tensor:
-        """The factor of the free variables between the averages and single points, ``... c x t``."""
-        return self._kernel.free(self._contexts, points).mean(-2)
-
-    def cross(self, x: Tensor, points: Tensor, weights: Tensor) -> Tensor:
-        """Covariances of averages ``... c x n x d`` with values at points ``... c x t x d``, ``... c x n x t``."""
-        return self._kernel.controlled(x, points) * weights.unsqueeze(-2)
+            self._observed = points.expand(*posterior.batch_shape, posterior.count, -1).unsqueeze(-3)
+            self._weights = self._kernel.free(contexts, self._observed).mean(-2).unsqueeze(-2)  # ... c x 1 x t
 
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of averages at ``replicates x c x n x d``, ``replicates x c x n`` each."""
@@ -228,13 +179,14 @@ class AveragePosterior:
         mean = self.prior_mean.expand(shape)
         variance = self.prior_variance.unsqueeze(-1).expand(shape)
         data = self.posterior.data
-        if data is None or self._weights is None:
+        if data is None:
             return mean, variance
-        t = self.posterior.count
-        factor = data.factor.expand(*self.posterior.batch_shape, t, t).unsqueeze(-3)
-        white = torch.linalg.solve_triangular(factor, self.cross(x, self._observed, self._weights).mT, upper=False)
-        told = data.whitened.expand(*self.posterior.batch_shape, t).unsqueeze(-2).unsqueeze(-1)
-        return mean + (white * told).sum(-2), (variance - white.square().sum(-2)).clamp_min(0.0)
+        batch, t = self.posterior.batch_shape, self.posterior.count
+        factor, told = data.factor.expand(*batch, t, t), data.whitened.expand(*batch, t)
+        cross = self._kernel.controlled(x, self._observed) * self._weights  # of averages with single values
+        white = torch.linalg.solve_triangular(factor.unsqueeze(-3), cross.mT, upper=False)
+        mean = mean + (white * told[..., None, :, None]).sum(-2)
+        return mean, (variance - white.square().sum(-2)).clamp_min(0.0)
 
     def expected_ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
         """``E mu + sqrt_beta sd(g)``."""
@@ -272,6 +224,3 @@ class AverageSearch(Search):
     def _moments(self, subsets: list[int], points: Tensor, partial: Any = None) -> Decisions:
         mean, variance = (partial or self._partial(subsets)).mean_and_variance(points.unsqueeze(-2))
         return Decisions(points, mean.squeeze(-1), variance.squeeze(-1).sqrt())
-
-
-__all__ = ["AveragePosterior", "AverageSearch", "Repaired", "cost_radius", "good_enough"]

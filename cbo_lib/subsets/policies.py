@@ -78,7 +78,13 @@ def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float
     good = good_enough(ucb, lcb_best, alpha)
     least = f"(1 - alpha) lcb_best = {(1 - alpha) * float(lcb_best):g}"
     require(good.any(), f"ucb must pass {least} for some subset", [round(u, 6) for u in ucb.tolist()])
-    return int(argmax_finite(current, good & (cost_lcb == cost_lcb[good].min())))  # of S_3
+    return int(cheapest(current, cost_lcb, good))
+
+
+def cheapest(current: Tensor, cost: Tensor, good: Tensor) -> Tensor:
+    """Lines 25 and 26 of many rows, ``... x m`` each: of those that are good and cost least, the largest bound."""
+    least = cost.masked_fill(~good, torch.inf).amin(-1, keepdim=True)
+    return argmax_finite(current, good & (cost == least))  # of S_3
 
 
 @dataclass(frozen=True)
@@ -170,60 +176,60 @@ class CheapestGoodSubset(SubsetPolicy):
         return {**super().record(), **self._state}
 
     def decide(self) -> tuple[Tensor, Decisions]:
-        """One pass through the loops of lines 3 and 13."""
+        """One pass through the loops of lines 3 and 13; what it calls are steps for a variant to override."""
         sqrt_beta = self.multiplier()
         self._end_exploration()
         today_lower = self._lower_today(sqrt_beta)
         self.lower = torch.maximum(self.lower, today_lower)  # lines 10 and 14
+        shares = self._shares()
+        require((shares >= 0) & (shares < 1), "alpha must lie in [0, 1)", shares)
+        # Lines 11 and 15, for the subsets that may still pass line 16.
+        exploring = self.exploring.unsqueeze(-1)
+        turn = torch.nn.functional.one_hot(argmax_finite(-self.plays.to(self.spent)), self.space.m).bool()
+        alive = torch.where(exploring, turn, self._searched(shares))
+        decisions = self.search.maximize(alive, sqrt_beta)
+        self.upper = torch.where(alive, torch.minimum(self.upper, decisions.bound(sqrt_beta)), self.upper)
+        self.lower = torch.maximum(self.lower, decisions.bound(-sqrt_beta).amax(-1))
+        decisions = self._settle(today_lower, decisions, shares, sqrt_beta)
+
+        average, cost_lower = self._costs()
+        good = self._good(shares)
+        subset = self._pick(decisions.bound(sqrt_beta), average, cost_lower, torch.where(exploring, turn, good))
+        self._state = {"upper": self.upper, "lower": self.lower, "cost_lower": cost_lower, "good": good}
+        self._state |= {"alpha": shares, "exploring": self.exploring, "horizon": self._horizon, "resets": self._resets}
+        return subset, decisions
+
+    def _shares(self) -> Tensor:
+        """``alpha`` of each replicate, zero while it explores."""
         begun = zip(self.exploring.tolist(), self._begun.tolist(), strict=True)
         alpha: Any = self.alpha if callable(self.alpha) else lambda s: self.alpha
-        shares = self.spent.new_tensor([0.0 if e else float(alpha(self.count - b)) for e, b in begun])
-        require((shares >= 0) & (shares < 1), "alpha must lie in [0, 1)", shares)
+        return self.spent.new_tensor([0.0 if e else float(alpha(self.count - b)) for e, b in begun])
 
-        # Lines 11 and 15, for the subsets that may still pass line 16.
-        turn = argmax_finite(-self.plays.to(self.spent))
-        alive = torch.where(
-            self.exploring.unsqueeze(-1), torch.nn.functional.one_hot(turn, self.space.m).bool(), self._good(shares)
-        )
-        decisions = self.search.maximize(alive, sqrt_beta)
-        today = decisions.bound(sqrt_beta).masked_fill(~alive, torch.inf)
-        self.upper = torch.minimum(self.upper, today)
-        self.lower = torch.maximum(self.lower, decisions.bound(-sqrt_beta).amax(-1))
-        lost = ~self._good(shares).any(-1) & ~self.exploring
-        if bool(lost.any()):
-            decisions = self._reset(lost, today_lower, decisions, shares, sqrt_beta)
+    def _searched(self, alpha: Tensor) -> Tensor:
+        """The subsets whose bounds an exploitation computes today, ``replicates x m``."""
+        return self._good(alpha)
 
+    def _costs(self) -> tuple[Tensor, Tensor]:
+        """Average costs, and their lower bounds of lines 22 to 24, ``replicates x m``."""
         known = self.plays.clamp_min(1)
         average = self.paid / known
         largest = average.amax(-1, keepdim=True).clamp_min(torch.finfo(average.dtype).tiny)
         spread = largest if self.cost_spread is None else self.cost_spread
-        cost_lower = cost_lower_bound(average, known, self._horizon, spread)
-        today, floor = decisions.bound(sqrt_beta), self.space.floor
-        subset = turn
-        for r in torch.nonzero(~self.exploring).flatten().tolist():
-            gap = self.upper[r] - floor, cost_lower[r], self.lower[r] - floor
-            subset[r] = choose(*gap, float(shares[r]), today[r])
-        self._state = {
-            "upper": self.upper,
-            "lower": self.lower,
-            "cost_lower": cost_lower,
-            "good": self._good(shares),
-            "alpha": shares,
-            "exploring": self.exploring,
-            "horizon": self._horizon,
-            "resets": self._resets,
-        }
-        return subset, decisions
+        return average, cost_lower_bound(average, known, self._horizon, spread)
+
+    def _pick(self, current: Tensor, average: Tensor, cost_lower: Tensor, good: Tensor) -> Tensor:
+        """The subsets to play, ``replicates`` indices."""
+        return cheapest(current, cost_lower, good)
 
     def _good(self, alpha: Tensor) -> Tensor:
         """Line 16, ``replicates x m``."""
-        floor = self.space.floor
-        return good_enough(self.upper - floor, self.lower - floor, alpha)
+        return good_enough(self.upper - self.space.floor, self.lower - self.space.floor, alpha)
 
-    def _reset(
-        self, lost: Tensor, today_lower: Tensor, decisions: Decisions, alpha: Tensor, sqrt_beta: float
-    ) -> Decisions:
+    def _settle(self, today_lower: Tensor, decisions: Decisions, alpha: Tensor, sqrt_beta: float) -> Decisions:
         """Lines 17 to 21: today's bounds in the place of the tightest so far, for the replicates that lost all."""
+        lost = ~self._good(alpha).any(-1) & ~self.exploring
+        if not bool(lost.any()):
+            return decisions
         wanted = lost.unsqueeze(-1).expand_as(self.upper)
         everything = self.search.maximize(wanted, sqrt_beta)
         self.upper = torch.where(wanted, everything.bound(sqrt_beta), self.upper)
@@ -241,10 +247,7 @@ class CheapestGoodSubset(SubsetPolicy):
         begins = self.exploring & (played > self._round)
         self._round = torch.maximum(self._round, played)
         average = self.paid / self.plays.clamp_min(1)
-        if self.rounds is not None:
-            over = played >= self.rounds
-        else:
-            over = self.spent + average.sum(-1) > self.exploration_budget
+        over = self.spent + average.sum(-1) > self.exploration_budget if self.rounds is None else played >= self.rounds
         ends = begins & over
         if not bool(ends.any()):
             return
@@ -257,13 +260,10 @@ class CheapestGoodSubset(SubsetPolicy):
             )
         self.exploring = self.exploring & ~ends
         self._begun = torch.where(ends, self.count, self._begun)
-        if self.horizon is None:
-            remaining = (self.space.budget - self.spent).clamp_min(0.0)
-            least = average.amin(-1).clamp_min(1e-5 * self.space.budget)
-            estimate = self.plays.sum(-1) + (remaining / least).floor()
-        else:
-            estimate = torch.full_like(self._horizon, float(self.horizon))
-        self._horizon = torch.where(ends, estimate, self._horizon)
+        remaining = (self.space.budget - self.spent).clamp_min(0.0)
+        least = average.amin(-1).clamp_min(1e-5 * self.space.budget)
+        estimate = self.plays.sum(-1) + (remaining / least).floor()
+        self._horizon = torch.where(ends, estimate if self.horizon is None else float(self.horizon), self._horizon)
 
     def _lower_today(self, sqrt_beta: float) -> Tensor:
         """The largest expected lower bound that was found today, ``replicates``."""

@@ -1,4 +1,4 @@
-"""The walk through the proof, the map of runs and the repaired cost radius."""
+"""The walk through the proof and the map of runs."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from book.subsets import factors, walk
-from book.subsets.repaired import cost_radius, halved_once, halved_with_budget
 from cbo_lib.history import History
 
 RESULTS = Path(walk.__file__).parent / "results"
@@ -48,13 +47,3 @@ def test_map_holds_twenty_seeds_a_run() -> None:
 def test_unfitted_prior_is_refused_by_the_walk() -> None:
     with pytest.raises(ValueError, match="prior must be one"):
         walk.setup("plant", "refitted")
-
-
-def test_radii_and_tolerances() -> None:
-    plays, variance = torch.tensor([[50.0, 1.0]]).double(), torch.tensor([[4e-4, 0.0]]).double()
-    horizon = torch.tensor([100.0]).double()
-    wide, narrow = (cost_radius(kind, plays, variance, horizon) for kind in ("hoeffding", "student"))
-    assert float(narrow[0, 0]) < 0.1 * float(wide[0, 0])
-    assert torch.isinf(narrow[0, 1])
-    assert [halved_once(s, 1.0) for s in (0, 4, 5, 50)] == [0.1, 0.1, 0.05, 0.05]
-    assert [halved_with_budget(0, left) for left in (1.0, 0.6, 0.5, 0.25)] == [0.1, 0.1, 0.05, 0.025]
