@@ -219,6 +219,7 @@ def sweep_alpha(
     rounds: int = 10,
     effort: Effort | None = None,
     cost_spread: float = 1.0,
+    prior: GaussianProcess | None = None,
 ) -> dict[float, History]:
     """The proposed method with fixed alphas, for the curve of quality against cost.
 
@@ -230,8 +231,9 @@ def sweep_alpha(
         rounds: ``tau``.
         effort: of all runs.
         cost_spread: see ``CheapestGoodSubset``.
+        prior: of all runs. Default: what a pilot study finds.
     """
-    prior = fit_prior(problem)
+    prior = fit_prior(problem) if prior is None else prior
     free = problem.with_budget(1e9)
     result = {}
     for alpha in alphas:

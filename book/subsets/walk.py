@@ -16,13 +16,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from book.subsets import experiments
 from book.subsets.factors import ALPHA, SQRT_BETA, Panel, prior_of
 from book.subsets.problem import SubsetProblem
 from book.subsets.regret import cost_regret, quality_regret
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
-from cbo_lib.simulate import simulate
-from cbo_lib.subsets import CheapestGoodSubset
 
 TAU, STEPS, SEEDS = 8, 100, range(5)
 #: What is walked, by objective and prior. Under the first four bounds hold, or nearly; under the last two they do not.
@@ -66,16 +65,7 @@ def setup(objective: str, prior: str) -> tuple[SubsetProblem, GaussianProcess]:
 def run(objective: str, prior: str) -> History:
     """Five runs with fixed ``alpha``, ``tau`` rounds of exploration and a known horizon."""
     problem, process = setup(objective, prior)
-    policy = CheapestGoodSubset(
-        problem.space,
-        prior=process,
-        sqrt_beta=SQRT_BETA,
-        alpha=ALPHA,
-        rounds=TAU,
-        horizon=STEPS,
-        cost_spread=1.0,
-    )
-    found = simulate(problem, policy, STEPS, SEEDS, progress=False)
+    found = experiments.sweep_alpha(problem, [ALPHA], SEEDS, STEPS, TAU, prior=process)[ALPHA]
     return History({key: found[key] for key in _KEPT}, found.seeds, found.config, found.provenance)
 
 
