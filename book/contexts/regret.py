@@ -111,19 +111,18 @@ def density_nodes(contexts: Tensor, bounds: Tensor, each: int = 32) -> Tensor:
     return (contexts.unsqueeze(-2) + offsets).flatten(-3, -2).clamp(bounds[0], bounds[1])
 
 
-def worst_expectation(values: Tensor, of: Tensor, count: int, radius: float) -> Tensor:
-    """``E_q[values]`` with ``q`` the worst distribution for other values, ``...``.
+def worst_weights(values: Tensor, radius: float, count: int | None = None) -> Tensor:
+    """The distribution in the ball that ``tv_worst_case`` finds for values ``... x N``, of the same shape.
 
     Args:
-        values: at all contexts, ``... x N``.
-        of: those that ``q`` makes small, of the same shape.
-        count: the first so many contexts carry the estimate, with equal weights; the worst of all takes the mass.
+        values: at all contexts; the worst of them takes the mass.
         radius: L1.
+        count: the first so many contexts carry the estimate, with equal weights. Default: all.
     """
-    order = of[..., :count].argsort(-1, descending=True)
-    moved = (radius / 2 * count - torch.arange(count, dtype=of.dtype, device=of.device)).clamp(0, 1) / count
-    lowest = values.gather(-1, of.argmin(-1, keepdim=True)).squeeze(-1)
-    return values.gather(-1, order) @ (1 / count - moved) + moved.sum() * lowest
+    with torch.enable_grad():
+        leaf = values.detach().requires_grad_()
+        total = tv_worst_case(leaf[..., :count], leaf.amin(-1), radius).sum()
+    return torch.autograd.grad(total, leaf)[0]
 
 
 @dataclass(frozen=True)
@@ -355,7 +354,7 @@ class _Round:
             return tv_worst_case(values[..., : ends[0]], values[..., : ends[1]].amin(-1), radius)
 
         def under(values: Tensor, of: Tensor) -> Tensor:  # under the worst distribution for others
-            return worst_expectation(values[..., : ends[1]], of[..., : ends[1]], ends[0], radius)
+            return (worst_weights(of[..., : ends[1]], radius, ends[0]) * values[..., : ends[1]]).sum(-1)
 
         def extent(values: Tensor) -> Tensor:
             return values[..., : ends[1]].amax(-1) - values[..., : ends[1]].amin(-1)

@@ -14,7 +14,7 @@ from torch import Tensor
 from book import harness
 from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
-from book.contexts.regret import Constants, density_nodes, ledger
+from book.contexts.regret import Constants, density_nodes, ledger, worst_weights
 from book.contexts.tables import density_rate
 from book.functions import interval, maximum
 from book.harness import Scale
@@ -23,7 +23,6 @@ from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
-from cbo_lib.contexts.worst_case import tv_worst_case
 from cbo_lib.distributions import Marginal, Normal
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.information import greedy_information_gain
@@ -219,14 +218,6 @@ class _Table:
         weights = contexts.new_zeros(len(contexts), len(self.fine))
         weights.scatter_add_(-1, left.long(), 1 / contexts.shape[-2] - share)
         return weights.scatter_add_(-1, left.long() + 1, share)
-
-
-def worst_weights(values: Tensor, radius: float) -> Tensor:
-    """The distribution in the ball that ``tv_worst_case`` finds for values ``... x m``, of the same shape."""
-    with torch.enable_grad():
-        leaf = values.detach().requires_grad_()
-        total = tv_worst_case(leaf, leaf.amin(-1), radius).sum()
-    return torch.autograd.grad(total, leaf)[0]
 
 
 def ball_gap(

@@ -5,13 +5,13 @@ import pytest
 import torch
 from scipy import stats
 
+from book.contexts.regret import worst_weights
 from book.contexts.theory import (
     PriorDraws,
     ball_gap,
     drawn_problem,
     sample_average_distances,
     slope_tail,
-    worst_weights,
 )
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
