@@ -184,19 +184,14 @@ def ledger(
     widths = (kept * seen.width).cumsum(-1)
     bound = float(problem.values.abs().max()) if bound is None else bound
     steps = torch.arange(1, T + 1, dtype=regret.dtype, device=regret.device)
-    top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values  # largest of any candidate
     constant = 2 / math.log1p(problem.noise_std**-2)
     gains = information_gains(seen, problem)
-    kernel = problem.space.candidates.prior(problem.noise_std).kernel
-    gamma = greedy_information_gain(kernel, Measure.dirac(problem.space.finite()), problem.noise_std, T)[:, 1:].amax(0)
-    gamma = gamma * math.e / (math.e - 1)  # an upper bound of the maximum
+    top, gamma = _largest(history, problem)
     ratio = confidence_ratio(history, problem)
     noise_right = (xi.unsqueeze(-1) * count).sqrt()
     good = (ratio <= 1).all(-1) & (noise_sum <= noise_right + 1e-9).flatten(1).all(-1)
     applies = good.unsqueeze(-1).expand_as(regret)
-    truth = torch.as_tensor(problem.truth, device=regret.device).expand(len(regret))
-    alive = history["alive"][:, initial_rounds(history) :]
-    lost = ~alive.gather(-1, truth[:, None, None].expand(-1, T, 1)).squeeze(-1)
+    lost = _lost(history, problem)
     square = (xi.unsqueeze(-1) * count).sqrt().sum(-1)
     claims = {
         "confidence": Claim(ratio, torch.ones_like(ratio), "Theorem 3.1", 1 - failure / 2),
@@ -245,6 +240,21 @@ def _thresholds(T: int, problem: UnknownPriorProblem, failure: float, like: Tens
     return noise_threshold(steps, problem.noise_std, len(problem.space.candidates), failure).to(like)
 
 
+def _largest(history: History, problem: UnknownPriorProblem) -> tuple[Tensor, Tensor]:
+    """Of all candidates after each round: the largest multiplier, and a bound of the maximum information gain."""
+    top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values
+    kernel, points = problem.space.candidates.prior(problem.noise_std).kernel, Measure.dirac(problem.space.finite())
+    gain = greedy_information_gain(kernel, points, problem.noise_std, len(top))[:, 1:].amax(0)
+    return top, gain * math.e / (math.e - 1)
+
+
+def _lost(history: History, problem: UnknownPriorProblem) -> Tensor:
+    """Whether the true candidate is gone after each round, boolean ``replicates x T``."""
+    alive = history["alive"][:, initial_rounds(history) :]
+    truth = torch.as_tensor(problem.truth, device=alive.device).expand(len(alive))
+    return ~alive.gather(-1, truth[:, None, None].expand(-1, alive.shape[1], 1)).squeeze(-1)
+
+
 def robust_ledger(
     history: History, problem: UnknownPriorProblem, bound: float | None = None, failure: float = 0.1
 ) -> RegretLedger:
@@ -268,19 +278,15 @@ def robust_ledger(
     widths = [(kept * seen.width).cumsum(-1) for seen in (u, v)]
     own = [(~fired * seen.width).cumsum(-1) for fired, seen in zip(fires, (u, v), strict=True)]
     bound = float(problem.values.abs().max()) if bound is None else bound
-    truth = torch.as_tensor(problem.truth, device=regret.device).expand(len(regret))
-    alive = history["alive"][:, initial_rounds(history) :]
-    lost = ~alive.gather(-1, truth[:, None, None].expand(-1, T, 1)).squeeze(-1)
+    lost = _lost(history, problem)
     good = (confidence_ratio(history, problem) <= 1).all(-1)
     applies = good.unsqueeze(-1).expand_as(regret)
     above = problem.optimum.unsqueeze(-1) - (problem.f(u.point) + u.noise - u.error + u.width)
     below = regret - above - u.width + u.error - v.error - v.width
     total = 2 * U * bound + roots[0] + roots[1] + 2 * widths[0] + 2 * widths[1]
     steps = torch.arange(1, T + 1, dtype=regret.dtype, device=regret.device)
-    top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values
-    kernel = problem.space.candidates.prior(problem.noise_std).kernel
-    gamma = greedy_information_gain(kernel, Measure.dirac(problem.space.finite()), problem.noise_std, T)[:, 1:].amax(0)
-    gamma, constant = gamma * math.e / (math.e - 1), 2 / math.log1p(problem.noise_std**-2)
+    constant = 2 / math.log1p(problem.noise_std**-2)
+    top, gamma = _largest(history, problem)
     claims = {
         "truth survives": Claim(lost.to(regret), torch.zeros_like(regret), "Appendix I", applies=applies),
         "f° below the upper bound": Claim(above, torch.zeros_like(above), "Appendix I", applies=applies),
