@@ -29,8 +29,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_values, require, require_shape
-from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.checks import as_box, as_values, require, require_shape
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure, covariance
 
 # Fitted values are rounded to this share of an octave, so that rounding of the processor does not reach a run.
@@ -134,9 +134,8 @@ def fit_gaussian_process(
     low, side = bounds[0], bounds[1] - bounds[0]
     unit = Measure((measure.points - low) / side, measure.weights)
     batch = y.shape[:1]
-    template = default_kernel(kernel, dim, groups) if isinstance(kernel, str) else kernel
     with torch.enable_grad(), settings.validate_input_scaling(False):
-        inner = _batched(template, y)
+        inner = _batched(kernel, y, dim, groups)
         standardize = Standardize(m=1, batch_shape=batch)
         rows, covar, mean = _encoded(unit, inner)
         model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
@@ -156,143 +155,17 @@ def fit_gaussian_process(
     return _fit(inner, low, side, factor, center, noise_std, converged)
 
 
-class Surrogate:
-    """What a policy has seen, and the posterior given it, for every replicate.
+def unfitted(
+    y: Tensor, bounds: Tensor, kernel: str | Kernel = "matern", groups: Sequence[Sequence[int]] | None = None
+) -> GaussianProcess:
+    """Before a fit: the kernel's initial values, the mean of ``y`` (zero without one), scale 1 and noise 0.1.
 
-    Hyperparameters are fitted anew at a schedule. Between two fits the posterior grows by a rank-one step an
-    observation.
-
-    Args:
-        bounds: the box of the inputs, ``2 x d``.
-        replicates: how many.
-        prior: known hyperparameters of batch shape ``()`` or ``(replicates,)``; nothing is fitted then.
-        kernel: what is fitted otherwise, see ``fit_gaussian_process``.
-        groups: see ``default_kernel``.
-        refit_every: how many observations pass between two fits, at least 1. Default: a tenth of those seen at the
-            last fit, rounded down, and at least 1.
-
-    Attributes:
-        measure: what was observed, ``replicates x n`` measures; None before.
-        y: the observations, ``replicates x n``.
-        learned: which of them count, boolean ``replicates x n``.
-        prior: the priors in force. Before there are two observations to fit: the kernel's initial values, the mean of
-            the observations (zero without one), standard deviation 1 and noise 0.1.
-        fit: the last fit; None before it, and with a known prior.
-        version: how many priors have been in force so far.
+    Arguments are those of ``fit_gaussian_process``; ``y`` may be ``replicates x 0``.
     """
-
-    def __init__(
-        self,
-        bounds: Tensor,
-        replicates: int,
-        prior: GaussianProcess | None = None,
-        kernel: str | Kernel = "matern",
-        groups: Sequence[Sequence[int]] | None = None,
-        refit_every: int | None = None,
-    ) -> None:
-        if refit_every is not None:
-            as_count("refit_every", refit_every, 1)
-        if isinstance(kernel, str):
-            default_kernel(kernel, bounds.shape[-1], groups)  # raises now
-        else:
-            right = isinstance(kernel, Kernel) and not kernel.batch_shape
-            require(right, "kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch", repr(kernel))
-        if prior is not None:
-            require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
-            batch = prior.kernel.batch_shape
-            require(batch in ((), (replicates,)), f"prior must have no batch or one of {replicates} replicates", batch)
-        self.bounds, self.kernel, self.groups, self.refit_every = bounds, kernel, groups, refit_every
-        self.given, self.measure, self.fit = prior, None, None
-        self.y = bounds.new_zeros(replicates, 0)
-        self.learned = self.y.bool()
-        self.version = 0
-        self._posterior: Posterior | None = None
-        self._fitted_at = 0
-
-    measure: Measure | None
-    fit: Fit | None
-
-    @property
-    def count(self) -> int:
-        """How many observations each replicate holds."""
-        return self.y.shape[-1]
-
-    @property
-    def prior(self) -> GaussianProcess:
-        """The priors in force."""
-        return self.posterior().prior
-
-    def observe(self, measure: Measure, y: Tensor, learned: Tensor | None = None) -> None:
-        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``.
-
-        Where ``learned``, boolean ``replicates``, is false, the replicate is over: its posterior stays as it was, and
-        nothing is fitted to it any more. Default: true.
-        """
-        learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
-        measure = Measure(measure.points, measure.weights * learned.unsqueeze(-1))
-        self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
-        self.y, self.learned = torch.cat([self.y, y * learned], -1), torch.cat([self.learned, learned], -1)
-        if self._posterior is not None and not self._due():
-            self._posterior = self._posterior.extend(measure, y * learned)
-
-    def posterior(self) -> Posterior:
-        """The posterior given everything, of batch shape ``(replicates,)``; fitted anew if that is due."""
-        if self._posterior is None or self._due():
-            self._posterior = self._given(self._prior())
-            self._fitted_at, self.version = self.count, self.version + 1
-        return self._posterior
-
-    def record(self) -> dict[str, Tensor]:
-        """The fitted hyperparameters, each ``replicates x ...``: NaN before the first fit, none if they are given."""
-        if self.given is not None:
-            return {}
-        if self.fit is None:
-            nan = torch.full_like(self.bounds[0], torch.nan).expand(len(self.y), -1)
-            unknown = dict.fromkeys(("scale", "prior_mean", "noise_std"), nan[:, 0])
-            return {"lengthscale": nan, **unknown, "converged": torch.zeros_like(nan[:, 0], dtype=torch.bool)}
-        known = {"lengthscale": self.fit.lengthscale, "scale": self.fit.scale, "prior_mean": self.fit.mean}
-        return {**known, "noise_std": self.fit.noise_std, "converged": self.fit.converged}
-
-    def _due(self) -> bool:
-        if self.given is not None or (self.fit is not None and not bool(self.learned.all(-1).any())):
-            return False
-        every = self.refit_every if self.fit is not None and self.refit_every else max(1, self._fitted_at // 10)
-        return self.count >= self._fitted_at + every
-
-    def _prior(self) -> GaussianProcess:
-        if self.given is not None:
-            return self.given
-        if self.measure is not None and self.count >= 2:
-            going = self.learned.all(-1) if self.fit is not None else torch.ones_like(self.learned[:, 0])
-            measure = Measure(self.measure.points[going], self.measure.weights[going])
-            fit = fit_gaussian_process(measure, self.y[going], self.bounds, self.kernel, self.groups)
-            self.fit = fit if self.fit is None or bool(going.all()) else _joined(self.fit, fit, going)
-            return self.fit.process
-        replicates, dim = len(self.y), self.bounds.shape[-1]
-        kernel = default_kernel(self.kernel, dim, self.groups) if isinstance(self.kernel, str) else self.kernel
-        inner = _batched(kernel, self.y)
-        one = torch.ones_like(self.bounds[0, 0]).expand(replicates)
-        mean = self.y.mean(-1) if self.count else 0.0 * one
-        side = self.bounds[1] - self.bounds[0]
-        return _fit(inner, self.bounds[0], side, one, mean, 0.1 * one, one > 0).process
-
-    def _given(self, prior: GaussianProcess) -> Posterior:
-        posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))
-        return posterior if self.measure is None else posterior.extend(self.measure, self.y)
-
-
-def _joined(old: Fit, new: Fit, rows: Tensor) -> Fit:
-    """A fit of all replicates, and in ``rows``, boolean ``replicates``, that of these alone."""
-
-    def joined(old: Tensor, new: Tensor) -> Tensor:
-        return old.clone().index_put_((rows,), new)
-
-    kernel = copy.deepcopy(old.process.kernel)
-    for parameter, part in zip(kernel.parameters(), new.process.kernel.parameters(), strict=True):
-        parameter.data = joined(parameter.data, part.data)
-    names = ("lengthscale", "scale", "mean", "noise_std", "converged")
-    parts = [joined(getattr(old, name), getattr(new, name)) for name in names]
-    return Fit(GaussianProcess(kernel, parts[3].unsqueeze(-1), parts[2].unsqueeze(-1)), *parts)
+    one, dim = torch.ones_like(bounds[0, 0]).expand(len(y)), bounds.shape[-1]
+    mean = y.mean(-1) if y.shape[-1] else 0.0 * one
+    inner = _batched(kernel, y, dim, groups)
+    return _fit(inner, bounds[0], bounds[1] - bounds[0], one, mean, 0.1 * one, one > 0).process
 
 
 class UnitBoxKernel(Kernel):
@@ -348,9 +221,10 @@ class _MeasureMean(ConstantMean):
         return self.constant.unsqueeze(-1) * self._measure(input).weights.sum(-1)
 
 
-def _batched(kernel: Kernel, y: Tensor) -> Kernel:
+def _batched(kernel: str | Kernel, y: Tensor, dim: int, groups: Sequence[Sequence[int]] | None) -> Kernel:
     """A kernel with parameters of its own for every replicate of ``y``."""
-    kernel = copy.deepcopy(kernel).to(y)
+    kernel = default_kernel(kernel, dim, groups) if isinstance(kernel, str) else copy.deepcopy(kernel)
+    kernel = kernel.to(y)
     for part in kernel.modules():  # GPyTorch's expand_batch leaves the factors of a product as they are
         if isinstance(part, Kernel):
             part.batch_shape = y.shape[:1]

@@ -15,7 +15,7 @@ from book.hyperparameters.widths import rkhs_sqrt_beta
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, information, subsets
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.distributions import Normal, TruncatedNormal, Uniform
-from cbo_lib.fit import Surrogate, default_kernel, fit_gaussian_process
+from cbo_lib.fit import default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel, matern_kernel, rbf_kernel
@@ -24,6 +24,7 @@ from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, subcell_centers
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
+from cbo_lib.surrogate import Surrogate
 from tests.toys import Bumps, Random
 
 F64 = torch.float64

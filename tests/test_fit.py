@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from cbo_lib import fit as module
-from cbo_lib.fit import Fit, FitWarning, Surrogate, default_kernel, fit_gaussian_process
+from cbo_lib import surrogate
+from cbo_lib.fit import Fit, FitWarning, default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.surrogate import Surrogate
 from tests.rounding import other_rounding
 
 F64 = torch.float64
@@ -262,7 +264,7 @@ def counted(monkeypatch):
         process = GaussianProcess(kernel, 0.1 * ones[:, None])
         return Fit(process, torch.ones(len(y), 2, dtype=F64), ones, 0 * ones, 0.1 * ones, ones > 0)
 
-    monkeypatch.setattr(module, "fit_gaussian_process", fit)
+    monkeypatch.setattr(surrogate, "fit_gaussian_process", fit)
     return counts
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
 from cbo_lib.checks import as_schedule, as_tensor, require
-from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
 from cbo_lib.policy import Policy
+from cbo_lib.surrogate import Surrogate
 from cbo_lib.tracked import TrackedPosterior
 
 #: The smoothness function: an upper bound of how much f varies in a cell of depth h (a tensor of depths).

@@ -7,11 +7,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import require
-from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.space import Space, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
 from cbo_lib.measure import Measure
+from cbo_lib.surrogate import Surrogate
 from cbo_lib.tracked import TrackedPosterior
 
 

@@ -9,13 +9,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, require
-from cbo_lib.fit import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
 from cbo_lib.policy import Policy
 from cbo_lib.subsets.search import Decisions, Effort, Search
 from cbo_lib.subsets.space import Space
+from cbo_lib.surrogate import Surrogate
 
 
 class Play(NamedTuple):

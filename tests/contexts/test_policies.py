@@ -231,7 +231,7 @@ def test_contexts_that_never_change_may_be_told_by_hand():
 
 
 def test_a_known_prior_is_used_and_not_fitted(monkeypatch):
-    monkeypatch.setattr("cbo_lib.fit.fit_gaussian_process", None)
+    monkeypatch.setattr("cbo_lib.surrogate.fit_gaussian_process", None)
     prior = GaussianProcess(rbf_kernel(0.3), 0.05)
     history = run("SBO-KDE", steps=6, prior=prior)
     assert "lengthscale" not in history.tensors

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbo_lib.kernels import StackedKernel, rbf_kernel
-from cbo_lib.partial import SplitKernel, pivoted_factor
+from cbo_lib.split import SplitKernel, pivoted_factor
 from tests.rounding import other_rounding
 
 F64 = torch.float64
