@@ -160,6 +160,14 @@ def as_expanded(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         raise ValueError(f"{name} must broadcast to {tuple(shape)}, got shape {tuple(tensor.shape)}") from error
 
 
+def as_batch(expected: str, got: Any, *shapes: Sequence[int]) -> torch.Size:
+    """The shape that some shapes broadcast to; ``ValueError("<expected>, got <got>")`` if there is none."""
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError as error:
+        raise ValueError(f"{expected}, got {_shown(got)}") from error
+
+
 def require_shape(name: str, tensor: Tensor, *shape: Any) -> None:
     """Raise ``ValueError`` unless a tensor has a shape.
 

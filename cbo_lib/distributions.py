@@ -124,19 +124,14 @@ class TruncatedNormal(_Checked):
     @property
     def _tails(self) -> tuple[float, float]:
         """The probabilities below ``low`` and above ``high`` before the truncation."""
-        return float(ndtr((self.low - self.location) / self.scale)), float(
-            ndtr((self.location - self.high) / self.scale)
-        )
+        below, above = (self.low - self.location) / self.scale, (self.location - self.high) / self.scale
+        return float(ndtr(below)), float(ndtr(above))
 
     @property
     def _inside(self) -> float:
         """The probability of the interval before the truncation, from the tails that are small."""
-        below, above = self._tails
-        if self.location < self.low:
-            return float(ndtr((self.location - self.low) / self.scale)) - above
-        if self.location > self.high:
-            return float(ndtr((self.high - self.location) / self.scale)) - below
-        return 1 - below - above
+        ends = (self.high - self.location) / self.scale, (self.location - self.low) / self.scale
+        return float(ndtr(min(ends)) - ndtr(-max(ends)))
 
     def density(self, c: Tensor) -> Tensor:
         """The density; zero outside of the interval."""

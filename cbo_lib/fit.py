@@ -33,10 +33,8 @@ from cbo_lib.checks import as_box, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure, covariance
 
-# Fitted values are rounded to this share of an octave, so that rounding of the processor does not reach a run.
-_OCTAVE = 64
 # Mean log likelihoods are flat to this at a maximum.
-_FLAT = 1e-3
+FLAT = 1e-3
 _ATTEMPTS = 4
 # Losses, means over the observations, and their slopes are seen to one part of this.
 _SEEN = 2.0**30
@@ -144,7 +142,7 @@ def fit_gaussian_process(
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
         # Beyond 800 points GPyTorch would turn to random probes; a lazy kernel matrix would only cost time.
         with gpytorch.settings.max_cholesky_size(2**20), gpytorch.settings.lazily_evaluate_kernels(False):
-            converged = _maximize(mll) <= _FLAT
+            converged = _maximize(mll) <= FLAT
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit of hyperparameters did not reach a maximum in replicates {which}", FitWarning, 2)
@@ -274,7 +272,7 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
     for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
         found = fmin_l_bfgs_b_batched(seen, closure.state, box, factr=1e-3, pgtol=1e-9, pass_batch_indices=True)[0]
         slope, steepest = slopes(theta := torch.from_numpy(found).to(targets))
-        if bool((steepest <= _FLAT).all()):
+        if bool((steepest <= FLAT).all()):
             break
     for _ in range(3):
         going = steepest > _FLATTER
@@ -308,10 +306,14 @@ def _round(mll: ExactMarginalLogLikelihood) -> None:
         if "mean_module" in name:
             parameter.copy_((parameter * 1024).round() / 1024)
             continue
-        value = parameter if constraint is None else constraint.transform(parameter)
-        octaves = (value.abs().log2() * _OCTAVE).round() / _OCTAVE
-        value = torch.where(value == 0, value, value.sign() * octaves.exp2())
+        value = in_octaves(parameter if constraint is None else constraint.transform(parameter))
         parameter.copy_(value if constraint is None else constraint.inverse_transform(value))
+
+
+def in_octaves(value: Tensor) -> Tensor:
+    """Fitted values rounded to 1/64 of an octave, so that rounding of the processor does not reach a run."""
+    octaves = (value.abs().log2() * 64).round() / 64
+    return torch.where(value == 0, value, value.sign() * octaves.exp2())
 
 
 def _fit(

@@ -19,7 +19,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_values, require
+from cbo_lib.checks import as_batch, as_count, as_number, as_values, require
 from cbo_lib.kernels import member, stable_cholesky, try_cholesky
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, MeasureModel
@@ -211,15 +211,14 @@ class Posterior:
         """
         require(isinstance(measure, Measure), "measure must be a Measure", repr(measure))
         y = as_values("y", y, (..., measure.n), like=measure.points)
-        noise = _positive_noise(self.prior.noise_std if noise_std is None else noise_std, y)
+        noise = self.prior.noise_std if noise_std is None else noise_std
+        noise = as_values("noise_std", noise, None, 0, ends="()", like=y)
+        wanted = f"noise_std must broadcast to y {tuple(y.shape)}"
+        noise = noise.expand(as_batch(wanted, noise.shape, noise.shape, y.shape))
         residual = y - self.prior.prior_mean(measure)
-        try:
-            shape = torch.broadcast_shapes(self.batch_shape, measure.batch_shape, residual.shape[:-1], noise.shape[:-1])
-        except RuntimeError as error:
-            raise ValueError(
-                f"y must broadcast to the batch {tuple(self.batch_shape)} of the posterior and "
-                f"{tuple(measure.batch_shape)} of the measures, got {tuple(y.shape)}"
-            ) from error
+        own, others = self.batch_shape, measure.batch_shape
+        wanted = f"y must broadcast to the batch {tuple(own)} of the posterior and {tuple(others)} of the measures"
+        shape = as_batch(wanted, y.shape, own, others, residual.shape[:-1], noise.shape[:-1])
         t, n, square = self.count, measure.n, noise.square()
         block = covariance(self.prior.kernel, measure, measure)
         if self.data is None:
@@ -385,12 +384,3 @@ class PosteriorModel(MeasureModel):
             self.measure = copy.deepcopy(self.measure)._apply(fn)
         self.kernel = self.measure_posterior.prior.kernel
         return self
-
-
-def _positive_noise(noise_std: float | Tensor, y: Tensor) -> Tensor:
-    """The noise of each observation, of the shape of ``y`` or more batch dimensions; else a ValueError."""
-    noise = as_values("noise_std", noise_std, None, 0, ends="()", like=y)
-    try:
-        return noise.expand(torch.broadcast_shapes(noise.shape, y.shape))
-    except RuntimeError as error:
-        raise ValueError(f"noise_std must broadcast to y {tuple(y.shape)}, got {tuple(noise.shape)}") from error

@@ -13,7 +13,7 @@ from linear_operator import LinearOperator, to_dense
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.checks import as_number, as_option, as_values, require
+from cbo_lib.checks import as_batch, as_number, as_option, as_values, require
 
 # In roundings: a pivot below so many of its diagonal entry holds no digit; the jitter then begins at so many.
 _LEAST, _FIRST = 10, 100
@@ -141,13 +141,8 @@ class StackedKernel(_EagerKernel):
         flag = params.pop("last_dim_is_batch", False)
         require(not flag, "last_dim_is_batch must be False for a StackedKernel", flag)
         count = len(self.kernels)
-        try:
-            batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        except RuntimeError as error:
-            raise ValueError(
-                f"x1 and x2 must have batch dimensions that broadcast with ({count},), "
-                f"got {tuple(x1.shape[:-2])} and {tuple(x2.shape[:-2])}"
-            ) from error
+        expected, shapes = f"x1 and x2 must have batch dimensions that broadcast with ({count},)", (x1.shape, x2.shape)
+        batch = as_batch(expected, [tuple(s[:-2]) for s in shapes], *(s[:-2] for s in shapes), self.batch_shape)
         size = x1.shape[-2:-1] if diag else torch.Size([x1.shape[-2], x2.shape[-2]])
         if count == 1:  # one member sees a whole batch of inputs
             return to_dense(self.kernels[0](x1, x2, diag=diag, **params)).expand(*batch, *size)

@@ -85,15 +85,13 @@ def simulate(
     if checkpoint is not None:
         log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
     records: list[dict[str, Tensor]] = []
-    device = None
     done = torch.zeros(len(noise.seeds), dtype=torch.bool)
     shown = sys.stderr.isatty() if progress is None else progress
     try:
         for step in tqdm(range(steps), desc=type(policy).__name__, disable=not shown):
             query = policy.ask()
-            device = query.device
             if log is not None and step < len(log.steps):
-                record = {name: torch.from_numpy(array).to(device) for name, array in log.steps[step].items()}
+                record = {name: torch.from_numpy(array).to(query.device) for name, array in log.steps[step].items()}
                 if not torch.equal(record["query"], query):
                     raise ValueError(
                         f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
@@ -110,12 +108,12 @@ def simulate(
                 break
     except BaseException as error:  # Ctrl-C too
         notes = [*getattr(error, "__notes__", ()), f"The {len(records)} steps before this are error.history."]
-        vars(error).update(history=_history(records, noise.seeds, config, device), __notes__=notes)
+        vars(error).update(history=_history(records, noise.seeds, config), __notes__=notes)
         raise
     finally:
         if log is not None:
             log.close()
-    return _history(records, noise.seeds, config, device)
+    return _history(records, noise.seeds, config)
 
 
 def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGenerators, step: int) -> dict[str, Tensor]:
@@ -170,9 +168,8 @@ def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping
     return done.cpu()
 
 
-def _history(
-    records: list[dict[str, Tensor]], seeds: list[int], config: dict[str, Any], device: torch.device | None
-) -> History:
+def _history(records: list[dict[str, Tensor]], seeds: list[int], config: dict[str, Any]) -> History:
     names = records[0] if records else {}
     tensors = {name: torch.stack([record[name] for record in records], 1) for name in names}
-    return History(tensors, seeds, config, {**provenance(), "device": str(device or "none")})
+    device = str(tensors["query"].device) if tensors else "none"
+    return History(tensors, seeds, config, {**provenance(), "device": device})

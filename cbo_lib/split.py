@@ -26,10 +26,13 @@ class SplitKernel:
     Attributes:
         scale: ``batch x 1...``.
         factors: those of either side, 1 at distance zero; none looks at coordinates of the other side.
+        squares: ``nu`` and the inverse squared lengthscales ``batch x d``: of the RBF kernels together, with infinite
+            ``nu``, then of each Matern kernel. None if there are other kernels.
     """
 
     scale: Tensor
     factors: Sequence[Sequence[Factor]]
+    squares: Sequence[tuple[float, Tensor]] | None
 
     @staticmethod
     def of(kernel: Kernel, controlled: Tensor, batch: int) -> "SplitKernel":
@@ -79,7 +82,7 @@ class SplitKernel:
                 (functools.partial(_scaled, root, root > 0), functools.partial(_correlation, nu)) for nu, root in seen
             ]
             sides.append([*known, *own])
-        return SplitKernel(scale.reshape([*scale.shape, *ones]), sides)
+        return SplitKernel(scale.reshape([*scale.shape, *ones]), sides, None if any(others) else squares)
 
     def prepare(self, side: int, y: Tensor) -> list[Tensor]:
         """What the factors of a side, 0 for that of the coordinates that are set, make of points; done once for all."""

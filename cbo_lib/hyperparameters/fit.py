@@ -11,19 +11,14 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from cbo_lib.checks import as_tensor
-from cbo_lib.fit import FitWarning
+from cbo_lib.fit import FLAT, FitWarning, in_octaves
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.space import Candidates, Space
 from cbo_lib.kernels import StackedKernel
 from cbo_lib.measure import Measure, covariance
 
-# What is fitted is rounded to this share of an octave, and the mean to this share of a standard deviation, so that
-# rounding of the processor does not reach a run.
-_OCTAVE, _SHARE = 64, 1024
 # Where the search begins: scale and noise in standard deviations of the outputs.
 _BEGIN = ((1.0, 0.1), (0.7, 0.7))
-# The gradient of the mean log density at a maximum.
-_FLAT = 1e-3
 
 
 def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict[str, Tensor]]:
@@ -126,12 +121,8 @@ def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
     best = min(runs, key=lambda run: round(float(run.fun), 9))  # the first among equals
     found = torch.from_numpy(best.x)
     free = [low < v < high for v, (low, high) in zip(best.x, box, strict=True)]
-    converged = bool((np.abs(best.jac)[free] <= _FLAT).all())
-    mean = center + spread * (found[1] * _SHARE).round() / _SHARE
-    scale = _rounded(found[0].exp() * spread)
-    noise_std = z.new_tensor(known) if fixed else _rounded(found[2].exp() * spread)
+    converged = bool((np.abs(best.jac)[free] <= FLAT).all())
+    mean = center + spread * (found[1] * 1024).round() / 1024
+    scale = in_octaves(found[0].exp() * spread)
+    noise_std = z.new_tensor(known) if fixed else in_octaves(found[2].exp() * spread)
     return torch.stack([scale, mean, noise_std]), converged
-
-
-def _rounded(value: Tensor) -> Tensor:
-    return ((value.log2() * _OCTAVE).round() / _OCTAVE).exp2()

@@ -11,7 +11,7 @@ from botorch.utils.probability.utils import log_phi, phi
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
-from cbo_lib.checks import as_values, require, require_shape
+from cbo_lib.checks import as_batch, as_values, require, require_shape
 from cbo_lib.models import AveragedModel, Encoding
 
 # Gauss-Legendre nodes on each side: relative error below 0.003 for gamma in [-6, 6], below 1e-4 up to r = 0.9 (tested).
@@ -43,12 +43,9 @@ def conditional_max_value_entropy(
     require(mean.shape == std.shape, f"std must have the shape {tuple(mean.shape)} of mean", std.shape)
     require_shape("max_samples", max_samples, ..., "S >= 1")
     as_values("std", std, None, 0)
-    try:
-        torch.broadcast_shapes(max_samples.shape[:-1], mean.shape[:-1])
-    except RuntimeError as error:
-        raise ValueError(
-            f"max_samples must broadcast to the batch {tuple(mean.shape[:-1])}, got {tuple(max_samples.shape)}"
-        ) from error
+    batch = mean.shape[:-1]
+    wanted = f"max_samples must broadcast to the batch {tuple(batch)}"
+    as_batch(wanted, max_samples.shape, max_samples.shape[:-1], batch)
     safe = std.clamp_min(1e-12).unsqueeze(-2)
     gamma = (max_samples.unsqueeze(-1) - mean.unsqueeze(-2)) / safe  # ... S n
     if noise_std is None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,16 +87,9 @@ def cheapest(current: Tensor, cost: Tensor, good: Tensor) -> Tensor:
     return argmax_finite(current, good & (cost == least))  # of S_3
 
 
-@dataclass(frozen=True)
-class Halving:
-    """The schedule ``start / 2^(s // every)``."""
-
-    start: float
-    every: int
-
-    def __call__(self, s: int) -> float:
-        """The value at evaluation ``s = 0, 1, ...``."""
-        return self.start * 0.5 ** (s // self.every)
+def halving(start: float, every: int, s: int) -> float:
+    """The schedule ``start / 2^(s // every)`` at evaluation ``s = 0, 1, ...``."""
+    return start * 0.5 ** (s // every)
 
 
 class CheapestGoodSubset(SubsetPolicy):
@@ -146,7 +139,7 @@ class CheapestGoodSubset(SubsetPolicy):
         budget = 0.6 * space.budget if exploration_budget is None else exploration_budget
         self.exploration_budget = as_number("exploration_budget", budget, 0, ends="()")
         self.cost_spread = None if cost_spread is None else as_number("cost_spread", cost_spread, 0, ends="()")
-        self.alpha = Halving(0.1, space.dim) if alpha is None else as_schedule("alpha", alpha, 0, 1, "[)")
+        self.alpha = partial(halving, 0.1, space.dim) if alpha is None else as_schedule("alpha", alpha, 0, 1, "[)")
         self.rounds = None if rounds is None else as_count("rounds", rounds, 1)
         self.horizon = None if horizon is None else as_count("horizon", horizon, 1)
 

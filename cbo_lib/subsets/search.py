@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number
+from cbo_lib.checks import as_count, as_number, require
 from cbo_lib.gp import Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
@@ -303,27 +303,13 @@ def _spectral(kernel: Kernel, normal: Tensor, generators: Sequence[torch.Generat
     The frequencies of a product are sums of those of its factors: normal ones of RBF kernels, of a Matern kernel normal
     ones over the root of an independent chi-square variable of ``2 nu`` degrees over its mean.
     """
-    squared, scale = torch.zeros_like(normal[0, 0]), torch.ones_like(normal[..., 0, 0]).unsqueeze(-1)
-    heavy, stack = torch.zeros_like(normal), [kernel]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, ProductKernel):
-            stack.extend(part.kernels)
-        elif isinstance(part, ScaleKernel):
-            scale = scale * part.outputscale.detach().unsqueeze(-1)
-            stack.append(part.base_kernel)
-        elif type(part) in (RBFKernel, MaternKernel):
-            weight = part.lengthscale.detach().square().reciprocal()  # batch 1 k
-            where = slice(None) if part.active_dims is None else part.active_dims
-            full = weight.new_zeros(*weight.shape[:-1], normal.shape[-1])
-            full[..., where] = weight
-            if type(part) is RBFKernel:
-                squared = squared + full
-            else:
-                degrees = int(2 * part.nu)
-                chi = standard_normal(generators, (normal.shape[1], degrees), normal).square().mean(-1, keepdim=True)
-                own = standard_normal(generators, normal.shape[1:], normal)
-                heavy = heavy + own * (full / chi).sqrt()
-        else:
-            raise ValueError(f"the kernel must be a product of RBF and Matern kernels, got a {type(part).__name__}")
-    return normal * squared.sqrt() + heavy, scale
+    split = SplitKernel.of(kernel, torch.ones_like(normal[0, 0], dtype=torch.bool), 1)
+    named = [type(part).__name__ for part in kernel.modules() if isinstance(part, Kernel)]
+    require(split.squares, "the kernel must be a product of RBF and Matern kernels", named)
+    assert split.squares is not None
+    (_, squared), *others = split.squares
+    heavy = torch.zeros_like(normal)
+    for nu, weight in others:
+        chi = standard_normal(generators, (normal.shape[1], int(2 * nu)), normal).square().mean(-1, keepdim=True)
+        heavy = heavy + standard_normal(generators, normal.shape[1:], normal) * (weight.unsqueeze(-2) / chi).sqrt()
+    return normal * squared.unsqueeze(-2).sqrt() + heavy, split.scale.unsqueeze(-1)

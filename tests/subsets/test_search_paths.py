@@ -160,7 +160,7 @@ def test_other_kernels_have_no_such_features():
     space = dataclasses.replace(problem.space, control_sets=((0,),))
     problem = dataclasses.replace(problem, space=space, cost_means=torch.ones(1, dtype=F64))
     search = Spy(problem, GaussianProcess(kernel.requires_grad_(False), 0.1), 1, FEW)
-    with pytest.raises(ValueError, match="the kernel must be a product of RBF and Matern kernels, got a RQKernel"):
+    with pytest.raises(ValueError, match=r"product of RBF and Matern kernels, got .*RQKernel"):
         SamplePaths(search, [choices(5, 1)], FEATURES)
 
 
