@@ -18,12 +18,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy.optimize import minimize
 from torch import Tensor
 
 from book.functions import posterior_mean_function
@@ -41,6 +41,9 @@ LENGTHSCALES, NOISE_STD = (0.32, 0.19, 1.3, 1.9, 0.32), 0.17
 
 #: Speed of sound (m/s) and kinematic viscosity of air (m^2/s), as in the report's computer code.
 SPEED_OF_SOUND, VISCOSITY = 340.46, 1.4529e-5
+
+# How many rows ``fit_airfoil`` begins with.
+_FIRST = 500
 
 _Shape = Callable[[Tensor], Tensor]
 # The natural logarithm of a power ratio of 1 dB.
@@ -141,13 +144,42 @@ def load_airfoil(path: str | Path, dtype: torch.dtype = torch.float64) -> Airfoi
 def fit_airfoil(data: AirfoilData) -> tuple[tuple[float, ...], float]:
     """Lengthscales and noise of BoTorch's default ``SingleTaskGP``, as [Hoang2024] fits its objective.
 
+    That model has a squared exponential kernel of variance 1, a constant mean and log-normal priors for lengthscales
+    and noise. Its posterior density is maximized here with a gradient in closed form, of every few rows first, about
+    ``500``, and from there of all: the 1503 rows of the data set take a few seconds.
+
     Returns:
         One lengthscale an input, in units of the box, and the standard deviation of the noise.
     """
-    model = SingleTaskGP(data.unit.double(), data.standardized.double().unsqueeze(-1))
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    lengthscales = tuple(model.covar_module.lengthscale.detach().flatten().tolist())
-    return lengthscales, float(model.likelihood.noise.detach().sqrt())
+    x, y = data.unit.double(), data.standardized.double()
+    dim = x.shape[-1]
+    model = SingleTaskGP(x[:2], y[:2].unsqueeze(-1))  # for its priors and limits
+    kernel, noise = model.covar_module, model.likelihood.noise_covar
+    constraints = [kernel.raw_lengthscale_constraint] * dim + [noise.raw_noise_constraint]
+    priors = [(kernel.lengthscale_prior.loc, kernel.lengthscale_prior.scale)] * dim
+    priors.append((noise.noise_prior.loc, noise.noise_prior.scale))
+    center, spread = (torch.stack([torch.as_tensor(row[k]).double().squeeze() for row in priors]) for k in (0, 1))
+
+    def loss(parameters: Any, x: Tensor, y: Tensor) -> tuple[float, Any]:
+        """Minus the log of the density at log lengthscales, log noise variance and mean, and its gradient."""
+        theta = torch.as_tensor(parameters, dtype=torch.float64)
+        logs, shift = theta[:-1], theta[-1]
+        squares = ((x.unsqueeze(1) - x) / logs[:-1].exp()).square()  # n x n x d
+        smooth = (-squares.sum(-1) / 2).exp()
+        factor = torch.linalg.cholesky(smooth + logs[-1].exp() * torch.eye(len(x)).to(x))
+        inverse = torch.cholesky_inverse(factor)
+        solved = inverse @ (y - shift)
+        prior = (logs + ((logs - center) / spread).square() / 2).sum()
+        value = (y - shift) @ solved / 2 + factor.diagonal().log().sum() + prior
+        slope = (inverse - torch.outer(solved, solved)) / 2
+        own = torch.cat([torch.einsum("ij,ijk->k", slope * smooth, squares), slope.trace()[None] * logs[-1].exp()])
+        return float(value), torch.cat([own + 1 + (logs - center) / spread.square(), -solved.sum()[None]]).numpy()
+
+    found: Any = [*(center - spread.square()).clamp_min(-1.0).tolist(), 0.0]
+    limits = [(math.log(float(c.lower_bound)), math.log(100.0)) for c in constraints] + [(-10.0, 10.0)]
+    for step in sorted({max(1, math.ceil(len(y) / _FIRST)), 1}, reverse=True):
+        found = minimize(loss, found, (x[::step], y[::step]), jac=True, bounds=limits, options={"ftol": 1e-10}).x
+    return tuple(math.exp(v) for v in found[:dim]), math.exp(found[dim] / 2)
 
 
 def airfoil_objective(

@@ -13,6 +13,7 @@ and this puts what is there together into the tables that the pages read, ``map.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import fnmatch
 import functools
 import itertools
@@ -37,6 +38,7 @@ from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, GroupETC, SubsetPolicy
 from cbo_lib.subsets.baselines import InverseRoot
 
 ALPHA, SQRT_BETA, SEEDS = 0.1, 2.0, 20
+_RIVALS = ("UCB-PSQ", "TS-PSQ", "proposed")
 PRIORS = ("pilot", "x16", "x64", "calibrated", "shared", "published", "refitted")
 #: The repairs one by one, and together.
 REPAIRS: dict[str, dict[str, Any]] = {
@@ -84,6 +86,13 @@ class Panel:
 @functools.cache
 def _problem(objective: str, costs: Any, variance: float) -> SubsetProblem:
     return experiments.OBJECTIVES[objective](costs, variance)
+
+
+@functools.cache
+def _played(panel: Panel) -> SubsetProblem:
+    """What a run of the map plays: averages of the airfoil, whose f takes long, over 256 points (off by 0.005)."""
+    problem = panel.problem
+    return dataclasses.replace(problem, nodes=256) if panel.objective == "airfoil" else problem
 
 
 @functools.cache
@@ -135,34 +144,56 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
 
 def names() -> Iterator[str]:
     """All runs of the map, the most important first."""
-    made = dict.fromkeys(_names())  # each once
+    made = dict.fromkeys(itertools.chain(_first(), _second(), _rest()))  # each once
     return (name for name in made if not name.startswith("airfoil") or "/calibrated/" not in name)
 
 
-def _names() -> Iterator[str]:
-    ackley, plant, hartmann = (f"{name}-cheap-0.04-25" for name in ("ackley", "plant", "hartmann"))
-    rivals = ("UCB-PSQ", "TS-PSQ", "proposed")
-    for policy, prior in itertools.product(rivals, ("pilot", "x64", "x16")):
+def _first() -> Iterator[str]:
+    """Ackley and the plant: priors for all policies, and repairs."""
+    ackley, plant = (f"{name}-cheap-0.04-25" for name in ("ackley", "plant"))
+    for policy, prior in itertools.product(_RIVALS, ("pilot", "x64", "x16")):
         yield f"{ackley}/{prior}/{policy}"
-    for policy, prior in itertools.product(rivals, ("pilot", "x64")):
+    for policy, prior in itertools.product(_RIVALS, ("pilot", "x64")):
         yield f"{plant}/{prior}/{policy}"
-    for repair in ("none", "radius+ties", "ties", "all"):
+    for repair in ("none", "radius+ties"):
         yield f"{plant}/pilot/repaired:{repair}"
-    for repair in ("none", "all"):
-        yield f"{ackley}/pilot/repaired:{repair}"
-    for panel, policy in itertools.product((ackley, plant), rivals):
-        yield f"{panel}/calibrated/{policy}"
-    for policy in rivals:
-        yield f"{plant}/x16/{policy}"
-    for repair in ("radius", "discard", "averages"):
+    for policy in ("UCB-PSQ", "TS-PSQ"):
+        yield f"{ackley}/calibrated/{policy}"
+
+
+def _second() -> Iterator[str]:
+    """Hartmann and the airfoil, alpha fixed against halved; then repairs one by one, and other priors."""
+    hartmann, airfoil, plant, ackley = (f"{n}-cheap-0.04-25" for n in ("hartmann", "airfoil", "plant", "ackley"))
+    for prior, panel, policy in itertools.product(
+        ("pilot", "x64", "x16"), (hartmann, airfoil), ("proposed", "repaired:none")
+    ):
+        yield f"{panel}/{prior}/{policy}"
+    for repair in ("ties", "radius", "discard", "averages", "all"):
         yield f"{plant}/pilot/repaired:{repair}"
-    for alpha in ("budget", "once"):
-        yield f"{plant}/pilot/proposed:{alpha}"
-    for prior, policy in itertools.product(("shared", "pilot", "x64"), rivals):
+    for prior, policy in itertools.product(("pilot", "x64", "shared"), ("UCB-PSQ", "TS-PSQ")):
         yield f"{hartmann}/{prior}/{policy}"
-    for panel in (ackley, plant, hartmann):
-        yield f"{panel}/published/proposed"
-        yield f"{panel}/refitted/proposed"
+    for panel, prior in itertools.product((ackley, plant), ("pilot", "x64", "x16")):
+        yield f"{panel}/{prior}/repaired:none"
+    for panel in (hartmann, plant, ackley, airfoil):
+        for prior in ("refitted", "shared", "calibrated"):
+            yield f"{panel}/{prior}/proposed"
+    for prior, policy in itertools.product(("pilot", "x64"), ("UCB-PSQ", "TS-PSQ")):
+        yield f"{airfoil}/{prior}/{policy}"
+    for panel, alpha in itertools.product((plant, hartmann), ("budget", "once")):
+        yield f"{panel}/pilot/proposed:{alpha}"
+
+
+def _rest() -> Iterator[str]:
+    """Both sets of costs, both variances."""
+    policies = ("proposed", "repaired:none", "proposed:budget", "proposed:once", "UCB-PSQ", "TS-PSQ")
+    panels = (
+        f"{objective}-{costs}-{variance}-25"
+        for costs, variance, objective in itertools.product(
+            ("cheap", "moderate"), ("0.04", "0.02"), experiments.OBJECTIVES
+        )
+    )
+    for panel, prior, policy in itertools.product(panels, PRIORS, policies):
+        yield f"{panel}/{prior}/{policy}"
 
 
 def parse(name: str) -> tuple[Panel, str, str]:
@@ -174,15 +205,15 @@ def parse(name: str) -> tuple[Panel, str, str]:
 
 def most(panel: Panel, policy: str) -> int:
     """Plays after which a run ends at the latest: costs of 0.01 would pay for thousands."""
-    if panel.objective == "airfoil":
-        return 240 if policy.startswith(("proposed", "repaired")) else 120
+    if panel.objective == "airfoil":  # all sets are pairs, and f takes long
+        return 150 if policy.startswith(("proposed", "repaired")) else 100
     return 12 * panel.budget
 
 
 def run(name: str, steps: int | None = None, seeds: range | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """One run, all seeds, as compact arrays (see ``compact``)."""
     panel, prior, policy = parse(name)
-    problem = panel.problem
+    problem = _played(panel)
     history = simulate(
         problem,
         policy_of(panel, prior, policy),
@@ -238,7 +269,7 @@ def curves_of(stored: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str
     (share with all bounds of ``C_*`` above the truth).
     """
     panel = parse(name)[0]
-    problem = panel.problem
+    problem = _played(panel)
     best, m = problem.cheapest(ALPHA), problem.space.m
     spent, subset = stored["spent"].astype(float), stored["subset"].astype(int)
     paid = spent <= panel.budget
@@ -281,8 +312,11 @@ def curves_of(stored: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str
 
 
 def collect(folder: Path, file: Path) -> list[str]:
-    """Put the runs of a folder together; gives their names."""
+    """Add the runs of a folder to a file of tables; gives their names."""
     tables: dict[str, Any] = {}
+    if file.exists():
+        with np.load(file) as stored:
+            tables |= {key: stored[key] for key in stored.files}
     made = []
     for name in names():
         if file_of(folder, name).exists():
@@ -320,7 +354,8 @@ def main() -> None:
         print("\n".join(collect(chosen.collect, Path(__file__).parent / "map.npz")))
         return
     torch.set_num_threads(1)
-    wanted = [name for name in names() if any(fnmatch.fnmatch(name, pattern) for pattern in chosen.name)]
+    known = list(names())
+    wanted = dict.fromkeys(name for pattern in chosen.name for name in fnmatch.filter(known, pattern))  # in that order
     if not chosen.name:
         print("\n".join(names()))
     chosen.out.mkdir(parents=True, exist_ok=True)

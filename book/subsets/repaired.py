@@ -7,11 +7,10 @@ Four lines of the algorithm may be changed. The chapter's third notebook says wh
   the theorems stand;
 * a running bound that today's bounds contradict may be given up, before the global reset of lines 17 to 21: the
   theorems stand, as nothing is given up where all bounds hold;
-* the widths may be those of the averages, ``sd(E f)``, in the place of the averages of widths, ``E sd(f)``: this has no
-  proof for functions of bounded norm, only the Bayesian reading.
+* the widths may be those of the averages, ``sd(E f)``, in the place of the averages of widths, ``E sd(f)``: the
+  theorems stand, with the same multiplier, as their confidence set bounds every linear functional of f.
 
-The fourth notebook measures Student's radius and the ties together, on the plant. Bernstein's radius, contradicted
-bounds, widths of averages and ``halved_once`` and ``halved_with_budget`` are explained on the pages and not measured.
+The fourth notebook measures what the parts do on the plant.
 
 Without any of them the class plays as ``CheapestGoodSubset`` does.
 """

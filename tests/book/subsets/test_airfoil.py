@@ -4,9 +4,13 @@ import math
 
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given
 from hypothesis import strategies as st
 
+from book.subsets import airfoil as module
 from book.subsets.airfoil import (
     BACKGROUND,
     LENGTHSCALES,
@@ -241,6 +245,20 @@ def test_the_hyperparameters_are_those_of_the_fit():
     lengthscales, noise_std = fit_airfoil(sample_airfoil())
     for got, stored in zip((*lengthscales, noise_std), (*LENGTHSCALES, NOISE_STD), strict=True):
         assert got == pytest.approx(stored, rel=0.06)
+
+
+def test_the_fit_is_that_of_botorch_and_ends_at_the_same_place_from_a_part_of_the_rows(monkeypatch):
+    data = sample_airfoil(96)
+    model = SingleTaskGP(data.unit, data.standardized.unsqueeze(-1))
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    expected = [
+        *model.covar_module.lengthscale.detach().flatten().tolist(),
+        float(model.likelihood.noise.detach().sqrt()),
+    ]
+    for first in (500, 40):
+        monkeypatch.setattr(module, "_FIRST", first)
+        lengthscales, noise_std = fit_airfoil(data)
+        assert [*lengthscales, noise_std] == pytest.approx(expected, rel=1e-3)
 
 
 def write(path, data):
