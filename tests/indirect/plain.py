@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
 TIE = 1e-9
@@ -53,6 +53,15 @@ def posterior(gram, seen, y, noise):
 def truncation_gain(gamma):
     """Eq. 14 for one sample."""
     return gamma * norm.pdf(gamma) / (2 * norm.cdf(gamma)) - norm.logcdf(gamma)
+
+
+def noisy_gain(gamma, correlation):
+    """Appendix A for one sample, on a fine grid: entropy of the standardized z less that of z given ``g <= f*``."""
+    u = np.linspace(-12, 12, 6001)
+    inside = (gamma[:, None] - correlation[:, None] * u) / np.sqrt(1 - correlation[:, None] ** 2)
+    log_density = log_ndtr(inside) - log_ndtr(gamma)[:, None] + norm.logpdf(u)
+    entropy = -(np.exp(log_density) * log_density).sum(-1) * (u[1] - u[0])
+    return 0.5 * math.log(2 * math.pi * math.e) - entropy
 
 
 def max_quantile(mean, std, level):

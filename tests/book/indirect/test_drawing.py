@@ -9,6 +9,7 @@ from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, unit_grid
 from cbo_lib.indirect import CMETS, Nodes, Space
 from cbo_lib.simulate import simulate
+from tests.indirect import plain
 from tests.indirect.helpers import UNIT
 
 
@@ -46,6 +47,42 @@ def test_the_steps_of_a_tree_become_frames():
         assert field.shape == (count, count)
     html = figures.slider(frames, labels, alts).data
     assert alts[0][:20] in html and labels[2] in html
+
+
+def test_the_sets_of_a_tree_become_two_frames_a_query():
+    _, policy = small_tree(2)
+    frames, labels, alts = drawing.split_steps(policy, [0, 1, 9])
+    assert len(frames) == len(labels) == len(alts) == 6
+    assert labels[:2] == ["round 1, node 0: before the update", "round 1, node 0: after the update"]
+    assert "Leaves: 0. Their children: 1 to 4." in alts[0]
+    assert "Leaves: 1 to 4. Their children: 5 to 20." in alts[1]
+    assert "Leaves: 2 to 8. Their children: 9 to 20." in alts[3]  # those of level 2 have no children
+    # A child of leaf 2 was queried: it and its siblings are leaves now.
+    assert "Leaves: 3 to 12. Their children: 13 to 20." in alts[5]
+    shown = [text.get_text() for text in frames[3].axes[0].texts]
+    assert shown == [str(node) for node in range(2, 9)]
+    with pytest.raises(ValueError, match="queries must hold leaves or their children, got 0 in round 2"):
+        drawing.split_steps(policy, [3, 0])
+
+
+def test_the_map_of_districts_shows_f_and_its_averages():
+    problem = problems.district_problem(7)
+    figure = drawing.plot_districts(problem)
+    f, g = (np.asarray(axis.collections[0].get_array()).ravel() for axis in figure.axes[:2])
+    np.testing.assert_allclose(f, np.asarray(problem.table[7:].reshape(32, 32).T).ravel())
+    assert set(np.round(g, 9)) == set(np.round(np.asarray(problem.table[:7]), 9))
+    best = problem.space.points[problem.table[7:].argmax()].tolist()
+    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
+    assert [star.get_xydata().tolist() for star in stars] == [[best]]
+
+
+def test_cut_normals_integrate_to_one_and_name_their_information():
+    figure = drawing.plot_cuts((1.0, -0.5))
+    for axis, gamma in zip(figure.axes, (1.0, -0.5), strict=True):
+        u, left = (np.asarray(part, dtype=float) for part in axis.lines[1].get_data())
+        assert np.nansum(left) * (u[1] - u[0]) == pytest.approx(1.0, abs=0.02)
+        assert np.isnan(left[u > gamma + 1e-9]).all()
+        assert axis.get_title() == f"γ = {gamma:g}: {plain.truncation_gain(gamma):.2f} nats"
 
 
 @pytest.mark.parametrize("what", ["square", "steps"])
