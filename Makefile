@@ -60,6 +60,12 @@ rounding: .venv/.installed ## check the notebooks' outputs under the rounding of
 lab: .venv/.installed ## open the book in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book
 
+.PHONY: handout
+handout: .venv/.installed ## make student releases of the exercises in build/handout, with the package they need
+	@rm -rf build/handout build/lib # setuptools would pack what an earlier version left there
+	@$(BIN)/python book/_tools/handout.py build/handout
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/handout . && cp requirements.lock build/handout/
+
 lint: .venv/.installed ## check style and types
 	$(call stage,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy)
 

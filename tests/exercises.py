@@ -11,17 +11,23 @@ A test module takes over the tests and says which notebook they are about::
 import contextlib
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 import torch
+
+from book._tools import handout
 
 __all__ = [
     "test_code_fits_the_page",
     "test_nonsense_is_told_so",
     "test_questions_stand_between_the_exercises",
+    "test_release_keeps_its_secrets",
+    "test_release_runs_and_takes_the_solutions",
     "test_runs_without_solutions",
     "test_solution_is_accepted",
     "test_solution_stands_behind_a_toggle",
@@ -50,6 +56,7 @@ class Exercises:
         path = Path(__file__).resolve().parents[1] / "book" / setting / "5_exercises.ipynb"
         self.text = path.read_text(encoding="utf-8")
         self.cells = [c for c in json.loads(self.text)["cells"] if c["cell_type"] == "code"]
+        self.release = handout.release(nbformat.reads(self.text, as_version=4), handout.entries())
 
     def fixtures(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
         """``notebook``, ``stripped`` and ``solved`` for a test module."""
@@ -118,3 +125,42 @@ def test_questions_stand_between_the_exercises(notebook: Exercises) -> None:
     """The build checks each question; here, that there are five and that the last exercises have some before them."""
     assert notebook.text.count("```{quiz}") == 5
     assert notebook.text.index("```{quiz}") < notebook.text.index("## Exercise 4")
+
+
+def test_release_runs_and_takes_the_solutions(
+    notebook: Exercises, solved: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any file beside it; its checks see that nothing is there yet, and what has the right form."""
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for cell in notebook.release.cells:
+            if cell.cell_type == "code":
+                exec(cell.source, space)
+    assert re.findall(r"^Exercise (\d): no answer yet, .* is missing\.$", printed.getvalue(), re.M) == [*"12345678"]
+    checks = [c.source for c in notebook.release.cells if c.source.startswith("print(form(")]
+    for number, check in zip(NUMBERS, checks, strict=True):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(check, {"form": space["form"], f"answer_{number}": solved[f"solution_{number}"]})
+        assert printed.getvalue() == f"Exercise {number}: the answer has the right form.\n"
+        for wrong in ((), solved[f"solution_{number}"][1:], ("text",) * len(solved[f"solution_{number}"])):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(check, {"form": space["form"], f"answer_{number}": wrong})
+            assert "right form" not in printed.getvalue()
+
+
+def test_release_keeps_its_secrets(notebook: Exercises, solved: dict[str, Any]) -> None:
+    """No line of a solution or check, no target, no key, no feedback, no directive, and no link to an absent page."""
+    release = "\n".join(c.source for c in notebook.release.cells)
+    secret = [c for c in notebook.cells if {"solution", "check"} & set(tags(c))]
+    open_cells = [c for c in notebook.cells if c not in secret]
+    lines = set("\n".join(code(c) for c in secret).splitlines())
+    lines -= set("\n".join([handout.FORM, *(code(c) for c in open_cells)]).splitlines())
+    assert not {line for line in lines if len(line.strip()) >= 12} & set(release.splitlines())
+    for number in NUMBERS:
+        for part in solved[f"solution_{number}"]:
+            if isinstance(part, float | torch.Tensor) and torch.as_tensor(part).numel() == 1:
+                digits = f"{float(part):.4g}"
+                assert len(digits) < 5 or digits not in release, digits
+    for text in ("right: true", "feedback:", "Solution", "```{", ":::", "{cite", ".ipynb", "check_"):
+        assert text not in release, text

@@ -10,6 +10,8 @@ import torch
 from tests.exercises import (  # noqa: F401  # this notebook has wider lines, and its questions at the end
     Exercises,
     test_nonsense_is_told_so,
+    test_release_keeps_its_secrets,
+    test_release_runs_and_takes_the_solutions,
     test_runs_without_solutions,
     test_solution_is_accepted,
     test_solution_stands_behind_a_toggle,

@@ -1,0 +1,173 @@
+"""Make student releases of the exercise notebooks: tasks without solutions, targets and keys.
+
+    python book/_tools/handout.py build/handout
+
+A release runs wherever ``cbo_lib`` is installed with its extra ``book``. Its check cells say whether an answer has the
+right form; the cells that know what is right stay with the teacher. As an extension of the build it takes the
+solutions and targets out of the pages if the environment has ``SOLUTIONS=no``.
+"""
+
+import argparse
+import ast
+import copy
+import os
+import re
+from pathlib import Path
+
+import nbformat
+import yaml
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FORM = '''
+def form(number, answer, names, kinds):
+    """Say whether an answer has the right form. Whether it is right is decided when you hand it in."""
+    parts = answer if isinstance(answer, tuple) else (answer,)
+    title = f"Exercise {number}:"
+    if len(parts) != len(names):
+        return f"{title} the answer has {len(parts)} parts, not {len(names)}."
+    for part, name, kind in zip(parts, names, kinds, strict=True):
+        if part is None:
+            return f"{title} no answer yet, {name} is missing."
+        if kind == "class" and not isinstance(part, type):
+            return f"{title} {name} should be a class, not {part!r}."
+        if kind == "function" and (isinstance(part, type) or not callable(part)):
+            return f"{title} {name} should be a function, not {part!r}."
+        if kind == "value" and (callable(part) or isinstance(part, str)):
+            return f"{title} {name} should be a value, not {part!r}."
+    return f"{title} the answer has the right form."
+'''
+
+NEEDS = "This notebook needs Python with the package `cbo_lib` and its extra `book`, and no other file.\n\n"
+INTRODUCTION = {
+    "You run the check, which says what is right or which mistake it sees.\nOnly then do you open the solution.": (
+        "You run the check, which says whether the answer has the right form; whether it is right is decided when you"
+        " hand in the notebook.\nChange nothing but the cells that hold a `TODO`; you may add cells of your own."
+    ),
+    "Each exercise has the same four parts.": "Each exercise has the same three parts.",
+    "All checks share three helpers.": "All checks share one helper.",
+}
+
+
+def entries(root: Path = ROOT) -> dict[str, str]:
+    """The works of the book's bibliography as a reader writes them, such as "Zhang et al. (2022)", by key."""
+    found = {}
+    for entry in re.split(r"^@", (root / "book" / "references.bib").read_text(encoding="utf-8"), flags=re.M)[1:]:
+        fields = dict(re.findall(r"^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", entry, flags=re.M))
+        names = [name.split(",")[0].strip("{} ") for name in fields["author"].split(" and ")]
+        who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
+        found[entry[entry.index("{") + 1 : entry.index(",")].strip()] = f"{who} ({fields['year']})"
+    return found
+
+
+def plain_question(body: str) -> str:
+    """A question and its choices, without its key."""
+    quiz = yaml.safe_load(body)
+    choices = [f"- [ ] {choice['text']}" for choice in quiz["choices"]]
+    return "\n".join(["**Question.** " + quiz["question"].strip(), "", *choices])
+
+
+def plain(text: str, works: dict[str, str]) -> str:
+    """Text as JupyterLab shows it: without the book's directives, citations by name, no links to absent pages."""
+    text = text.replace("questions that score themselves", "questions").replace("Run time:", f"{NEEDS}Run time:")
+    text = re.sub(r"^```\{quiz\}\n(.*?)^```$", lambda m: plain_question(m[1]), text, flags=re.M | re.S)
+    text = re.sub(r"^:::\{(exercise|admonition)\}.*?\n(:\w+:.*\n)*", "", text, flags=re.M)
+    text = re.sub(r"^:::\n?", "", text, flags=re.M)
+    text = re.sub(r"\{cite:\w\}`(\w+)`", lambda m: works[m[1]], text)
+    return re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", text).strip()
+
+
+def asked(student: str) -> tuple[int, list[str], list[str]]:
+    """The number of an exercise, and the names and kinds of the parts of its answer, from the cell to fill in."""
+    tree = ast.parse(student)
+    kinds = {
+        node.name: "class" if isinstance(node, ast.ClassDef) else "function"
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    last = tree.body[-1]
+    assert isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name)
+    parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+    values = iter(re.split(r", (?!if)", student.splitlines()[last.lineno - 2].partition("# TODO: ")[2]))
+    named = [part.id if isinstance(part, ast.Name) else next(values, "a value") for part in parts]
+    return int(last.targets[0].id.partition("_")[2]), named, [kinds.get(name, "value") for name in named]
+
+
+def without_solutions(notebook: NotebookNode) -> NotebookNode:
+    """An exercise notebook whose checks know the form of an answer alone.
+
+    Raises:
+        ValueError: if a cell to fill in is not followed by its check.
+    """
+    cells, task, helpers = [], None, False
+    for cell in copy.deepcopy(notebook.cells):
+        tags = cell.metadata.get("tags", [])
+        if "solution" in tags or cell.source.startswith("## For teachers"):
+            continue
+        if cell.cell_type == "markdown":
+            for old, new in INTRODUCTION.items():
+                cell.source = cell.source.replace(old, new)
+        elif "student" in tags:
+            task = asked(cell.source)
+        elif "check" in tags:
+            if helpers and task is None:
+                raise ValueError(f"a check must follow a cell to fill in, got {cell.source[:60]!r}")
+            if task is None:
+                cell.source, helpers = FORM.strip(), True
+            else:
+                number, names, kinds = task
+                cell.source, task = f"print(form({number}, answer_{number},\n    {names},\n    {kinds}))", None
+        cells.append(cell)
+    if task is not None:
+        raise ValueError(f"exercise {task[0]} must have a check")
+    return nbformat.v4.new_notebook(cells=cells, metadata=notebook.metadata)
+
+
+def release(notebook: NotebookNode, works: dict[str, str]) -> NotebookNode:
+    """The student release of an exercise notebook: without solutions, in plain text, without outputs."""
+    result = without_solutions(notebook)
+    for cell in result.cells:
+        cell.metadata = NotebookNode()
+        if cell.cell_type == "markdown":
+            cell.source = plain(cell.source, works)
+        else:
+            cell.outputs, cell.execution_count = [], None
+    return result
+
+
+def strip(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Take the solutions out of an exercise notebook before its page is made."""
+    if docname.endswith("5_exercises"):
+        source[0] = nbformat.writes(without_solutions(nbformat.reads(source[0], as_version=4)))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the extension."""
+    if os.environ.get("SOLUTIONS") == "no":
+        app.connect("source-read", strip)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def chapters(root: Path = ROOT) -> list[str]:
+    """The chapters with exercises."""
+    return sorted(path.parent.name for path in root.glob("book/*/5_exercises.ipynb"))
+
+
+def main() -> None:
+    """Write all releases into a folder."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    works = entries()
+    for chapter in chapters():
+        notebook = nbformat.read(ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
+        target = folder / f"{chapter}.ipynb"
+        nbformat.write(release(notebook, works), target)
+        print(target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Student releases; each notebook's own is tested beside its exercises."""
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from book._tools import handout
+
+
+def notebook(*roles: str) -> nbformat.NotebookNode:
+    sources = {
+        "check": "def check_1(answer):\n    return answer == 42",
+        "student": "def double(x):\n    return None  # TODO\n\n\n# TODO: the number\nanswer_1 = (double, None)",
+        "solution": "solution_1 = (lambda x: 2 * x, 42)",
+    }
+    return new_notebook(cells=[new_code_cell(sources[role], metadata={"tags": [role]}) for role in roles])
+
+
+def test_the_answer_is_asked_for_by_its_parts():
+    task = handout.asked(notebook("student").cells[0].source)
+    assert task == (1, ["double", "the number"], ["function", "value"])
+
+
+def test_checks_know_the_form_alone():
+    kept = handout.without_solutions(notebook("check", "student", "check", "solution")).cells
+    assert [c.source for c in kept[:2]] == [handout.FORM.strip(), notebook("student").cells[0].source]
+    assert kept[2].source.startswith("print(form(1, answer_1,")
+    assert len(kept) == 3
+
+
+@pytest.mark.parametrize("roles", [("check", "check"), ("check", "student")])
+def test_a_task_and_its_check_stand_together(roles):
+    with pytest.raises(ValueError, match="check"):
+        handout.without_solutions(notebook(*roles))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((abs, 1.0), "has the right form"),
+        ((abs, None), "no answer yet, the number is missing"),
+        ((abs,), "has 1 parts, not 2"),
+        ((1.0, 1.0), "double should be a function, not 1.0"),
+        ((int, 1.0), "double should be a function"),
+        ((abs, "1"), "the number should be a value, not '1'"),
+        (None, "has 1 parts, not 2"),
+    ],
+)
+def test_the_form_is_told(answer, says):
+    space = {}
+    exec(handout.FORM, space)
+    assert says in space["form"](1, answer, ["double", "the number"], ["function", "value"])
+    assert "should be a class" in space["form"](1, abs, ["Policy"], ["class"])
+
+
+def test_text_is_plain():
+    text = """```{quiz}
+question: 'Which, by {cite:t}`huang2024stochastic`?'
+choices:
+  - {text: this, feedback: sure, right: true}
+  - {text: '[that](2_policies.ipynb)', feedback: sorry}
+```
+
+:::{exercise}
+:label: some-label
+:nonumber:
+
+See [the web](https://example.org).
+:::"""
+    assert handout.plain(text, handout.entries()).split("\n") == [
+        "**Question.** Which, by Huang et al. (2024)?",
+        "",
+        "- [ ] this",
+        "- [ ] that",
+        "",
+        "",
+        "See [the web](https://example.org).",
+    ]
+
+
+class App:
+    def __init__(self):
+        self.connected = {}
+
+    def connect(self, event, function):
+        self.connected[event] = function
+
+
+def test_pages_are_stripped_only_on_demand(monkeypatch):
+    source = nbformat.writes(notebook("check", "student", "check", "solution"))
+    for wish, pages in (("yes", {}), ("no", {"book/subsets/5_exercises": 3, "book/subsets/1_setting": 4})):
+        monkeypatch.setenv("SOLUTIONS", wish)
+        app = App()
+        handout.setup(app)
+        assert bool(app.connected) == bool(pages)
+        for page, cells in pages.items():
+            read = [source]
+            app.connected["source-read"](app, page, read)
+            assert len(nbformat.reads(read[0], as_version=4).cells) == cells
+
+
+def test_every_chapter_is_released(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["handout.py", str(tmp_path / "new" / "folder")])
+    handout.main()
+    assert sorted(p.stem for p in (tmp_path / "new" / "folder").iterdir()) == handout.chapters()
+    assert len(handout.chapters()) == 5
