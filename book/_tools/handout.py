@@ -143,10 +143,18 @@ def strip(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = nbformat.writes(without_solutions(nbformat.reads(source[0], as_version=4)))
 
 
+def offer_releases(app: Sphinx, exception: Exception | None) -> None:
+    """Put student releases where the pages' download buttons point."""
+    works = entries()
+    for path in (Path(app.outdir) / "_sources").rglob("5_exercises.ipynb"):
+        nbformat.write(release(nbformat.read(path, as_version=4), works), path)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     if os.environ.get("SOLUTIONS") == "no":
         app.connect("source-read", strip)
+        app.connect("build-finished", offer_releases)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 

@@ -79,24 +79,29 @@ See [the web](https://example.org).
 
 
 class App:
-    def __init__(self):
-        self.connected = {}
+    def __init__(self, outdir):
+        self.outdir, self.connected = outdir, {}
 
     def connect(self, event, function):
         self.connected[event] = function
 
 
-def test_pages_are_stripped_only_on_demand(monkeypatch):
+def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_path):
     source = nbformat.writes(notebook("check", "student", "check", "solution"))
     for wish, pages in (("yes", {}), ("no", {"book/subsets/5_exercises": 3, "book/subsets/1_setting": 4})):
         monkeypatch.setenv("SOLUTIONS", wish)
-        app = App()
+        app = App(tmp_path)
         handout.setup(app)
         assert bool(app.connected) == bool(pages)
         for page, cells in pages.items():
             read = [source]
             app.connected["source-read"](app, page, read)
             assert len(nbformat.reads(read[0], as_version=4).cells) == cells
+    download = tmp_path / "_sources" / "book" / "subsets" / "5_exercises.ipynb"
+    download.parent.mkdir(parents=True)
+    download.write_text(source, encoding="utf-8")
+    app.connected["build-finished"](app, None)
+    assert "42" not in download.read_text(encoding="utf-8")
 
 
 def test_every_chapter_is_released(tmp_path, monkeypatch):
