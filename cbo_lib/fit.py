@@ -8,18 +8,17 @@ box, outputs standardized in each replicate, and everything that is returned is 
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from botorch import settings
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
-from botorch.optim.closures import BatchedNDarrayOptimizationClosure, get_loss_closure
+from botorch.optim.closures import BatchedNDarrayOptimizationClosure
 from botorch.optim.utils import get_parameters_and_bounds
 from botorch.optim.utils.numpy_utils import get_per_element_bounds
 from gpytorch.constraints import GreaterThan
@@ -27,10 +26,12 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from cbo_lib.checks import as_box, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import matrix
 from cbo_lib.measure import Measure, covariance
 
 # Mean log likelihoods are flat to this at a maximum.
@@ -140,9 +141,7 @@ def fit_gaussian_process(
         # BoTorch's own start, the mode of its prior; it computes that in single precision, as no two processors do.
         model.likelihood.noise = math.exp(-5)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-        # Beyond 800 points GPyTorch would turn to random probes; a lazy kernel matrix would only cost time.
-        with gpytorch.settings.max_cholesky_size(2**20), gpytorch.settings.lazily_evaluate_kernels(False):
-            converged = _maximize(mll) <= FLAT
+        converged = _maximize(mll) <= FLAT
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit of hyperparameters did not reach a maximum in replicates {which}", FitWarning, 2)
@@ -196,9 +195,8 @@ class _MeasureKernel(Kernel):
         if self.points is not None:
             points = self.points.unsqueeze(-3)
             return Measure(points.expand(*rows.shape[:-1], *points.shape[-2:]), rows)
-        points, weights = rows.split(
-            [rows.shape[-1] // (self.dim + 1) * self.dim, rows.shape[-1] // (self.dim + 1)], -1
-        )
+        p = rows.shape[-1] // (self.dim + 1)
+        points, weights = rows.split([p * self.dim, p], -1)
         return Measure(points.unflatten(-1, (-1, self.dim)), weights)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
@@ -255,7 +253,7 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
     targets = mll.model.train_targets
     parameters, ends = get_parameters_and_bounds(mll, requires_grad=True)
     batch, parameters = targets.shape[:1], {name: p for name, p in parameters.items() if p.numel()}
-    closure = BatchedNDarrayOptimizationClosure(get_loss_closure(mll), parameters, batch)
+    closure = BatchedNDarrayOptimizationClosure(_loss(mll), parameters, batch)
 
     def seen(x: np.ndarray, batch_indices: Any) -> tuple[np.ndarray, ...]:
         return tuple((part * _SEEN).round() / _SEEN for part in closure(x, batch_indices))
@@ -295,6 +293,24 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
             steepest = torch.where(better, new_steepest, steepest)
     closure.state = theta.cpu().numpy()
     return steepest
+
+
+def _loss(mll: ExactMarginalLogLikelihood) -> Callable[[], Tensor]:
+    """Minus what ``mll`` gives, ``replicates``, without the distributions that GPyTorch makes on the way to it."""
+    model, y, priors = mll.model, mll.model.train_targets, list(mll.model.named_priors())
+    (rows,), n = model.train_inputs, y.shape[-1]
+
+    def loss() -> Tensor:
+        noise = torch.diag_embed(model.likelihood.noise.expand_as(y))
+        factor = psd_safe_cholesky(matrix(model.covar_module, rows) + noise)
+        whitened = torch.linalg.solve_triangular(factor, (y - model.mean_module(rows)).unsqueeze(-1), upper=False)
+        volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        total = -0.5 * (n * math.log(2 * math.pi) + whitened.square().sum((-2, -1))) - volume
+        for _, module, prior, value, _ in priors:
+            total = total + prior.log_prob(value(module)).reshape(len(y), -1).sum(-1)
+        return -total / n
+
+    return loss
 
 
 @torch.no_grad()

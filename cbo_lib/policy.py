@@ -110,8 +110,7 @@ class Policy(ABC):
         self._ready()
         if self._asked is None:
             self._random.at(self.count + 1)
-            early = self.count < self.initial
-            self._early, self._asked = early, self._design[:, self.count] if early else self.propose()
+            self._asked = self._design[:, self.count] if self.count < self.initial else self.propose()
         if self._alone and not bool(self.active[0]):
             raise ValueError("the run is over, there is nothing left to ask; policy.finished tells so beforehand")
         return self.present(self._asked[0]) if self._alone else self._asked
@@ -325,7 +324,7 @@ class Policy(ABC):
             delattr(self, name)
         like = self.space.like
         self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
-        self.count, self._early = 0, False
+        self.count = 0
         self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=like.device)
         self.data = {}
         self.begin()

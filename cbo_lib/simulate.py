@@ -81,9 +81,7 @@ def simulate(
     policy.start(noise.seeds)
     settings = {"class": type(policy).__name__, **describe(policy.settings)}
     config = {"problem": describe(problem), "policy": settings}
-    log = None
-    if checkpoint is not None:
-        log = CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
+    log = None if checkpoint is None else CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
     records: list[dict[str, Tensor]] = []
     done = torch.zeros(len(noise.seeds), dtype=torch.bool)
     shown = sys.stderr.isatty() if progress is None else progress

@@ -148,7 +148,6 @@ def test_old_data_count_for_the_initial_design():
     played = Sampler(seed=0)
     design = torch.stack([played.ask()])
     assert not bool((policy.ask() == design).all())
-    assert policy._early is False
 
 
 def test_whether_a_row_was_asked_is_told_to_the_hook():

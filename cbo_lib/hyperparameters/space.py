@@ -142,9 +142,7 @@ class Space:
 
     def _take(self, given: list[Any]) -> None:
         """Kernels and Gaussian processes as ``Candidates``, and the noise of all."""
-        kernels: list[Kernel] = []
-        means: list[Mean] = []
-        noise: list[float] = []
+        taken: list[tuple[Kernel, Mean, float]] = []
         for u, candidate in enumerate(given):
             known, at = isinstance(candidate, Kernel | GaussianProcess), f"at index {u}"
             expected = "candidates must be GPyTorch kernels or GaussianProcess objects"
@@ -154,23 +152,21 @@ class Space:
             require(not batch, "candidates must have no batch dimensions", f"{batch} {at}")
             if isinstance(candidate, Kernel):
                 # A copy: moving or freezing the user's own would change what they hold.
-                kernels.append(copy.deepcopy(kernel).to(self.like).requires_grad_(False))
-                means.append(0.0)
-                noise.append(math.nan if self.noise_std is None else float(self.noise_std))
+                kept = copy.deepcopy(kernel).to(self.like).requires_grad_(False)
+                taken.append((kept, 0.0, math.nan if self.noise_std is None else float(self.noise_std)))
                 continue
             alone = self.noise_std is None
             require(alone, "noise_std must be left to the GaussianProcess candidates", self.noise_std)
             mean, own = candidate.mean, torch.as_tensor(candidate.noise_std, dtype=torch.float64)
             one = own.numel() == 1 and not (isinstance(mean, Tensor) and mean.numel() != 1)
             require(one, "candidates must have one noise_std and one mean each", f"several {at}")
-            kernels.append(kernel)
-            means.append(float(mean) if isinstance(mean, Tensor) else mean)
-            noise.append(float(own))
+            taken.append((kernel, float(mean) if isinstance(mean, Tensor) else mean, float(own)))
+        kernels, means, noise = zip(*taken, strict=True)
         names = [f"candidate {u + 1}" for u in range(len(given))] if self.names is None else list(self.names)
         same = len(set(noise)) == 1
         noise_std = noise[0] if same and not math.isnan(noise[0]) else self.like.new_tensor(noise)
         alone = self.noise_std is None and all(map(math.isnan, noise))
-        object.__setattr__(self, "candidates", Candidates(tuple(names), tuple(kernels), tuple(means)))
+        object.__setattr__(self, "candidates", Candidates(tuple(names), kernels, means))
         object.__setattr__(self, "noise_std", None if alone else noise_std)
         object.__setattr__(self, "fitted", tuple(isinstance(candidate, Kernel) for candidate in given))
 
