@@ -265,6 +265,26 @@ def plot_ledger(axes: Axes, ledger: RegretLedger, logarithmic: bool = False) -> 
     axes.legend()
 
 
+def staircase(values: Mapping[str, float], label: str) -> Figure:
+    """A chain of inequalities as bars, each with the factor by which it exceeds the one before.
+
+    Args:
+        values: the expressions of the chain by name, from the smallest; positive.
+        label: of the logarithmic axis.
+    """
+    figure, axes = subplots(figsize=(7.2, 0.5 * len(values) + 0.8))
+    ax, names, numbers = axes[0, 0], list(values), list(values.values())
+    colors = [COLORS[-1]] + [COLORS[0]] * (len(names) - 1)
+    ax.barh(names, numbers, color=colors, height=0.6)
+    for row, number in enumerate(numbers):
+        factor = f"  times {number / numbers[row - 1]:.1f}" if row else ""
+        written = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+        ax.text(number, row, f" {written}{factor}", va="center", fontsize="small")
+    ax.set(xscale="log", xlabel=label, xlim=(min(numbers) / 2, max(numbers) * 12))
+    ax.invert_yaxis()
+    return figure
+
+
 def heatmap(axes: Axes, values: Mapping[tuple[int, int], float], x_label: str, y_label: str, value_label: str) -> None:
     """Draw a table of numbers as colors, each number written in its cell.
 

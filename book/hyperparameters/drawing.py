@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from matplotlib.axes import Axes
@@ -80,25 +80,6 @@ def _plot_bands(
             axes.plot(x, mean[u], color=color, linewidth=2 if heavy else 1, label=f"{name}{', chooses' * heavy}")
             low, high = mean[u] - width[u], mean[u] + width[u]
             axes.fill_between(x, low, high, color=color, alpha=0.3 if heavy else 0.1, linewidth=0)
-
-
-def staircase(values: Mapping[str, float], label: str) -> Figure:
-    """A chain of inequalities as bars, each with the factor by which it exceeds the one before.
-
-    Args:
-        values: the expressions of the chain by name, from the smallest; positive.
-        label: of the logarithmic axis.
-    """
-    figure, axes = figures.subplots(figsize=(7.2, 0.5 * len(values) + 0.8))
-    ax, names, numbers = axes[0, 0], list(values), list(values.values())
-    colors = [figures.COLORS[-1]] + [figures.COLORS[0]] * (len(names) - 1)
-    ax.barh(names, numbers, color=colors, height=0.6)
-    for row, number in enumerate(numbers):
-        factor = f"  times {number / numbers[row - 1]:.1f}" if row else ""
-        ax.text(number, row, f" {number:.0f}{factor}", va="center", fontsize="small")
-    ax.set(xscale="log", xlabel=label, xlim=(min(numbers) / 2, max(numbers) * 12))
-    ax.invert_yaxis()
-    return figure
 
 
 def responsibility(

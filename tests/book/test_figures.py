@@ -525,3 +525,11 @@ def test_markup_of_a_figure_is_what_the_page_styles():
     text = show(curve(), "A < B").data
     assert text.startswith(f'<figure class="cbo-figure"><img class="cbo-figure" alt="{html.escape("A < B")}" src="')
     assert text.endswith("</figure>")
+
+
+def test_a_chain_is_bars_with_the_factor_of_each_step():
+    figure = figures.staircase({"regret": 2.0, "one step": 5.0, "two steps": 20.0}, "regret (units of f)")
+    figures.show(figure, "Three bars.")
+    axes = figure.axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [2.0, 5.0, 20.0]
+    assert [text.get_text().split("times ")[-1] for text in axes.texts] == [" 2", "2.5", "4.0"]

@@ -79,14 +79,6 @@ def test_frames_of_a_policy_with_one_candidate():
     assert labels[0].startswith("round 1: lengthscale 0.3 chooses")
 
 
-def test_a_chain_is_bars_with_the_factor_of_each_step():
-    figure = drawing.staircase({"regret": 2.0, "one step": 5.0, "two steps": 20.0}, "regret (units of f)")
-    figures.show(figure, "Three bars.")
-    axes = figure.axes[0]
-    assert [bar.get_width() for bar in axes.patches] == [2.0, 5.0, 20.0]
-    assert [text.get_text().split("times ")[-1] for text in axes.texts] == [" 2", "2.5", "4.0"]
-
-
 def test_responsibility_shows_who_chose_and_what_one_sum_was_allowed():
     candidate, critical = torch.tensor([0, 1, 1, 0]), torch.tensor([False, False, True, False])
     total, room = torch.tensor([-1.0, -3.0]), torch.tensor([2.0, 2.5])

@@ -168,7 +168,8 @@ def test_the_certain_claims_hold_and_the_others_as_often_as_promised():
         accounts = ledger(run(problem, CMES(problem.space, prior=prior, samples=1), 10, range(4)), problem, 0.3)
         assert accounts.claims["attained"].violations == 0
         assert accounts.claims["sum of squares"].violations == 0
-        assert accounts.claims["one round"].violations == 0
+        late = accounts.claims["one round"]
+        assert bool((late.holds | ~accounts.claims["concentration"].holds).all()), "Lemma 3 needs no more than Lemma 2"
         checked += accounts.claims["one round"].checked
         held += accounts.claims["concentration"].held.tolist()
         promised.append(accounts.claims["concentration"].probability)
@@ -207,7 +208,7 @@ def test_claims_of_one_round_are_made_where_the_sample_is_large_enough(single):
     problem, history = single
     applies = ledger(history, problem).claims["one round"].applies
     above = history["max_samples"][..., 0] >= problem.optimum
-    assert bool((applies <= above).all()) and 0 < int(applies.sum()) <= int(above.sum())
+    assert torch.equal(applies, above) and bool(above.any())
 
 
 @pytest.mark.parametrize(("samples", "initial"), [(2, 0), (1, 1)])

@@ -9,8 +9,9 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from book.functions import prior_samples
+from book.indirect import schedule
 from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
 from tests.indirect import plain
@@ -101,6 +102,17 @@ def test_scheduled_ucb_is_the_plain_loop(problem):
             solve = np.linalg.solve(among[:t, :t] + NOISE**2 * np.eye(t), np.column_stack([cross[:t], y[:t]]))
             mean = cross[:t].T @ solve[:, -1]
             std = np.sqrt(np.diag(prior) - (cross[:t] * solve[:, :-1]).sum(0))
+            if t < STEPS:
+                now = int(np.flatnonzero(points[:, 0] == asked[t, 0])[0])
+                own = np.column_stack([among[:t, t], y[:t]])
+                blurred = among[:t, t] @ np.linalg.solve(among[:t, :t] + NOISE**2 * np.eye(t), own)
+                for name, expected in (
+                    ("mean", mean[now]),
+                    ("std", std[now]),
+                    ("blurred_mean", blurred[1]),
+                    ("blurred_std", math.sqrt(among[t, t] - blurred[0])),
+                ):
+                    assert float(history[name][r, t]) == pytest.approx(expected, abs=1e-6)
             if t:
                 best = plain.first_best(mean)
                 assert history["recommendation"][r, t - 1].tolist() == [points[best, 0], 0.0]
@@ -126,7 +138,7 @@ def test_a_replicate_alone_asks_the_same(problem):
 def test_a_new_start_begins_with_round_one(problem):
     policy = scheduled(problem)
     first, second = (simulate(problem, policy, 4, SEEDS, progress=False) for _ in range(2))
-    assert torch.equal(first["query"], second["query"]) and policy.round == 5 and policy.trace() == {}
+    assert torch.equal(first["query"], second["query"]) and policy.round == 5
 
 
 @pytest.mark.parametrize("width", [-0.1, math.inf, math.nan])
@@ -153,3 +165,70 @@ def test_the_bias_of_a_blurred_value_is_of_second_order():
         bias.append(float(curve.value(query)) - math.sin(1.2))
         assert bias[-1] == pytest.approx(-0.5 * width**2 * 9 * math.sin(1.2), rel=2e-3)
     assert bias[0] / bias[1] == pytest.approx(4, rel=2e-3)
+
+
+def test_the_gap_is_the_deviation_of_f_minus_its_blur():
+    """By the covariances of points and averages, and never above its bound of second order."""
+    for tau in (0.0, 0.03, 0.2, 1.0):
+        kernel = GaussianMeasureKernel(LENGTH)
+        pair = torch.tensor([[0.4, 0.0], [0.4, tau]], dtype=F64)
+        gram = kernel(pair, pair).to_dense()
+        expected = float(gram[0, 0] - 2 * gram[0, 1] + gram[1, 1])
+        got = float(schedule.embedding_gap(tau, LENGTH))
+        assert got**2 == pytest.approx(max(expected, 0.0), abs=1e-12)
+        for dim in (1, 2, 5):
+            assert (
+                float(schedule.embedding_gap(tau, LENGTH, dim)) <= math.sqrt(dim * (dim + 2)) / 2 * (tau / LENGTH) ** 2
+            )
+
+
+def test_no_choice_of_blurred_actions_beats_the_least_variance():
+    tau = 2 * LENGTH
+    kernel = GaussianMeasureKernel(LENGTH)
+    generator = torch.Generator().manual_seed(0)
+    for T in (1, 5, 40, 300):
+        floor = float(schedule.least_variance(torch.tensor([T]), tau, LENGTH, NOISE))
+        for actions in (torch.zeros(T, 1, dtype=F64), 2 * torch.rand(T, 1, generator=generator, dtype=F64) - 1):
+            asked = torch.cat([actions, torch.full_like(actions, tau)], -1)
+            point = torch.zeros(1, 2, dtype=F64)
+            cross = kernel(point, asked).to_dense()
+            among = kernel(asked, asked).to_dense() + NOISE**2 * torch.eye(T, dtype=F64)
+            assert float(1 - cross @ torch.linalg.solve(among, cross.T)) >= floor > 0.05
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.1, 0.4])
+def test_the_gain_of_averages_is_below_its_bound(tau):
+    """Observations of the whole interval, of one end, and of the best actions in turn."""
+    kernel = GaussianMeasureKernel(LENGTH)
+    spread = torch.linspace(-0.5, 0.5, 60, dtype=F64)[:, None]
+    for actions in (spread, torch.full_like(spread, 0.5), spread.repeat(5, 1)):
+        asked = torch.cat([actions, torch.full_like(actions, tau)], -1)
+        gram = kernel(asked, asked).to_dense() / NOISE**2 + torch.eye(len(asked), dtype=F64)
+        bound = schedule.gain_bound(torch.tensor([len(asked)]), 0.5, tau, LENGTH, NOISE)
+        assert 0.5 * float(torch.logdet(gram)) <= float(bound)
+
+
+def test_the_accounts_add_up_and_the_repaired_theorem_holds():
+    steps = 6
+    for name in ("no blur", "constant 2", "Theorem 2, 1/2"):
+        part = schedule.accounts(name, steps, range(3))
+        deviations = schedule.LENGTHSCALE * torch.tensor([schedule.SCHEDULES[name](t) for t in range(1, steps + 1)])
+        gap = schedule.embedding_gap(deviations, schedule.LENGTHSCALE)
+        multiplier = schedule.sqrt_beta(torch.arange(1, steps + 1))
+        assert all(values.shape == (3, steps) for values in part.values())
+        assert bool((part["search"] >= -1e-9).all()) and bool((part["simple"] >= -1e-9).all())
+        assert bool((part["std"] <= part["blurred_std"] + gap + 1e-6).all())
+        assert bool((part["search"] <= 2 * multiplier * part["std"]).all())
+        assert bool(((part["regret"] - part["search"]).abs() <= multiplier * gap + 1e-9).all())
+
+
+def test_what_is_stored_is_what_the_command_makes(tmp_path, monkeypatch):
+    file = tmp_path / "schedules.npz"
+    monkeypatch.setattr("sys.argv", ["schedule", "--steps", "4", "--seeds", "2", "--out", str(file)])
+    schedule.main()
+    with np.load(file) as made:
+        assert {key.split("/k")[0].rsplit("/", 1)[0] for key in made} == set(schedule.SCHEDULES)
+        for name in schedule.SCHEDULES:
+            kept = schedule.stored(name)
+            for kind, values in kept.items():
+                np.testing.assert_allclose(made[f"{name}/{kind}"], values[:2, :4], atol=2e-4)
