@@ -101,11 +101,11 @@ class PriorDraw(StandIn):
         """The prior of f at the points."""
         super().begin()
         points = self.belief.tracked.queries[self.places[self.n :]]
-        self.start = self.mean[:, self.n :], self.belief.of_places().covariance(points, points)
+        self.first_belief = self.mean[:, self.n :], self.belief.of_places().covariance(points, points)
 
     def max_samples(self) -> Tensor:
         """The maximum over the points of one draw, ``replicates x 1``."""
-        return maximum_of_draw(*self.start, self.generators)
+        return maximum_of_draw(*self.first_belief, self.generators)
 
 
 class UpperBound(StandIn):

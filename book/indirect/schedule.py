@@ -284,7 +284,7 @@ def main() -> None:
             arrays[f"{name}/{kind}"] = values.numpy().astype("float32")
         print(name, flush=True)
         chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(chosen.out, **arrays)
+        np.savez_compressed(chosen.out, **arrays)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
