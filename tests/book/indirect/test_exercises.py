@@ -212,7 +212,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (6, "Take the root", lambda s: (s[0], 2 * math.log(2) / (2 * math.pi), s[2])),
     (6, "factor must be", lambda s: (s[0], 0.9, s[2])),
     (6, "half of it does", lambda s: (*s[:2], 1.0)),
-    (6, "width 2 delta", lambda s: (*s[:2], 0.25)),
+    (6, "width 2 b", lambda s: (*s[:2], 0.25)),
     (6, "Then g is f", lambda s: (*s[:2], 0.0)),
     (6, "for omega = 1", lambda s: (*s[:2], math.pi)),
     (6, "whole waves", lambda s: (*s[:2], 0.3)),
