@@ -1,0 +1,129 @@
+"""Draw the pictures of the home page, one for light and one for dark pages.
+
+    python book/_tools/draw_home.py
+
+Plain SVG with text as text, so that they stay small and legible at any size.
+"""
+
+import itertools
+import math
+from html import escape
+from pathlib import Path
+
+STATIC = Path(__file__).resolve().parents[1] / "_static"
+#: Ink, paper, and a color for each setting, by theme; all have a contrast of at least 3:1 on the theme's background.
+THEMES = {
+    "light": ("#1f2933", "#5b6770", ["#5b6770", "#0072B2", "#007a57", "#b04a00", "#9a3f78"]),
+    "dark": ("#e6eaee", "#a9b4bd", ["#a9b4bd", "#56B4E9", "#2fc59a", "#ff9a4d", "#e79bc8"]),
+}
+LANES = [
+    ("point", "the ordinary question", "f(x)"),
+    ("cell", "aggregated feedback", "the average"),
+    ("blur", "indirect queries", "the average"),
+    ("context", "unknown contexts", "one draw of f"),
+    ("subset", "variable subsets", "one draw, a price"),
+]
+LEFT, RIGHT, TOP, LANE = 218.0, 510.0, 40.0, 66.0
+
+
+def curve(x: float) -> float:
+    """The curve of the picture, on [0, 1]."""
+    return math.sin(9 * x) + 0.5 * math.cos(23 * x)
+
+
+def weight(lane: str, x: float) -> float:
+    """How much a query of each kind weighs the place x, at most 1."""
+    if lane == "cell":
+        return float(0.12 <= x <= 0.36)
+    if lane == "blur":
+        return math.exp(-((x - 0.45) ** 2) / (2 * 0.1**2))
+    if lane == "context":
+        seen = (0.22, 0.3, 0.34, 0.6, 0.66, 0.7, 0.74, 0.86)
+        return min(1.0, sum(math.exp(-((x - c) ** 2) / (2 * 0.05**2)) for c in seen) / 2.6)
+    return 1.0
+
+
+def across(x: float) -> float:
+    """Where a place stands in the picture."""
+    return LEFT + (RIGHT - LEFT) * x
+
+
+def text(x: float, y: float, words: str, color: str, size: int = 19, extra: str = "") -> str:
+    """One line of text."""
+    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="{color}"{extra}>{escape(words)}</text>'
+
+
+def settings(theme: str) -> str:
+    """One curve, and under it what a query of each setting weighs."""
+    ink, soft, colors = THEMES[theme]
+    places = [i / 150 for i in range(151)]
+    path = " ".join(f"{across(x):.1f},{TOP + 62 - 38 * curve(x):.1f}" for x in places)
+    parts = [
+        text(0, 30, "a query", soft),
+        text(RIGHT + 24, 30, "what is seen", soft),
+        text(LEFT, 18, "the unknown f", soft),
+        f'<polyline points="{path}" fill="none" stroke="{ink}" stroke-width="2.5"/>',
+    ]
+    for row, ((name, setting, seen), color) in enumerate(zip(LANES, colors, strict=True)):
+        base = TOP + 172 + LANE * row
+        parts += [text(0, base - 20, name, color, 22, ' font-weight="bold"'), text(0, base + 3, setting, soft, 19)]
+        parts.append(f'<path d="M{LEFT:.0f} {base:.0f}H{RIGHT:.0f}" stroke="{soft}" stroke-width="1"/>')
+        if name == "point":
+            x = across(0.18)
+            parts.append(f'<path d="M{x:.1f} {base:.0f}V{base - 38:.0f}" stroke="{color}" stroke-width="5"/>')
+        else:
+            top = " ".join(f"L{across(x):.1f} {base - 38 * weight(name, x):.1f}" for x in places)
+            area = f"M{LEFT:.0f} {base:.0f} {top} L{RIGHT:.0f} {base:.0f}Z"
+            parts.append(f'<path d="{area}" fill="{color}" fill-opacity="0.35" stroke="{color}" stroke-width="2"/>')
+        if "draw" in seen:
+            x = across(0.66 if name == "context" else 0.4)
+            parts.append(f'<circle cx="{x:.1f}" cy="{base:.0f}" r="7" fill="{color}"/>')
+        parts.append(text(RIGHT + 24, base - 10, seen, ink))
+    return svg(720, TOP + 200 + LANE * (len(LANES) - 1), parts)
+
+
+def dependencies(theme: str) -> str:
+    """What has to be read before what."""
+    ink, soft, colors = THEMES[theme]
+    chapters = ["Aggregated", "Indirect", "Contexts", "Subsets", "Hyperparameters"]
+    columns = [["Gaussian process", "Optimism", "Measures", "Your own problem"], chapters, ["Synthesis"]]
+    boxes, parts = {}, []
+    for column, (names, x) in enumerate(zip(columns, (2, 254, 506), strict=True)):
+        for row, name in enumerate(names):
+            y = 16 + 62 * row + 62 * (5 - len(names)) / 2
+            boxes[name] = (x, y + 21)
+            parts.append(
+                f'<rect x="{x}" y="{y:.0f}" width="212" height="42" rx="8" fill="none" '
+                f'stroke="{colors[1 + column]}" stroke-width="2"/>' + text(x + 12, y + 27, name, ink)
+            )
+    links = [("Measures", name) for name in chapters[:4]] + [("Optimism", chapters[4])]
+    links += [(name, "Synthesis") for name in chapters]
+    for start, end in links:
+        (x0, y0), (x1, y1) = boxes[start], boxes[end]
+        line = f"M{x0 + 212} {y0:.0f}L{x1} {y1:.0f}"
+        parts.append(f'<path d="{line}" stroke="{soft}" stroke-width="1.5"/>')
+    for first, second in itertools.pairwise(columns[0]):
+        (x, y0), (_, y1) = boxes[first], boxes[second]
+        parts.append(f'<path d="M{x + 106} {y0 + 21:.0f}V{y1 - 21:.0f}" stroke="{soft}" stroke-width="1.5"/>')
+    return svg(720, 330, parts)
+
+
+def svg(width: float, height: float, parts: list[str]) -> str:
+    """A whole picture."""
+    font = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="{font}">'
+    return "\n".join([head, *parts, "</svg>"]) + "\n"
+
+
+def pictures() -> dict[str, str]:
+    """Every picture by its file name."""
+    return {
+        f"{name}-{theme}.svg": draw(theme)
+        for name, draw in {"settings": settings, "dependencies": dependencies}.items()
+        for theme in THEMES
+    }
+
+
+if __name__ == "__main__":
+    for name, content in pictures().items():
+        (STATIC / name).write_text(content, encoding="utf-8")

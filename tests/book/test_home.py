@@ -1,0 +1,46 @@
+"""The pictures of the home page are what their script draws, and can be read in light and dark."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from book._tools.draw_home import STATIC, THEMES, pictures
+
+BACKGROUND = {"light": "#ffffff", "dark": "#121212"}
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_stored_pictures_are_the_drawn_ones(name: str) -> None:
+    assert (STATIC / name).read_text(encoding="utf-8") == pictures()[name], "run book/_tools/draw_home.py"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_words_and_lines_stand_out(theme: str) -> None:
+    ink, soft, colors = THEMES[theme]
+    assert min(contrast(color, BACKGROUND[theme]) for color in (ink, soft)) >= 4.5
+    # Names of the settings are large and bold, and areas have an outline of the same color.
+    assert min(contrast(color, BACKGROUND[theme]) for color in colors) >= 3
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_words_stay_legible_on_a_phone(name: str) -> None:
+    width = float(re.search(r'viewBox="0 0 (\d+)', pictures()[name])[1])
+    sizes = [int(size) for size in re.findall(r'font-size="(\d+)"', pictures()[name])]
+    assert min(sizes) * 350 / width >= 9
+
+
+def test_home_page_shows_every_picture() -> None:
+    page = (Path(STATIC).parent / "index.md").read_text(encoding="utf-8")
+    assert all(name in page for name in pictures())
