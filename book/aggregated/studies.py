@@ -20,6 +20,7 @@ from book import harness
 from book.aggregated import experiments, published
 from book.aggregated.chain import IsolatedGPOO
 from book.aggregated.controls import UniformGrid
+from book.aggregated.cost import costs
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import UNIT, VARIANCE, Curve
 from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem, known_prior
@@ -149,13 +150,20 @@ def drawn_problem(dim: int, points: int, seeds: Sequence[int]) -> CellProblem:
     return CellProblem(Space(bounds, points_per_cell=points), drawn_functions(dim, seeds), 0.1, len(seeds))
 
 
-def prior_draws(seeds: Sequence[int] = range(60), steps: int = 80, chunk: int = 20) -> Iterator[dict[str, Any]]:
+def prior_draws(
+    seeds: Sequence[int] = range(200), steps: int = 80, chunk: int = 20, side: int = 60
+) -> Iterator[dict[str, Any]]:
     """All policies on functions of the prior: d = 1 and 2, S = 1 and 10, the lengthscale known, halved and doubled.
 
-    Replicates are independent, so a few at a time give the same numbers and share a smaller tree.
+    The sweep over ``delta`` and the wrong lengthscales have the first ``side`` seeds. Replicates are independent, so a
+    few at a time give the same numbers and share a smaller tree.
     """
-    parts = [list(some_draws(seeds[i : i + chunk], steps)) for i in range(0, len(seeds), chunk)]
-    for rows in zip(*parts, strict=True):
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for i in range(0, len(seeds), chunk):
+        for row in some_draws(seeds[i : i + chunk], steps, every=i < side):
+            key = tuple(row[name] for name in ("d", "S", "policy", "lengthscale", "c"))
+            found.setdefault(key, []).append(row)
+    for rows in found.values():
         yield joined(rows)
 
 
@@ -165,13 +173,16 @@ def joined(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {k: [x for row in rows for x in row[k]] if isinstance(v, list) else v for k, v in first.items()}
 
 
-def some_draws(seeds: Sequence[int], steps: int) -> Iterator[dict[str, Any]]:
-    """A few seeds of ``prior_draws``."""
+def some_draws(seeds: Sequence[int], steps: int, every: bool = True) -> Iterator[dict[str, Any]]:
+    """A few seeds of ``prior_draws``: every policy, or those whose prior is right and whose ``delta`` is compared."""
     for dim in (1, 2):
         for points in (1, 10):
             problem = drawn_problem(dim, points, seeds)
             both = {s: Space(problem.space.bounds, points_per_cell=s) for s in (1, 10)}
             for label, policy in drawn_policies(problem, dim, steps):
+                main = label["policy"] != "GPOO" or label["c"] in (0.2, 1.0)
+                if not every and not (main and label["lengthscale"] == 1.0):
+                    continue
                 history = simulate(problem, policy, steps, seeds)
                 regret = aggregated_regret(history, problem)
                 found = {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1))}
@@ -232,12 +243,20 @@ def exponent(seeds: Sequence[int] = range(10), steps: int = 400) -> Iterator[dic
             }
 
 
+def cost(steps: int = 1600) -> Iterator[dict[str, Any]]:
+    """What the rounds of one run on *peaks*, S = 1, cost in three ways: Remark 2 and Appendix B."""
+    problem = configured_problem("peaks", CONFIGURATIONS["text"], 1)
+    policy = GPOO(problem.space, prior=known_prior("peaks", CONFIGURATIONS["text"]), delta=experiments.delta)
+    yield from costs(problem, policy, steps)
+
+
 STUDIES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "figure_4": figure_4,
     "figure_6": figure_6,
     "path": path,
     "prior_draws": prior_draws,
     "exponent": exponent,
+    "cost": cost,
 }
 
 
