@@ -1,7 +1,7 @@
 """The claims of the paper as paired differences: what was run to decide them, and the map of verdicts.
 
-Each entry of ``MAP`` has policies with the same seeds, so the same initial design and the same contexts. The command
-runs it as one batch and stores values and lengthscales::
+Each entry of ``MAP`` and ``STUDIES`` has policies with the same seeds, so the same initial design and the same
+contexts. The command runs it as one batch and stores values and lengthscales::
 
     python -m book.contexts.claims newsvendor "newsvendor, long" --scale paper
 
@@ -12,23 +12,75 @@ where its result was good. ``decide`` compares two policies at the shorter of th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, ScaleKernel
+from gpytorch.priors import GammaPrior
 from matplotlib.axes import Axes
 
 from book import figures, harness
 from book.contexts import experiments
-from book.contexts.experiments import PANELS, POLICIES, RESULTS, compact, make_policy
+from book.contexts.controls import (
+    CautiousKnownDensity,
+    OtherEstimate,
+    cross_validated_bandwidth,
+    no_bandwidth,
+)
+from book.contexts.experiments import PANELS, POLICIES, RESULTS, compact
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret
 from book.harness import Comparison, Scale
+from cbo_lib.contexts.policies import ContextPolicy
+from cbo_lib.contexts.space import Space
 
 #: The two methods of the paper against GP-UCB, and against each other: who is claimed to be better, and than whom.
 PAIRS = (("SBO-KDE", "GP-UCB"), ("DRBO-KDE", "GP-UCB"), ("SBO-KDE", "DRBO-KDE"))
+
+
+def _other(p: ContextProblem, n: int, bandwidth: Callable[[torch.Tensor], torch.Tensor], **o: Any) -> ContextPolicy:
+    return OtherEstimate(p.space, samples=n, cover=n, bandwidth=bandwidth, **o)
+
+
+#: The policies of the map: those of the panels, and the two methods with other estimates.
+MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
+    **experiments.MAKERS,
+    "DRBO, density known": lambda p, n, **o: CautiousKnownDensity(
+        p.space, distribution=p.distribution, samples=n, cover=n, **o
+    ),
+    "SBO, cross-validated": lambda p, n, **o: _other(p, n, cross_validated_bandwidth, radius=0, **o),
+    "SBO, empirical law": lambda p, n, **o: _other(p, n, no_bandwidth, radius=0, **o),
+}
+
+
+def older_kernel(space: Space, contexts: bool = True) -> Kernel:
+    """Matérn-5/2 with the priors that were BoTorch's default when [Huang2024] was written.
+
+    Gamma(3, 6) of every lengthscale, at least 0.005, and an output scale with Gamma(2, 0.15); all on the unit box.
+
+    Args:
+        space: of the problem.
+        contexts: whether the model has them; then the kernel is a product.
+    """
+
+    def part(first: int, end: int) -> Kernel:
+        prior = GammaPrior(3.0, 6.0)
+        dims = tuple(range(first, end)) if contexts else None
+        ends = GreaterThan(5e-3, transform=None, initial_value=prior.mode)
+        return MaternKernel(
+            2.5, ard_num_dims=end - first, active_dims=dims, lengthscale_prior=prior, lengthscale_constraint=ends
+        )
+
+    split = space.decision_dim
+    base = ProductKernel(part(0, split), part(split, space.dim)) if contexts else part(0, split)
+    prior = GammaPrior(2.0, 0.15)
+    ends = GreaterThan(1e-4, transform=None, initial_value=prior.mode)
+    return ScaleKernel(base, outputscale_prior=prior, outputscale_constraint=ends)
 
 
 @dataclass(frozen=True)
@@ -37,16 +89,28 @@ class Entry:
 
     Args:
         panel: a name in ``PANELS``.
-        steps: evaluations by policy, the initial design of ten included.
+        steps: evaluations by policy of ``MAKERS``, the initial design of ten included.
         seeds: from 100 on.
-        kernel: of the model.
+        kernel: of the model; ``"older"`` is ``older_kernel``.
+        effort: options of all policies other than their defaults, and their number of samples, ``samples``.
     """
 
     panel: str
     steps: Mapping[str, int]
     seeds: Sequence[int] = range(100, 120)
-    kernel: Literal["matern", "rbf"] = "matern"
+    kernel: Literal["matern", "rbf", "older"] = "matern"
+    effort: Mapping[str, Any] = field(default_factory=dict)
 
+    def policy(self, name: str, problem: ContextProblem, samples: int, **options: Any) -> ContextPolicy:
+        """One of ``MAKERS`` with the kernel and the effort of the entry."""
+        make = harness.pick(MAKERS, name, "policy")
+        kernel = older_kernel(problem.space, name != "GP-UCB") if self.kernel == "older" else self.kernel
+        options = {**options, **self.effort}
+        return make(problem, options.pop("samples", samples), kernel=kernel, **options)
+
+
+#: An effort that a short study can afford: a quarter of the samples and raw points, and fits after five observations.
+SHORT: Mapping[str, Any] = {"samples": 256, "raw": 32, "iterations": 10, "refit_every": 5}
 
 #: What was run, by name; see above for the horizons.
 MAP: Mapping[str, Entry] = {
@@ -60,11 +124,32 @@ MAP: Mapping[str, Entry] = {
     "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
 }
 
+#: What is told apart on Complicated Hartmann, and the priors of today and of the time of the paper.
+STUDIES: Mapping[str, Entry] = {
+    "mixture": Entry(
+        "complicated_hartmann",
+        dict.fromkeys(
+            (
+                "SBO, density known",
+                "SBO-KDE",
+                "DRBO-KDE",
+                "SBO, cross-validated",
+                "DRBO, density known",
+                "SBO, empirical law",
+            ),
+            50,
+        ),
+        effort=SHORT,
+    ),
+    "newsvendor, older": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
+    "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
+}
+
 
 def run(
     name: str, *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
 ) -> Comparison[ContextProblem]:
-    """Run an entry of ``MAP``: whole, or three of its seeds for 30 evaluations with the reader's effort.
+    """Run an entry of ``MAP`` or ``STUDIES``: whole, or three of its seeds for 30 evaluations with the reader's effort.
 
     Args:
         name: of the entry.
@@ -75,10 +160,10 @@ def run(
     Raises:
         ValueError: for another entry or scale.
     """
-    entry, size = harness.pick(MAP, name), experiments.budget(scale)
+    entry, size = harness.pick({**MAP, **STUDIES}, name), experiments.budget(scale)
     problem = PANELS[entry.panel].make()
-    options, samples = {"kernel": entry.kernel, **size.options}, size.samples or PANELS[entry.panel].samples
-    policies = {policy: make_policy(policy, problem, samples, **options) for policy in entry.steps}
+    samples = size.samples or PANELS[entry.panel].samples
+    policies = {policy: entry.policy(policy, problem, samples, **size.options) for policy in entry.steps}
     whole = scale == "paper"
     steps = {policy: count if whole else min(count, size.steps) for policy, count in entry.steps.items()}
     seeds = (entry.seeds if whole else entry.seeds[:3]) if seeds is None else seeds
@@ -87,12 +172,12 @@ def run(
 
 
 def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem]:
-    """What the command stored of an entry of ``MAP``.
+    """What the command stored of an entry of ``MAP`` or ``STUDIES``.
 
     Raises:
         ValueError: for another entry, or if the folder holds nothing of it.
     """
-    entry = harness.pick(MAP, name)
+    entry = harness.pick({**MAP, **STUDIES}, name)
     return harness.load(PANELS[entry.panel].make(), folder, _file(name), list(entry.steps))
 
 
@@ -184,4 +269,4 @@ def other_panels(folder: str | Path = RESULTS) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    harness.command({name: functools.partial(run, name) for name in MAP}, RESULTS)
+    harness.command({name: functools.partial(run, name) for name in (*MAP, *STUDIES)}, RESULTS)

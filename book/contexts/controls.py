@@ -1,13 +1,16 @@
-"""Policies to judge the others by: one that does not look, and one that knows the distribution."""
+"""Policies to judge the others by: one that does not look, those that know the distribution or see it otherwise."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from book.contexts.quadrature import ContextDistribution
-from cbo_lib.acquisition import DecisionAcquisition
-from cbo_lib.contexts.policies import SBOKDE, ContextPolicy
+from cbo_lib.acquisition import DecisionAcquisition, PartialAcquisition
+from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
 from cbo_lib.gp import Posterior
 from cbo_lib.random import uniform
@@ -54,6 +57,80 @@ class KnownDensity(SBOKDE):
                 f"distribution must be on the box of contexts {space.contexts.tolist()}, "
                 f"got {distribution.bounds.tolist()}"
             )
+        self.distribution = distribution
+
+    def draw(self) -> Tensor:
+        """``M`` contexts, ``replicates x M x Dc``."""
+        return self.distribution.sample(self.generators, (self.samples,))
+
+
+#: Of a bandwidth, in shares of the rule of thumb: every quarter of an octave from 1/32 to 2.
+SHARES = tuple(2 ** (k / 4) for k in range(-20, 5))
+
+
+def cross_validated_bandwidth(samples: Tensor) -> Tensor:
+    """The share of the rule of thumb, of ``SHARES``, under which each sample is likeliest given the others.
+
+    The mean log density at a sample of the estimate from all others; what ``GridSearchCV`` of scikit-learn does with
+    ``KernelDensity`` and ``LeaveOneOut``, for all replicates as one batch.
+
+    Args:
+        samples: ``... x n x d``, ``n >= 2``.
+
+    Returns:
+        ``... x d``.
+    """
+    n, rule = samples.shape[-2], silverman_bandwidth(samples)
+    scaled = samples / rule.unsqueeze(-2)
+    square = (scaled.unsqueeze(-2) - scaled.unsqueeze(-3)).square().sum(-1)
+    square = square.masked_fill(torch.eye(n, dtype=torch.bool), torch.inf)
+    dim = samples.shape[-1]
+    scores = [(-square / (2 * share**2)).logsumexp(-1).mean(-1) - dim * math.log(share) for share in SHARES]
+    return rule * square.new_tensor(SHARES)[torch.stack(scores).argmax(0)].unsqueeze(-1)
+
+
+def no_bandwidth(samples: Tensor) -> Tensor:
+    """Zero, ``... x d`` of samples ``... x n x d``: the estimate is the empirical law."""
+    return torch.zeros_like(samples[..., 0, :])
+
+
+class OtherEstimate(DRBOKDE):
+    """DRBO-KDE around another estimate, or SBO-KDE with it at radius zero.
+
+    Args:
+        space: see ``ContextPolicy``.
+        bandwidth: of the kernel density estimate, from contexts ``... x n x Dc`` to ``... x Dc``. Default: the rule
+            of thumb. ``no_bandwidth`` leaves each context that was seen, equally often.
+        options: see ``DRBOKDE``.
+    """
+
+    def __init__(
+        self, space: Space, *, bandwidth: Callable[[Tensor], Tensor] = silverman_bandwidth, **options: Any
+    ) -> None:
+        super().__init__(space, **options)
+        self.bandwidth = bandwidth
+
+    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
+        """The average where there is no ball."""
+        return (SBOKDE if self.radius == 0 else DRBOKDE).acquisition(self, posterior)
+
+    def draw(self) -> Tensor:
+        """``M`` contexts, ``replicates x M x Dc``."""
+        estimate = GaussianKDE(self.contexts, self.bandwidth(self.contexts))
+        return estimate.sample(self.samples, self.generators, self.space.contexts)
+
+
+class CautiousKnownDensity(DRBOKDE):
+    """DRBO around the true distribution: its caution has no reason.
+
+    Args:
+        space: see ``ContextPolicy``.
+        distribution: of the contexts.
+        options: see ``DRBOKDE``.
+    """
+
+    def __init__(self, space: Space, *, distribution: ContextDistribution, **options: Any) -> None:
+        super().__init__(space, **options)
         self.distribution = distribution
 
     def draw(self) -> Tensor:

@@ -332,11 +332,74 @@ def table_1(
     return frame
 
 
+#: Raw points and starts of [Huang2024], Appendix B.1: 1,024 and 50, but for the two with an inner program.
+PAPER_EFFORT: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(PAPER_TABLE_1, (1024, 50)),
+    "DRBO-KDE": (32, 5),
+    "DRBO-MMD": (32, 5),
+}
+
+
+def step_seconds(
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    rounds: Sequence[int] = (11, 55, 100),
+    only: Iterable[str] = tuple(PAPER_TABLE_1),
+) -> pd.DataFrame:
+    """CPU seconds of one step on Ackley at the paper's effort, a fit in each, at a few rounds ([Huang2024], Table 1).
+
+    A whole run of this effort is not made: what was seen before the round are random decisions, the same for all.
+
+    Args:
+        scale: the paper's effort, or a little.
+        seeds: of the data; the median over them. Default one.
+        folder: where the command stores the table.
+        rounds: three at equal distances.
+        only: which policies.
+
+    Returns:
+        One row a policy and effort, the paper's or that of SBO-KDE: raw points, starts, the seconds of each of the
+        rounds, those of the 90 rounds from 11 to 100 by Simpson's rule, the paper's and their standard error.
+    """
+    problem, rows = problems.ackley(), {}
+    seeds = [0] if seeds is None else seeds
+    iterations = harness.choose(scale, 5, 200)
+    efforts = [(name, effort) for name in only for effort in dict.fromkeys((PAPER_EFFORT[name], (1024, 50)))]
+    for name, (raw, starts) in efforts:
+        raw, starts = harness.choose(scale, (16, 2), (raw, starts))
+        options: dict[str, Any] = {"raw": raw, "starts": starts, "iterations": iterations, "refit_every": 1}
+        medians = []
+        for count in rounds:
+            seconds = []
+            for seed in seeds:
+                generator = torch.Generator().manual_seed(seed)
+                x = torch.rand(1, count - 1, 2, generator=generator, dtype=torch.float64)
+                seen = problem.distribution.sample([generator], (count - 1,))
+                policy = make_policy(name, problem, kernel="matern", **options)
+                policy.start([seed])
+                policy.tell(x, problem.f(problem.space.join(x, seen)), context=seen)
+                start = time.process_time()
+                policy.ask()
+                seconds.append(time.process_time() - start)
+            medians.append(float(np.median(seconds)))
+        first, middle, last = medians
+        whole = 90 * (first + 4 * middle + last) / 6
+        rows[f"{name}, {raw} and {starts}"] = (raw, starts, *medians, whole, *PAPER_TABLE_1[name])
+        print(name, raw, starts, *[f"{value:.3g}" for value in medians], flush=True)
+    columns = ["raw", "starts", *[f"round {count}" for count in rounds], "90 rounds", "paper", "paper's standard error"]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    frame.attrs = {"device": f"CPU ({platform.machine()}), 1 of its threads", "torch": torch.__version__}
+    return frame
+
+
 #: What the command runs.
 EXPERIMENTS: Mapping[str, harness.Experiment] = {
     **{panel: functools.partial(figure_1, panel) for panel in PANELS},
     **{f"slip-{name}": functools.partial(slip, name) for name in SLIPS},
     "table_1": table_1,
+    "step_seconds": step_seconds,
 }
 
 if __name__ == "__main__":

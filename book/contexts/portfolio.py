@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import torch
@@ -134,8 +135,11 @@ def load_portfolio(path: str | Path | None = None, device: torch.device | None =
     """The objective of the portfolio problem.
 
     Args:
-        path: a file with runs of a simulation, through which a Gaussian process is then fitted (some seconds):
+        path: runs of a simulation, through which a Gaussian process is then fitted (some seconds):
 
+            - the folder ``port_evals`` of [Cakmak2020]'s published code as it is: files ``port_n=100_seed=1`` to ``30``
+              that ``torch.save`` wrote, each with ``X``, ``n x 1 x 5``, and ``Y``, ``n x 1 x 1``. The script beside
+              them asks for ``negate=True``, so ``Y`` is minus the return, and its sign is turned here; or
             - ``.npz`` with the arrays ``x``, ``n x 5``, and ``y``, ``n``; or
             - ``.csv`` with six comma-separated columns and an optional line of names, the value last.
 
@@ -145,10 +149,12 @@ def load_portfolio(path: str | Path | None = None, device: torch.device | None =
         device: of the result. Default: the CPU.
 
     Raises:
-        ValueError: if the file has another form, or its content does not fit (see ``fit_surrogate``).
-        FileNotFoundError: if there is no such file.
+        ValueError: if the file or folder has another form, or its content does not fit (see ``fit_surrogate``).
+        FileNotFoundError: if there is no such file or folder.
     """
     path = DATA if path is None else Path(path)
+    if path.is_dir():
+        return _fitted(path, _read_folder(path), device)
     if path.suffix == ".csv":
         return _fitted(path, _read_csv(path), device)
     if path.suffix != ".npz":
@@ -166,6 +172,26 @@ def load_portfolio(path: str | Path | None = None, device: torch.device | None =
     if not {"x", "y"} <= arrays.keys():
         raise ValueError(f"path must hold the arrays x and y, {path.name} holds {sorted(arrays)}")
     return _fitted(path, (arrays["x"], arrays["y"]), device)
+
+
+def _read_folder(path: Path) -> tuple[Tensor, Tensor]:
+    """The published runs: tensors alone, so that a file cannot run code of its own."""
+    files = [file for file in path.glob("port_n=*_seed=*") if file.is_file()]
+    if not files:
+        raise ValueError(f"path must hold files port_n=..._seed=..., {path.name} has none")
+    points, values = [], []
+    for file in sorted(files, key=lambda file: (len(file.name), file.name)):  # 9 before 10
+        try:
+            runs = torch.load(file, map_location="cpu", weights_only=True)
+            x, y = runs["X"].double(), runs["Y"].double()
+        except (UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"path must hold files with tensors X and Y, {file.name} does not") from error
+        if x.shape[1:] != (1, _DIM) or y.shape != (len(x), 1, 1):
+            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
+            raise ValueError(f"X and Y must have shapes (n, 1, {_DIM}) and (n, 1, 1), {file.name} has {shapes}")
+        points.append(x.squeeze(1))
+        values.append(-y.flatten())
+    return torch.cat(points), torch.cat(values)
 
 
 def _read_csv(path: Path) -> tuple[Tensor, Tensor]:

@@ -3,24 +3,43 @@
 import pandas as pd
 import pytest
 import torch
+from botorch.models.utils.gpytorch_modules import get_matern_kernel_with_gamma_prior
 
 from book import figures
 from book.contexts import claims, experiments
-from book.contexts.experiments import Budget
+from book.contexts.experiments import PANELS, Budget
 from book.contexts.regret import cumulative_regret
 
 
-@pytest.mark.parametrize("name", list(claims.MAP))
+@pytest.mark.parametrize("name", [*claims.MAP, *claims.STUDIES])
 def test_every_entry_is_stored_as_it_is_told(name):
-    entry, runs = claims.MAP[name], claims.stored(name)
+    entry, runs = {**claims.MAP, **claims.STUDIES}[name], claims.stored(name)
     assert list(runs.histories) == list(entry.steps)
     for policy, history in runs.histories.items():
         assert history["value"].shape == (len(entry.seeds), entry.steps[policy])
         assert history.seeds == list(entry.seeds)
-        assert history.config["policy"]["kernel"] == entry.kernel
+        kernel = history.config["policy"]["kernel"]
+        assert kernel == entry.kernel or (entry.kernel == "older" and kernel["class"] == "ScaleKernel")
+        assert history.config["policy"]["raw"] == entry.effort.get("raw", 128)
         assert bool((history["lengthscale"][:, 10:] > 0).all())
     values = [history["value"][:, :10] for history in runs.histories.values()]
     assert all(torch.equal(values[0], value) for value in values)  # one initial design
+
+
+def test_the_older_kernel_is_botorchs_of_that_time():
+    theirs = get_matern_kernel_with_gamma_prior(2)
+    space = PANELS["ackley"].make().space
+    alone = claims.older_kernel(space, contexts=False)
+    both = claims.older_kernel(space)
+    parts = [alone.base_kernel, *both.base_kernel.kernels]
+    assert [part.ard_num_dims for part in parts] == [2, 2, 1]
+    assert [part.active_dims.tolist() for part in parts[1:]] == [[0, 1], [2]]
+    for kernel in (alone, both):
+        same, prior = theirs.outputscale_prior, kernel.outputscale_prior
+        assert (prior.concentration, prior.rate) == (same.concentration, same.rate)
+    for part in parts:
+        same, prior = theirs.base_kernel.lengthscale_prior, part.lengthscale_prior
+        assert (prior.concentration, prior.rate, part.nu) == (same.concentration, same.rate, theirs.base_kernel.nu)
 
 
 def test_decisions_are_those_of_the_differences():

@@ -149,6 +149,14 @@ def test_table_1_times_runs_alone_and_in_a_batch():
     assert frame.attrs["runs"] == 2 and frame.attrs["device"].startswith("CPU (")
 
 
+def test_steps_are_timed_at_both_efforts():
+    frame = experiments.step_seconds(scale="reader", only=["GP-UCB", "DRBO-KDE"], rounds=(6, 7, 8))
+    assert list(frame.index) == ["GP-UCB, 16 and 2", "DRBO-KDE, 16 and 2"]
+    assert bool((frame > 0).all(axis=None)) and frame.loc["DRBO-KDE, 16 and 2", "paper"] == 180.61
+    mean = (frame["round 6"] + 4 * frame["round 7"] + frame["round 8"]) / 6
+    np.testing.assert_allclose(frame["90 rounds"], 90 * mean)
+
+
 def test_table_2_agrees_with_the_papers():
     raw = tables.table_2()
     assert raw.shape == (8, 5)
@@ -215,7 +223,7 @@ def test_slips_are_stored_beside_the_panels_they_change(tiny, tmp_path, capsys):
 
 
 def test_the_command_knows_every_panel_and_slip():
-    assert list(experiments.EXPERIMENTS) == [*PANELS, *(f"slip-{name}" for name in SLIPS), "table_1"]
+    assert list(experiments.EXPERIMENTS) == [*PANELS, *(f"slip-{name}" for name in SLIPS), "table_1", "step_seconds"]
 
 
 def test_slips_have_names():

@@ -170,6 +170,38 @@ def test_arrays_of_runs(tmp_path):
     torch.testing.assert_close(surrogate(x), fit_surrogate(x, y)(x))
 
 
+def publish(folder, n=20, files=3, **changed):
+    """Runs as [Cakmak2020]'s script stores them: minus the return, in single precision."""
+    folder.mkdir()
+    x, y = small(n * files)
+    parts = zip(x.float().split(n), y.float().split(n), strict=True)
+    for seed, (points, values) in enumerate(parts, 9):  # "10" comes before "9" by name
+        torch.save({"X": points[:, None], "Y": -values[:, None, None]} | changed, folder / f"port_n={n}_seed={seed}")
+    return x, y
+
+
+def test_the_published_runs_are_read_as_they_are(tmp_path):
+    x, y = publish(tmp_path / "port_evals")
+    (tmp_path / "port_evals" / "port_eval.py").write_text("raise SystemExit", encoding="utf-8")
+    surrogate = load_portfolio(tmp_path / "port_evals")
+    same = fit_surrogate(x.float().double(), y.float().double())
+    torch.testing.assert_close(surrogate(x), same(x))
+    assert float((surrogate(x) - y).std()) < 0.1 * float(y.std())  # the sign is that of the return
+    assert portfolio("uniform", surrogate=surrogate).optimum > y.mean()
+
+
+def test_published_runs_of_another_form_are_refused(tmp_path):
+    publish(tmp_path / "flat", Y=torch.zeros(20))
+    with pytest.raises(ValueError, match=r"X and Y must have shapes .* port_n=20_seed=9 has \(20, 1, 5\) and \(20,\)"):
+        load_portfolio(tmp_path / "flat")
+    publish(tmp_path / "code", X=Path("here"))
+    with pytest.raises(ValueError, match=r"path must hold files with tensors X and Y, port_n=20_seed=9 does not"):
+        load_portfolio(tmp_path / "code")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"path must hold files port_n=\.\.\._seed=\.\.\., empty has none"):
+        load_portfolio(tmp_path / "empty")
+
+
 def write(path, content):
     path.write_text(content, encoding="utf-8")
     return path
