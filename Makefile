@@ -43,7 +43,7 @@ test: .venv/.installed ## lint, build the book, run all tests and check the note
 
 .PHONY: unit notebooks
 unit: .venv/.installed
-	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests -n $(WORKERS) --dist loadscope)
+	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests -n $(WORKERS) --dist loadscope --no-loadscope-reorder)
 
 notebooks: .venv/.installed
 	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py --workers $(WORKERS) \
