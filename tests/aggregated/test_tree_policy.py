@@ -43,16 +43,18 @@ def by_hand(policy, problem, seed, steps):
 
 @every_policy
 @pytest.mark.parametrize("prior", [PRIOR, None], ids=["known", "fitted"])
-def test_a_simulation_is_a_loop_by_hand(kind, prior):
+def test_a_replicate_in_company_is_a_loop_by_hand(kind, prior):
     problem, steps = CellProblem(SPACE, hills), 12 if prior else 4
-    history = simulate(problem, kind(SPACE, prior=prior), steps, [7], progress=False)
-    asked, named = by_hand(kind(SPACE, prior=prior, seed=7), problem, 7, steps)
-    assert torch.equal(history["query"][0], asked)
-    assert torch.equal(history["recommendation"][0], named)
+    history = simulate(problem, kind(SPACE, prior=prior), steps, [3, 7], progress=False)
+    policy = kind(SPACE, prior=prior, seed=7)
+    asked, named = by_hand(policy, problem, 7, steps)
+    assert torch.equal(history["query"][1], asked)
+    assert torch.equal(history["recommendation"][1], named)
     if prior is None and kind in (GPOO, GPTree, UniformGrid):
-        assert bool(history["lengthscale"][0, 0].isnan().all())
-        assert bool((history["lengthscale"][0, 1:] > 0).all())
+        assert bool(history["lengthscale"][1, 0].isnan().all())
+        assert bool((history["lengthscale"][1, 1:] > 0).all())
         assert history["converged"].dtype == torch.bool
+        torch.testing.assert_close(policy.trace()["noise_std"], history["noise_std"][1, -1], rtol=1e-9, atol=0)
 
 
 @every_policy
@@ -226,12 +228,3 @@ def test_without_a_prior_the_best_cell_of_an_own_problem_is_found():
     best = ((policy.recommend().mean(0) - BOX[0]) / SIDE).tolist()
     assert best == pytest.approx([0.31, 0.77], abs=0.15)
     assert float(policy.surrogate.fit.noise_std) < 10
-
-
-@pytest.mark.parametrize("kind", [GPOO, GPTree, UniformGrid])
-def test_fitted_replicates_do_not_depend_on_company(kind):
-    problem = CellProblem(SPACE, hills)
-    many = simulate(problem, kind(SPACE), 4, range(3), progress=False)
-    alone = simulate(problem, kind(SPACE), 4, [1], progress=False)
-    assert torch.equal(many["query"][1], alone["query"][0])
-    torch.testing.assert_close(many["noise_std"][1], alone["noise_std"][0], rtol=1e-9, atol=0, equal_nan=True)

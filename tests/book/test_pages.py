@@ -92,9 +92,8 @@ def static_count(html: Path, name: str, pattern: str) -> int:
     return len(re.findall(pattern, (html / f"{name}.html").read_text(encoding="utf-8")))
 
 
-@both_ways
-@every_page
-def test_page_is_whole_and_asks_nobody(visitor: Any, html: Path, name: str) -> None:
+def assert_whole(visitor: Any, html: Path, name: str) -> Any:
+    """Open a page; it is as it was built, with its mathematics and its images, and asks nobody else."""
     page = visitor.open(name)
     assert visitor.complaints == []
     assert visitor.foreign() == []
@@ -108,19 +107,21 @@ def test_page_is_whole_and_asks_nobody(visitor: Any, html: Path, name: str) -> N
     assert images, "not even the logo is there"
     assert [image for image in images if not image["alt"]] == []
     assert [image for image in images if not image["width"]] == []
+    return page
+
+
+@pytest.mark.parametrize("visitor", ["http"], indirect=True)
+@every_page
+def test_page_from_a_server_is_whole_and_asks_nobody(visitor: Any, html: Path, name: str) -> None:
+    assert_whole(visitor, html, name)
 
 
 @every_page
-def test_narrow_page_does_not_overflow(visitor: Any, name: str) -> None:
-    visitor.page.set_viewport_size({"width": 390, "height": 844})
-    page = visitor.open(name)
-    assert page.evaluate(OVERFLOW) == []
-
-
-@every_page
-def test_dark_page_is_legible(visitor: Any, name: str) -> None:
+def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any, html: Path, name: str) -> None:
+    """One visit, as most of its time goes to mathematics."""
     visitor.page.emulate_media(reduced_motion="reduce")
-    page = visitor.open(name)
+    page = assert_whole(visitor, html, name)
+
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.add_style_tag(content="* { transition: none !important }")
     texts = page.evaluate(CONTRAST)
@@ -128,6 +129,9 @@ def test_dark_page_is_legible(visitor: Any, name: str) -> None:
     assert [text for text in texts if text["ratio"] < 4.5] == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", background)[:3])) < 80, f"dark mode has the background {background}"
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate(OVERFLOW) == []
 
 
 @both_ways
