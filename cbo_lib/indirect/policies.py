@@ -232,7 +232,7 @@ class CMES(IndirectPolicy):
         space: what the learner knows.
         samples: how many samples of ``f*``. Default 10.
         sampling: how they are drawn: ``"gumbel"`` [Wang2017], or ``"thompson"``, the maxima of joint draws of f, which
-            are updated by Matheron's rule (where the prior is fitted, they are drawn anew in each round).
+            are kept and moved by Matheron's rule, fast but not drawn anew (where the prior is fitted, they are).
         noisy: whether to use the form of Appendix A; default Eq. 14.
         options: those of ``IndirectPolicy``: ``prior``, ``kernel``, ``initial``, ``budget`` and ``seed``.
 
