@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cbo_lib.confidence import noise_threshold
-from cbo_lib.hyperparameters import HEGPUCB, AveragedUCB, eliminates
+from cbo_lib.hyperparameters import HEGPUCB, AveragedUCB, MaximumLikelihood, Space, eliminates
+from cbo_lib.maximize import argmax_finite
 
 #: How an implementation may read the multiplier of the paper, which it writes ``beta``.
 READINGS: Mapping[str, Callable[[Tensor | float], Tensor | float]] = {
@@ -52,3 +54,55 @@ class TemperedUCB(AveragedUCB):
     def weights(self) -> Tensor:
         """The tempered probabilities."""
         return (self.likelihood / max(1, self.count)).softmax(-1)
+
+
+class RegretBalancing(MaximumLikelihood):
+    """A master algorithm over one GP-UCB a candidate ([Pacchiano2020]; [Ziomek2024], Appendix A.2).
+
+    Every candidate promises a regret for its first ``n`` rounds. A round goes to the candidate left whose promise for
+    the rounds that it has had is the smallest, so that all promises stay equal. A candidate goes once the mean of its
+    rewards, raised by its promise and by noise, lies below what another has surely earned. As everywhere here all
+    candidates learn from all rounds, which only helps.
+
+    Args:
+        space: see ``CandidatePolicy``.
+        promise: what each candidate promises for n = 0, 1, ... rounds of its own, ``steps + 1 x |U|``. Default: twice
+            the widths of its rounds, which GP-UCB's proof has before it bounds their sum.
+        options: those of ``CandidatePolicy``.
+    """
+
+    def __init__(self, space: Space, *, promise: Tensor | None = None, **options: Any) -> None:
+        super().__init__(space, **options)
+        self.promise = promise
+
+    def begin(self) -> None:
+        """Everyone is left and has had no round."""
+        super().begin()
+        shape = (3, self.replicates, len(self.space.candidates))
+        self._sums = self.space.like.new_zeros(shape)  # rewards, rounds, widths
+        self.alive = torch.ones_like(self._sums[0], dtype=torch.bool)
+
+    def promised(self) -> Tensor:
+        """What every candidate has promised for the rounds that it has had, ``replicates x |U|``."""
+        return 2 * self._sums[2] if self.promise is None else self.promise.gather(0, self._sums[1].long())
+
+    def select(self) -> Tensor:
+        """The candidate left that has promised least so far."""
+        return argmax_finite(-self.promised(), self.alive)
+
+    def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:
+        """Book the reward, and compare what candidates may have earned with what others surely have."""
+        at = self.candidate.clamp_min(0).unsqueeze(-1)
+        width = (self.multiplier() * self.std).gather(-1, at).squeeze(-1)
+        new = torch.stack([row["y"], torch.ones_like(width), width]) * played
+        self._sums = self._sums.scatter_add(-1, at.expand(3, *at.shape), new.unsqueeze(-1))
+        rewards, rounds, _ = self._sums
+        n = rounds.clamp_min(1)
+        xi = noise_threshold(self.round, self.noise, len(self.space.candidates), self.failure).to(n)
+        noise = (xi / n).sqrt()
+        sure = (rewards / n - noise).masked_fill(rounds == 0, -torch.inf).amax(-1, keepdim=True)
+        self.alive = self.alive & ~((rewards / n + self.promised() / n + noise < sure) & (rounds > 0))
+
+    def record(self) -> Mapping[str, Tensor]:
+        """Also who is left."""
+        return {**super().record(), "alive": self.alive.clone()}

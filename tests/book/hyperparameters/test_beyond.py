@@ -1,0 +1,99 @@
+"""The master algorithm of Appendix A, and boxes with fitted candidates."""
+
+import pytest
+import torch
+
+from book.hyperparameters import beyond, panels
+from book.hyperparameters.problem import UnknownPriorProblem
+from book.hyperparameters.problems import lengthscale_candidates
+from book.hyperparameters.variants import RegretBalancing
+from cbo_lib.hyperparameters import HEStableOpt, Space
+from cbo_lib.simulate import simulate
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("name", beyond.STUDIES)
+def test_a_stored_table_says_what_made_it(name):
+    frame = beyond.load(name)
+    assert frame.attrs["command"] == f"python -m book.hyperparameters.beyond {name}"
+    assert {len(ends) for ends in frame["end"]} == {len(frame["end"].iloc[0])}
+
+
+def test_the_first_seeds_of_the_masters_are_those_stored():
+    stored = beyond.load("masters")
+    for row, (_, kept) in zip(beyond.masters(seeds=range(2)), stored.iterrows(), strict=True):
+        assert (row["panel"], row["policy"]) == (kept["panel"], kept["policy"])
+        assert row["end"] == pytest.approx(kept["end"][:2], abs=0.02)
+
+
+def test_the_first_seeds_of_a_row_of_the_boxes_are_those_stored():
+    row = next(beyond.boxes(seeds=range(2), only=(True, "robust", "HE-GP-UCB")))
+    stored = beyond.load("boxes").set_index(["sizes", "kind", "policy"]).loc[("known", "robust", "HE-GP-UCB")]
+    for column in ("end", "best", "box"):
+        assert row[column] == pytest.approx(stored[column][:2], abs=0.02)
+
+
+@pytest.fixture
+def two():
+    points = torch.linspace(0, 1, 30, dtype=F64)[:, None]
+    space = Space(lengthscale_candidates((0.1, 0.3)), points=points, noise_std=0.1)
+    return UnknownPriorProblem(space, lambda x: torch.sin(6 * x[..., 0]))
+
+
+def test_promises_stay_equal(two):
+    promise = torch.stack([torch.arange(21.0), 3 * torch.arange(21.0)], -1).to(F64) * 100  # nobody is dropped
+    policy = RegretBalancing(two.space, promise=promise, sqrt_beta=2.0)
+    history = simulate(two, policy, 20, range(3))
+    rounds = torch.stack([(history["candidate"] == u).sum(-1) for u in (0, 1)], -1)
+    assert torch.equal(rounds, torch.tensor([[15, 5]] * 3))
+    assert bool(history["alive"].all())
+
+
+def test_a_candidate_whose_promise_is_broken_goes(two):
+    # A candidate that promises no regret is out as soon as the other has surely earned more.
+    promise = torch.zeros(41, 2, dtype=F64)
+    promise[1:, 0] = 1e-6 * torch.arange(1, 41)
+    promise[1:, 1] = 1e6
+    low = UnknownPriorProblem(two.space, lambda x: torch.where(x[..., 0] > 0.5, 5.0, 0.0).to(x))
+    policy = RegretBalancing(two.space, promise=promise, sqrt_beta=lambda t: torch.tensor([0.0, 50.0], dtype=F64))
+    history = simulate(low, policy, 40, range(3))
+    rewards, alive = history["value"], history["alive"]
+    assert bool(alive[:, :, 1].all())  # its promise allows any regret
+    first = history["candidate"] == 0
+    assert float(rewards[first].mean()) < 1.0
+    better = (rewards * ~first).sum(-1) / (~first).sum(-1)
+    assert bool((alive[:, -1, 0] == (better < 1.0)).all())
+
+
+def test_without_a_table_the_widths_are_promised(two):
+    policy = RegretBalancing(two.space, sqrt_beta=2.0)
+    history = simulate(two, policy, 20, range(3))
+    for r in range(3):
+        sums = torch.zeros(2, dtype=F64)
+        for t in range(20):
+            u = int(history["candidate"][r, t])
+            assert sums[u] <= sums.min() + 1e-12
+            sums[u] += 4.0 * history["std"][r, t, u]
+
+
+def test_the_promise_of_a_panel_is_the_bound_of_gp_ucb():
+    panel = panels.lengthscale(steps=5)
+    promise = beyond.promises(panel)
+    assert promise.shape == (6, 5)
+    assert bool((promise[0] == 0).all() and (promise.diff(dim=0) > 0).all())
+    assert bool((promise[1:].diff(dim=-1) < 0).all())  # a longer lengthscale has less to learn
+
+
+def test_regret_in_the_box_is_at_least_nearly_that_on_the_grid():
+    def f(points):
+        return torch.sin(9 * points[..., 0])
+
+    points = torch.linspace(0, 1, 101, dtype=F64)[:, None]
+    space = Space(lengthscale_candidates((0.1, 0.3)), points=points, epsilon=0.05, noise_std=0.1)
+    problem = UnknownPriorProblem(space, f)
+
+    history = simulate(problem, HEStableOpt(space, sqrt_beta=2.0), 6, range(3))
+    on_grid = torch.tensor(beyond.summary(problem, history)["end"])
+    in_box = beyond.box_regret(f, history, 0.05)
+    assert bool(((in_box - on_grid).abs() <= 6 * 4 * 9 * 0.005 + 1e-3).all())
