@@ -67,7 +67,8 @@ def draw_inputs(conditional: Conditional, actions: Tensor, generators: Sequence[
 
 
 @cache
-def _branin_moments() -> tuple[float, float]:
+def branin_moments() -> tuple[float, float]:
+    """Mean and standard deviation of (minus) Branin's function on its square, in its own units."""
     values = _branin(unit_grid(128))
     return float(values.mean()), float(values.std())
 
@@ -81,7 +82,7 @@ def _branin(u: Tensor) -> Tensor:
 
 def branin(u: Tensor) -> Tensor:
     """Branin's function on the unit square, to be maximized, with mean zero and standard deviation one there."""
-    mean, std = _branin_moments()
+    mean, std = branin_moments()
     return (_branin(u) - mean) / std
 
 
@@ -178,53 +179,6 @@ def bandit_problem(count: int = 60, arms: int = 12, noise_std: float = 0.1, seed
     conditional = FinitePolicies(probabilities, positions)
     space = Space(agents, conditional=conditional, points=positions, noise_std=noise_std)
     return IndirectProblem(space, lambda x: reward(x.reshape(1, -1, 1)).reshape(x.shape[:-1]), order=1)
-
-
-def estimate_policies(
-    a: Tensor, pulled: Tensor, arms: int, degree: int = 3, ridge: float = 1e-3
-) -> Callable[[Tensor], Tensor]:
-    """Learn the policies of agents from the arms that they pulled ([Zhang2025], section 3.1).
-
-    A classifier: multinomial logistic regression on powers of the covariates, fitted by L-BFGS.
-
-    Args:
-        a: covariates ``N x q`` in the unit box or near it.
-        pulled: indices of arms, ``N`` integers in ``[0, arms)``.
-        arms: how many arms ``K``.
-        degree: highest power of each covariate. Default 3.
-        ridge: penalty on the squared coefficients, positive.
-
-    Returns:
-        A function from covariates ``... x q`` to probability vectors ``... x K``.
-
-    Raises:
-        ValueError: if there is no pair, the numbers differ or an arm does not exist.
-    """
-    if len(a) == 0 or pulled.shape != a.shape[:1]:
-        raise ValueError(f"a and pulled must hold one arm an agent, got {tuple(a.shape)} and {tuple(pulled.shape)}")
-    if bool(((pulled < 0) | (pulled >= arms)).any()):
-        raise ValueError(f"pulled must lie in [0, {arms}), got {int(pulled.min())} to {int(pulled.max())}")
-    if degree < 1 or not ridge > 0:
-        raise ValueError(f"degree must be at least 1 and ridge positive, got {degree} and {ridge}")
-
-    def features(x: Tensor) -> Tensor:
-        powers = [x**power for power in range(1, degree + 1)]
-        return torch.cat([torch.ones_like(x[..., :1]), *powers], -1)
-
-    inputs = features(a)
-    coefficients = torch.zeros(inputs.shape[-1], arms, dtype=a.dtype, device=a.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([coefficients], max_iter=500, line_search_fn="strong_wolfe", tolerance_change=1e-12)
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.cross_entropy(inputs @ coefficients, pulled) + ridge * coefficients.square().mean()
-        value.backward()
-        return value
-
-    with torch.enable_grad():
-        optimizer.step(loss)
-    fitted = coefficients.detach()
-    return lambda x: (features(x) @ fitted).softmax(-1)
 
 
 @dataclass(frozen=True)

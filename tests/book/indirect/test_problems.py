@@ -94,38 +94,3 @@ def test_a_grid_has_the_centers_of_equal_cells():
 def test_no_pairs_cannot_be_drawn(count):
     with pytest.raises(ValueError, match=f"count must be at least 1, got {count}"):
         problems.draw_data(square(), count, SEEDS, UNIT)
-
-
-def test_learned_policies_come_closer_with_more_pulls():
-    bandit, errors = problems.bandit_problem(count=20), []
-    for count in (40, 400, 4000):
-        generator = torch.Generator().manual_seed(1)
-        agents = torch.rand(count, 1, generator=generator, dtype=F64)
-        arms = bandit.conditional.sample(agents[None], [generator])[0, :, 0]
-        learned = problems.estimate_policies(agents, (arms * 11).round().long(), 12)(bandit.space.actions)
-        torch.testing.assert_close(learned.sum(-1), torch.ones(20, dtype=F64))
-        errors.append(float((learned - bandit.conditional.probabilities(bandit.space.actions)).abs().sum(-1).mean()))
-    assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
-
-
-def test_a_classifier_without_covariates_counts():
-    pulled = torch.tensor([0, 0, 0, 1])
-    learned = problems.estimate_policies(torch.zeros(4, 1, dtype=F64), pulled, 2, ridge=1e-9)(
-        torch.zeros(1, 1, dtype=F64)
-    )
-    torch.testing.assert_close(learned[0], torch.tensor([0.75, 0.25], dtype=F64), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.zeros(0, 1), torch.zeros(0).long(), 2), "a and pulled must hold one arm an agent"),
-        ((torch.zeros(3, 1), torch.zeros(2).long(), 2), "a and pulled must hold one arm an agent"),
-        ((torch.zeros(2, 1), torch.tensor([0, 2]), 2), r"pulled must lie in \[0, 2\), got 0 to 2"),
-        ((torch.zeros(2, 1), torch.tensor([0, 1]), 2, 0), "degree must be at least 1"),
-        ((torch.zeros(2, 1), torch.tensor([0, 1]), 2, 1, 0.0), "ridge positive"),
-    ],
-)
-def test_pulls_that_make_no_sense_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        problems.estimate_policies(*arguments)

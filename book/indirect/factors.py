@@ -1,0 +1,337 @@
+"""The map: how Figures 1 and 2 of [Zhang2025] depend on what the paper leaves open.
+
+Every cell runs all its policies on shifted and turned functions, one a seed, forty as one batch. A cell of the first
+figure is named ``fixed/<map>/<p>/<lengthscale>/<noise>/<model>``, one of the second
+``budget/<map>/<width>/<lengthscale>/<noise>/<levels>``:
+
+- ``<p>``: ``known``, or the size ``N`` of ``D1``;
+- ``<lengthscale>`` of the kernel of f: a number, or ``online`` (learned in the run from two random actions on);
+- ``<noise>``: ``sd`` (its numbers are standard deviations of f) or ``raw`` (units of Branin's function); with a budget
+  also ``tau`` (the paper's ``0.5 / cost`` is the width, the noise is 0.1);
+- ``<model>``: see ``embedded``.
+
+This makes some cells, all that match, and resumes where it stopped; the second puts them into ``results/map.npz``:
+
+    python -m book.indirect.factors 'fixed/*/known/*' --out runs
+    python -m book.indirect.factors --collect runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from book.harness import pick
+from book.indirect.controls import (
+    NoisyCMES,
+    NoisyCMETS,
+    PaidActionPolicy,
+    RandomLevels,
+    RandomQueries,
+)
+from book.indirect.embedded import Embedded
+from book.indirect.family import BatchProblem, Turned, batch_table
+from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineNoisyCMES, OnlineRandom
+from book.indirect.problems import TAU, UNIT, branin_moments, draw_data, known_prior, transformation, unit_grid
+from book.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
+from book.verdict import Paired, paired
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.history import History, pack_arrays, unpack_arrays, write_atomically
+from cbo_lib.indirect import CMES, CMETS, ActionPolicy, ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
+from cbo_lib.indirect.policies import IndirectPolicy
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.simulate import simulate
+
+SEEDS, GRID, BUDGET = 40, 20, 60.0
+STEPS, INITIAL = 60, 5
+#: Rounds and costs at which regrets are kept; the last column is the mean over all rounds, or over costs from 3.
+ROUNDS, COSTS = (10, 20, 40, 60), (5.0, 10.0, 15.0, 30.0, 60.0)
+NOTIONS: Mapping[str, Callable[..., Tensor]] = {
+    "simple": simple_regret,
+    "instant": instantaneous_regret,
+    "recommended": recommendation_regret,
+}
+#: What a run may learn online, lengthscales of f and of g.
+BANK = (0.1, 0.14, 0.2, 0.28, 0.4)
+RESULTS = Path(__file__).parent / "results"
+#: The lengthscale of the actions' kernel and lambda, by N: ``pilots.embedding_parameters``.
+EMBEDDING: Mapping[str, Mapping[int, tuple[float, float]]] = {
+    "linear": {50: (0.2, 1e-3), 300: (0.2, 1e-3), 1500: (0.2, 1e-4)},
+    "cosine": {50: (0.2, 1e-3), 300: (0.2, 1e-4), 1500: (0.2, 1e-5)},
+}
+
+
+def names() -> Iterator[str]:
+    """All cells of the map, the most important first."""
+    maps = ("linear", "cosine")
+    for p in ("known", "300"):
+        yield from (f"fixed/{h}/{p}/0.24/sd/exact" for h in maps)
+    yield from (f"budget/{h}/{width}/0.24/{noise}/5" for h in maps for width, noise in _BUDGETS)
+    yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in ("300", "50") for h in maps)
+    yield from (f"fixed/{h}/50/0.24/sd/exact" for h in maps)
+    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in ("300", "known") for h in maps)
+    yield from (f"budget/linear/{width}/0.12/sd/5" for width in ("one", "windows"))
+    yield from (f"fixed/{h}/known/online/sd/exact" for h in maps)
+    yield from (f"fixed/{h}/300/0.24/sd/{model}" for model in ("noise", "projected") for h in maps)
+    yield from (f"fixed/{h}/1500/0.24/sd/{model}" for model in ("exact", "deviation") for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in ("known", "300") for h in maps)
+    yield "budget/linear/one/0.24/sd/6"
+
+
+_BUDGETS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))
+
+
+def run(name: str, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS, budget: float = BUDGET) -> dict[str, Any]:
+    """One cell: regrets ``notions x replicates x columns`` by policy.
+
+    Args:
+        name: of the cell.
+        seeds: one a function.
+        steps: rounds of a cell of the first figure.
+        budget: of one of the second.
+
+    Raises:
+        ValueError: for a name that is none.
+    """
+    kind, *rest = name.split("/")
+    if kind not in ("fixed", "budget") or len(rest) != 5:
+        raise ValueError(f"name must be fixed/... or budget/... of six parts, got {name!r}")
+    return _fixed(*rest, seeds=seeds, steps=steps) if kind == "fixed" else _budget(*rest, seeds=seeds, budget=budget)
+
+
+def _noise(reading: str) -> float:
+    """One unit of noise in standard deviations of f."""
+    units = {"sd": 1.0, "raw": 1 / branin_moments()[1], "tau": 1.0}
+    if reading not in units:
+        raise ValueError(f"noise must be one of sd, raw and tau, got {reading!r}")
+    return units[reading]
+
+
+def _fixed(
+    h: Any, p: str, lengthscale: str, noise: str, model: Any, *, seeds: Sequence[int], steps: int
+) -> dict[str, Any]:
+    grid, sigma = unit_grid(GRID), 0.1 * _noise(noise)
+    conditional = ClippedGaussian(transformation(h), TAU, UNIT)
+    known = Space(grid, conditional=conditional, points=grid, noise_std=sigma)
+    table = batch_table(Turned(tuple(seeds)), conditional, grid, grid)
+    problem = BatchProblem(known, table, conditional, torch.full((len(grid),), sigma))
+    space = known
+    if lengthscale == "online":
+        bank = [known_prior(known, length) for length in BANK]
+        on_g = [GaussianProcess(rbf_kernel(length), sigma) for length in BANK]
+        usual: dict[str, Any] = {"bank": bank, "initial": 2}
+        policies: dict[str, Any] = {
+            "CMES": OnlineCMES(known, **usual),
+            "CMES, Appendix A": OnlineNoisyCMES(known, **usual),
+            "random": OnlineRandom(known, **usual),
+        } | {
+            f"{kind.upper()} on g": OnlineActionPolicy(known, acquisition=kind, action_bank=on_g, **usual)
+            for kind in ("mes", "ucb", "ei")
+        }
+        return _regrets(problem, policies, steps, seeds)
+    length = float(lengthscale)
+    if p == "known":
+        prior = known_prior(known, length)
+    else:
+        embedding = ConditionalMeanEmbedding(*draw_data(problem, int(p), seeds, UNIT), *EMBEDDING[h][int(p)])  # type: ignore[arg-type]
+        estimate = Embedded(embedding, grid, grid)
+        prior = estimate.prior(length, sigma, model)
+        if model == "noise":
+            space = Space(grid, conditional=conditional, points=grid, noise_std=estimate.noise(length, sigma))
+    usual = {"prior": prior, "initial": INITIAL}
+    policies = {
+        "CMES": CMES(space, **usual),
+        "CMES, Appendix A": NoisyCMES(space, **usual),
+        "random": RandomQueries(space, **usual),
+    }
+    if model in ("exact", "deviation"):
+        on_actions = GaussianProcess(rbf_kernel(_g_length(length)), sigma)
+        policies |= {
+            f"{kind.upper()} on g": ActionPolicy(space, acquisition=kind, action_prior=on_actions, **usual)
+            for kind in ("mes", "ucb", "ei")
+        }
+    return _regrets(problem, policies, steps, seeds)
+
+
+def _g_length(length: float) -> float:
+    """What matches the lengthscale of f on g: averaging over a width tau adds ``2 tau^2`` to its square."""
+    return (length**2 + 2 * TAU**2) ** 0.5
+
+
+def _budget(
+    h: Any, width: str, lengthscale: str, noise: str, levels: str, *, seeds: Sequence[int], budget: float
+) -> dict[str, Any]:
+    nodes = Nodes.complete(UNIT, int(levels))
+    cost, deepest, grid = nodes.cost(), nodes.level == int(levels), unit_grid(GRID)
+    spreads: dict[str, Any] = {
+        "one": TAU,
+        "windows": lambda a: a[..., 2] / 2,
+        "tau": lambda a: 0.5 / (-0.5 * (a[..., 2]).log2()) / 15,  # cost is half of log2(1 / radius)
+    }
+    conditional = ClippedGaussian(transformation(h), spreads[width], UNIT)
+    sigma = torch.full_like(cost, 0.1) if noise == "tau" else 0.5 / cost * _noise(noise)
+    tree, fine = (
+        Space(nodes.actions[some], conditional=conditional, points=grid, noise_std=sigma[some], cost=cost[some])
+        for some in (nodes.level >= 0, deepest)
+    )
+    table = batch_table(Turned(tuple(seeds)), conditional, nodes.actions, grid)
+    whole = BatchProblem(tree, table, conditional, sigma)
+    kept = torch.cat([deepest, torch.ones(len(grid), dtype=torch.bool)])
+    leaves = BatchProblem(fine, table[:, kept], conditional, sigma[deepest])
+    length = float(lengthscale)
+    prior, flat_prior = known_prior(tree, length), known_prior(fine, length)
+    flat: dict[str, Any] = {"prior": flat_prior, "initial": 1, "budget": budget}
+    # On g: the center alone, the radius does not count.
+    of_g = _g_length(length)
+    on_g = GaussianProcess(rbf_kernel([of_g, of_g, 1e3]), 0.1)
+    every: dict[str, Any] = {"prior": prior, "budget": budget}
+    policies: dict[str, IndirectPolicy] = {
+        "CMETS": CMETS(tree, nodes=nodes, **every),
+        "CMETS, Appendix A": NoisyCMETS(tree, nodes=nodes, **every),
+        "CMES, all nodes": CMES(tree, **every),
+        "CMES, all nodes, Appendix A": NoisyCMES(tree, **every),
+        "MES per cost, all nodes": PaidActionPolicy(tree, acquisition="mes", action_prior=on_g, initial=1, **every),
+        "EI per cost, all nodes": PaidActionPolicy(tree, acquisition="ei", action_prior=on_g, initial=1, **every),
+        "random, all levels": RandomLevels(tree, **every),
+        "CMES": CMES(fine, **flat),
+        "CMES, Appendix A": NoisyCMES(fine, **flat),
+        "random": RandomQueries(fine, **flat),
+    } | {
+        f"{kind.upper()} on g": ActionPolicy(fine, acquisition=kind, action_prior=on_g, **flat)
+        for kind in ("mes", "ucb", "ei")
+    }
+    return _regrets({n: leaves if p.space is fine else whole for n, p in policies.items()}, policies, None, seeds)
+
+
+def _regrets(
+    problem: BatchProblem | Mapping[str, BatchProblem],
+    policies: Mapping[str, IndirectPolicy],
+    steps: int | None,
+    seeds: Sequence[int],
+) -> dict[str, Any]:
+    result = {}
+    for label, policy in policies.items():
+        of = problem if isinstance(problem, BatchProblem) else problem[label]
+        most = steps or int(policy.budget / float(of.space.costs.amin()))
+        # A replicate that cannot pay anything more is done.
+        history = simulate(of, policy, most, seeds, progress=False, stop=_stop(policy) if steps is None else None)
+        result[label] = keep(history, of, None if steps else policy.budget)
+    return result
+
+
+def _stop(policy: IndirectPolicy) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    return lambda record: ~policy.active
+
+
+def keep(history: History, problem: BatchProblem, budget: float | None = None) -> np.ndarray[Any, Any]:
+    """What is kept of a run: regrets at ``ROUNDS`` or ``COSTS`` and the mean, ``notions x replicates x columns``.
+
+    Args:
+        history: of the run.
+        problem: of the run.
+        budget: None for a cell of the first figure.
+    """
+    rows = []
+    for notion in NOTIONS.values():
+        values = notion(history, problem)
+        if budget is None:
+            columns = [values[:, min(t, values.shape[1]) - 1] for t in ROUNDS]
+            rows.append(torch.stack([*columns, values.mean(-1)], -1))
+        else:
+            at = torch.tensor([min(cost, budget) for cost in COSTS])
+            spread = torch.linspace(min(5.0, budget), budget, 56)
+            over = at_cost(values, history, spread).mean(-1, keepdim=True)
+            rows.append(torch.cat([at_cost(values, history, at), over], -1))
+    return torch.stack(rows).numpy().astype(np.float32)
+
+
+def collect(folder: str | Path, target: str | Path = RESULTS / "map.npz") -> list[str]:
+    """Put all cells of a folder into one file; gives their names.
+
+    Raises:
+        ValueError: if the folder holds no cell.
+    """
+    files = sorted(Path(folder).glob("*.npz"))
+    if not files:
+        raise ValueError(f"folder must hold cells, got {folder}")
+    parts: dict[str, list[np.ndarray[Any, Any]]] = {}
+    for file in files:  # in the order of the batches
+        cell = file.stem.rsplit("--", 1)[0].replace("--", "/")
+        for policy, array in unpack_arrays(file.read_bytes()).items():
+            parts.setdefault(f"{cell}/{policy}", []).append(array)
+    write_atomically(target, pack_arrays({name: np.concatenate(arrays, 1) for name, arrays in parts.items()}))
+    return list(dict.fromkeys(name.rsplit("/", 1)[0] for name in parts))
+
+
+@dataclass(frozen=True)
+class Map:
+    """Stored regrets, ``notions x replicates x columns`` each, by ``<cell>/<policy>``."""
+
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+
+    @classmethod
+    def load(cls, path: str | Path = RESULTS / "map.npz") -> Map:
+        """What ``collect`` wrote."""
+        return cls(unpack_arrays(Path(path).read_bytes()))
+
+    @property
+    def cells(self) -> list[str]:
+        """The names of the cells that are there."""
+        return list(dict.fromkeys(name.rsplit("/", 1)[0] for name in self.arrays))
+
+    def regret(self, cell: str, policy: str, notion: str = "simple", at: float | str = "mean") -> Tensor:
+        """One regret a replicate, after a round or at a cost, or the mean over all.
+
+        Raises:
+            ValueError: for a cell, policy, notion or column that is not there.
+        """
+        cells = dict.fromkeys(self.cells)
+        if cell not in cells:
+            raise ValueError(f"cell must be one of the map, got {cell!r}")
+        columns = [*(ROUNDS if cell.startswith("fixed") else map(int, COSTS)), "mean"]
+        policies = {name.rsplit("/", 1)[1]: name for name in self.arrays if name.startswith(f"{cell}/")}
+        which = pick({name: i for i, name in enumerate(NOTIONS)}, notion, "notion")
+        column = pick({str(name): i for i, name in enumerate(columns)}, str(at), "at")
+        return torch.from_numpy(self.arrays[pick(policies, policy, "policy")][which, :, column]).double()
+
+    def paired(self, cell: str, policy: str, rival: str, notion: str = "simple", at: float | str = "mean") -> Paired:
+        """Regret of the rival minus that of the policy, function by function: positive speaks for the policy."""
+        return paired(self.regret(cell, policy, notion, at), self.regret(cell, rival, notion, at))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run cells, or collect them."""
+    parser = argparse.ArgumentParser(description="Cells of the map. What is there already is not run again.")
+    parser.add_argument("patterns", nargs="*", help="names of cells; * stands for anything. None: list them.")
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--collect", type=Path, help="put what is in this folder into results/map.npz")
+    parser.add_argument("--batches", type=int, default=1, help="of forty functions each")
+    chosen = parser.parse_args(arguments)
+    if chosen.collect is not None:
+        print("\n".join(collect(chosen.collect)))
+        return
+    if not chosen.patterns:
+        print("\n".join(names()))
+    for batch, name in itertools.product(range(chosen.batches), names()):
+        file = chosen.out / f"{name.replace('/', '--')}--{batch}.npz"
+        if file.exists() or not any(fnmatch.fnmatch(name, pattern) for pattern in chosen.patterns):
+            continue
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        start, arrays = time.perf_counter(), run(name, range(SEEDS * batch, SEEDS * (batch + 1)))
+        write_atomically(file, pack_arrays(arrays))
+        print(f"{name}, batch {batch}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_default_dtype(torch.float64)
+    main()

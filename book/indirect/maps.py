@@ -1,0 +1,81 @@
+"""Pictures and counts of the map of ``factors``: where a claim holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from book import figures
+from book.indirect.factors import Map
+from book.verdict import Paired, Word, table
+
+_FILL = {"holds": figures.COLORS[0], "fails": figures.COLORS[1], "undecided": "0.88"}
+
+
+def label(cell: str) -> str:
+    """A cell in words: ``linear, p known, length 0.24, sd``."""
+    kind, h, second, length, noise, last = cell.split("/")
+    if kind == "fixed":
+        p = "p known" if second == "known" else f"N = {second}"
+        words = [h, p, f"length {length}", noise, *([last] if last != "exact" else [])]
+    else:
+        widths = {"one": f"one width, {noise}", "windows": f"windows, {noise}", "tau": "width 0.5 / cost"}
+        words = [h, widths[second], f"length {length}", *([] if last == "5" else [f"level {last}"])]
+    return ", ".join(words)
+
+
+def pairs(
+    found: Map, cells: Sequence[str], policy: str, rivals: Sequence[str], notion: str, at: float | str = "mean"
+) -> dict[tuple[str, str], Paired]:
+    """The claim "the policy has less regret than the rival" in every cell."""
+    return {(cell, rival): found.paired(cell, policy, rival, notion, at) for cell in cells for rival in rivals}
+
+
+def counted(decided: dict[tuple[str, str], Paired], rival: str | None = None) -> dict[Word, int]:
+    """How often a claim holds, is undecided and fails, against one rival or all."""
+    count = Counter(pair.verdict for (_, name), pair in decided.items() if rival in (None, name))
+    return {word: count[word] for word in get_args(Word)}
+
+
+def shown(decided: Mapping[str, Paired], digits: int = 3) -> pd.DataFrame:
+    """``verdict.table`` with the failures as a count, and no negative zero: the same on every processor."""
+    frame = table(decided, digits).replace(f"-{0:.{digits}f}", f"{0:.{digits}f}", regex=True)
+    frame["failures"] = [round(pair.failures * pair.n) for pair in decided.values()]
+    return frame
+
+
+def verdicts(panels: dict[str, dict[tuple[str, str], Paired]]) -> Figure:
+    """Cells against rivals, one panel a notion: blue where the claim holds, orange where it fails, gray undecided.
+
+    Args:
+        panels: what ``pairs`` gave, by title; all of the same cells and rivals.
+    """
+    first = next(iter(panels.values()))
+    cells, rivals = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
+    height = 0.32 * len(cells) + 1.7
+    figure, axes = figures.subplots(
+        1, len(panels), figsize=(3.2 + 0.62 * len(rivals) * len(panels), height), sharey=True
+    )
+    for ax, (title, decided) in zip(axes.flat, panels.items(), strict=True):
+        for (i, cell), (j, rival) in ((a, b) for a in enumerate(cells) for b in enumerate(rivals)):
+            pair = decided[cell, rival]
+            ax.add_patch(_box(j, i, _FILL[pair.verdict]))
+            ink = "black" if pair.verdict == "undecided" else "white"
+            ax.text(j + 0.5, i + 0.5, f"{pair.mean:+.2f}", ha="center", va="center", fontsize=8, color=ink)
+        ax.set(xlim=(0, len(rivals)), ylim=(len(cells), 0))
+        ax.set_title(title)
+        ax.set_xticks(np.arange(len(rivals)) + 0.5, rivals, rotation=60, ha="right", fontsize=9)
+        ax.set_yticks(np.arange(len(cells)) + 0.5, map(label, cells), fontsize=9)
+        ax.grid(False)
+    return figure
+
+
+def _box(x: int, y: int, color: str):  # type: ignore[no-untyped-def]
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x, y), 1, 1, facecolor=color, edgecolor="white")
