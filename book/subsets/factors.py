@@ -144,7 +144,7 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
 
 def names() -> Iterator[str]:
     """All runs of the map, the most important first."""
-    made = dict.fromkeys(itertools.chain(_first(), _second(), _rest()))  # each once
+    made = dict.fromkeys(itertools.chain(_first(), _second(), _short(), _rest()))  # each once
     return (name for name in made if not name.startswith("airfoil") or "/calibrated/" not in name)
 
 
@@ -168,8 +168,6 @@ def _second() -> Iterator[str]:
         ("pilot", "x64", "x16"), (hartmann, airfoil), ("proposed", "repaired:none")
     ):
         yield f"{panel}/{prior}/{policy}"
-    for repair in ("ties", "radius", "discard", "averages", "all"):
-        yield f"{plant}/pilot/repaired:{repair}"
     for prior, policy in itertools.product(("pilot", "x64", "shared"), ("UCB-PSQ", "TS-PSQ")):
         yield f"{hartmann}/{prior}/{policy}"
     for panel, prior in itertools.product((ackley, plant), ("pilot", "x64", "x16")):
@@ -181,6 +179,19 @@ def _second() -> Iterator[str]:
         yield f"{airfoil}/{prior}/{policy}"
     for panel, alpha in itertools.product((plant, hartmann), ("budget", "once")):
         yield f"{panel}/pilot/proposed:{alpha}"
+
+
+def _short() -> Iterator[str]:
+    """The plant at a budget of 12: every repair alone and together, alpha, and priors; short enough for all of them."""
+    cheap, moderate = (f"plant-{costs}-0.04-12" for costs in ("cheap", "moderate"))
+    for prior, repair in itertools.product(("pilot", "x64"), REPAIRS):
+        yield f"{cheap}/{prior}/repaired:{repair}"
+    for alpha in ("proposed", "proposed:once", "proposed:budget"):
+        yield f"{cheap}/pilot/{alpha}"
+    for prior in ("shared", "refitted", "calibrated", "x16"):
+        yield f"{cheap}/{prior}/repaired:none"
+    for prior, repair in itertools.product(("pilot", "x64"), ("none", "all")):
+        yield f"{moderate}/{prior}/repaired:{repair}"
 
 
 def _rest() -> Iterator[str]:

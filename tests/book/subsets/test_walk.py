@@ -1,7 +1,9 @@
 """The walk through the proof and the map of runs."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -42,6 +44,25 @@ def test_map_holds_twenty_seeds_a_run() -> None:
     runs = factors.load()
     assert {len(run["count"]) for run in runs.values()} == {factors.SEEDS}
     assert all(run["regret"].shape == (factors.SEEDS, 51) for run in runs.values())
+
+
+def test_new_runs_are_added_to_the_map(tmp_path: Path) -> None:
+    first, second = (f"plant-cheap-0.04-12/pilot/repaired:{repair}" for repair in ("none", "ties"))
+    table = tmp_path / "map.npz"
+    for name in (first, second):
+        folder = tmp_path / name.split(":")[1]
+        folder.mkdir()
+        np.savez_compressed(factors.file_of(folder, name), **dict[str, Any](factors.run(name, 9, range(2))))
+        assert factors.collect(folder, table) == [name]
+    found = factors.load(table)
+    assert list(found) == [first, second]
+    assert found[first]["plays"][:, -1].sum(-1).tolist() == [9, 9]
+
+
+def test_every_run_of_the_map_has_a_name_that_is_run_once() -> None:
+    known = list(factors.names())
+    assert len(set(known)) == len(known) and set(factors.load()) <= set(known)
+    assert all(isinstance(factors.parse(name)[0], factors.Panel) for name in known)
 
 
 def test_unfitted_prior_is_refused_by_the_walk() -> None:
