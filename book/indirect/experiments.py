@@ -1,4 +1,4 @@
-"""Two applications, and the schedules of Theorem 2. The paper's two figures are a map of their own: ``factors``.
+"""Two applications. The paper's two figures are a map of their own: ``factors``.
 
 ``scale="paper"`` runs 30 replicates, ``scale="reader"`` the first 10 of the same seeds::
 
@@ -7,16 +7,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from book import harness
-from book.functions import prior_samples
 from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import (
@@ -25,7 +20,6 @@ from book.indirect.problems import (
     known_prior,
 )
 from book.indirect.regret import recommendation_regret
-from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import (
     CMES,
@@ -33,7 +27,6 @@ from cbo_lib.indirect import (
     IndirectPolicy,
 )
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 
 Comparison = harness.Comparison[IndirectProblem]
 
@@ -72,46 +65,6 @@ def application(
         "random": RandomQueries(space, prior=prior),
     }
     return harness.run(problem, policies, steps, seeds or replicates(scale), folder=folder, name=name)
-
-
-def _sqrt_beta(t: int) -> float:
-    return math.sqrt(2 * math.log(200 * t**2 * 1.65 / 0.1))
-
-
-def schedules(
-    scale: harness.Scale = "paper", steps: int = 100, lengthscale: float = 0.15
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """Theorem 2: GP-UCB with blurred queries, on draws of a prior of one variable.
-
-    Args:
-        scale: 30 or 10 replicates.
-        steps: rounds.
-        lengthscale: of the prior, of variance 1.
-
-    Returns:
-        For each schedule of ``tau_t``, ``f* - g_t(a_t)`` (``replicates x T``) and the cost so far (``T``); a query
-        costs ``1 / tau_t`` in units of the first.
-    """
-    seeds = replicates(scale)
-    wide = torch.tensor([[-1.0], [2.0]], dtype=torch.float64)
-    f = prior_samples(rbf_kernel(lengthscale), wide, seeds, grid=257)
-    points = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
-    problem = BlurredProblem(Blurs(points), f)
-    best = problem.values(len(seeds)).amax(-1, keepdim=True)
-    start = lengthscale / 2
-    rates: dict[str, Callable[[int], float]] = {
-        "constant": lambda t: start,
-        "slower: t^-1/8": lambda t: start * t**-0.125,
-        "Theorem 2: t^-1/4 (log t)^1/4": lambda t: start * t**-0.25 * max(1.0, math.log(t)) ** 0.25,
-        "faster: t^-1": lambda t: start / t,
-    }
-    result = {}
-    for label, tau in rates.items():
-        policy = ScheduledUCB(problem.space, lengthscale=lengthscale, tau=tau, sqrt_beta=_sqrt_beta)
-        history = simulate(problem, policy, steps, seeds)
-        cost = torch.tensor([start / tau(t) for t in range(1, steps + 1)]).cumsum(0)
-        result[label] = best - history["value"], cost
-    return result
 
 
 def _show(comparison: Comparison) -> object:

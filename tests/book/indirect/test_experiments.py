@@ -36,8 +36,7 @@ def reader():
 
 def test_scales_are_thirty_replicates_and_the_first_of_them(reader):
     assert experiments.replicates("paper") == range(30) and experiments.replicates("reader") == range(reader)
-    runners = (experiments.application, experiments.schedules)
-    assert {inspect.signature(runner).parameters["scale"].default for runner in runners} == {"paper"}
+    assert inspect.signature(experiments.application).parameters["scale"].default == "paper"
 
 
 @pytest.mark.parametrize("scale", ["Reader", "", "full"])
@@ -46,7 +45,6 @@ def test_another_scale_is_refused(scale):
     for call in (
         lambda: experiments.replicates(scale),
         lambda: experiments.application(bandit, 0.2, scale, 1),
-        lambda: experiments.schedules(scale, 1),
     ):
         with pytest.raises(ValueError, match=f"scale must be one of reader, paper, got {scale!r}"):
             call()
@@ -85,20 +83,6 @@ def test_districts_are_the_cells_of_their_centers(reader):
     gram = problems.known_prior(problem.space, 0.15).kernel.gram
     np.testing.assert_allclose(gram[:9, :9], expected, atol=1e-10)
     finite(experiments.application(problem, 0.15, "reader", 3), reader, 3)
-
-
-def test_schedules_decrease_as_they_say(reader):
-    steps = 6
-    result = experiments.schedules("reader", steps, 0.15)
-    t = np.arange(1, steps + 1)
-    rates = [np.ones(steps), t**-0.125, t**-0.25 * np.maximum(1, np.log(t)) ** 0.25, 1 / t]
-    assert len(result) == 4
-    for (gap, cost), rate in zip(result.values(), rates, strict=True):
-        assert gap.shape == (reader, steps) and bool(torch.isfinite(gap).all())
-        np.testing.assert_allclose(cost, (1 / rate).cumsum(), rtol=1e-5)
-    first = [gap[:, 0] for gap, _ in result.values()]
-    for other in first[1:]:
-        torch.testing.assert_close(other, first[0], rtol=0, atol=1e-12)
 
 
 def test_cmes_finds_the_maximum_of_branin():
