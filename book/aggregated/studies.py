@@ -150,17 +150,14 @@ def drawn_problem(dim: int, points: int, seeds: Sequence[int]) -> CellProblem:
     return CellProblem(Space(bounds, points_per_cell=points), drawn_functions(dim, seeds), 0.1, len(seeds))
 
 
-def prior_draws(
-    seeds: Sequence[int] = range(200), steps: int = 80, chunk: int = 20, side: int = 60
-) -> Iterator[dict[str, Any]]:
+def prior_draws(seeds: Sequence[int] = range(200), steps: int = 80, chunk: int = 20) -> Iterator[dict[str, Any]]:
     """All policies on functions of the prior: d = 1 and 2, S = 1 and 10, the lengthscale known, halved and doubled.
 
-    The sweep over ``delta`` and the wrong lengthscales have the first ``side`` seeds. Replicates are independent, so a
-    few at a time give the same numbers and share a smaller tree.
+    Replicates are independent, so a few at a time give the same numbers and share a smaller tree.
     """
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for i in range(0, len(seeds), chunk):
-        for row in some_draws(seeds[i : i + chunk], steps, every=i < side):
+        for row in some_draws(seeds[i : i + chunk], steps):
             key = tuple(row[name] for name in ("d", "S", "policy", "lengthscale", "c"))
             found.setdefault(key, []).append(row)
     for rows in found.values():
@@ -173,16 +170,13 @@ def joined(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {k: [x for row in rows for x in row[k]] if isinstance(v, list) else v for k, v in first.items()}
 
 
-def some_draws(seeds: Sequence[int], steps: int, every: bool = True) -> Iterator[dict[str, Any]]:
-    """A few seeds of ``prior_draws``: every policy, or those whose prior is right and whose ``delta`` is compared."""
+def some_draws(seeds: Sequence[int], steps: int) -> Iterator[dict[str, Any]]:
+    """A few seeds of ``prior_draws``."""
     for dim in (1, 2):
         for points in (1, 10):
             problem = drawn_problem(dim, points, seeds)
             both = {s: Space(problem.space.bounds, points_per_cell=s) for s in (1, 10)}
             for label, policy in drawn_policies(problem, dim, steps):
-                main = label["policy"] != "GPOO" or label["c"] in (0.2, 1.0)
-                if not every and not (main and label["lengthscale"] == 1.0):
-                    continue
                 history = simulate(problem, policy, steps, seeds)
                 regret = aggregated_regret(history, problem)
                 found = {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1))}

@@ -10,7 +10,7 @@ figure is named ``fixed/<map>/<p>/<lengthscale>/<noise>/<model>``, one of the se
   also ``tau`` (the paper's ``0.5 / cost`` is the width, the noise is 0.1);
 - ``<model>``: see ``embedded``.
 
-This makes some cells, all that match, and resumes where it stopped; the second puts them into ``results/map.npz``:
+This makes some cells, all that match, and resumes where it stopped; the second puts them into ``map.npz``:
 
     python -m book.indirect.factors 'fixed/*/known/*' --out runs
     python -m book.indirect.factors --collect runs
@@ -63,7 +63,7 @@ NOTIONS: Mapping[str, Callable[..., Tensor]] = {
 }
 #: What a run may learn online, lengthscales of f and of g.
 BANK = (0.1, 0.14, 0.2, 0.28, 0.4)
-RESULTS = Path(__file__).parent / "results"
+STORED = Path(__file__).with_name("map.npz")
 #: The lengthscale of the actions' kernel and lambda, by N: ``pilots.embedding_parameters``.
 EMBEDDING: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "linear": {50: (0.2, 1e-3), 300: (0.2, 1e-3), 1500: (0.2, 1e-4)},
@@ -255,7 +255,7 @@ def keep(history: History, problem: BatchProblem, budget: float | None = None) -
     return torch.stack(rows).numpy().astype(np.float32)
 
 
-def collect(folder: str | Path, target: str | Path = RESULTS / "map.npz") -> list[str]:
+def collect(folder: str | Path, target: str | Path = STORED) -> list[str]:
     """Put all cells of a folder into one file; gives their names.
 
     Raises:
@@ -280,7 +280,7 @@ class Map:
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
     @classmethod
-    def load(cls, path: str | Path = RESULTS / "map.npz") -> Map:
+    def load(cls, path: str | Path = STORED) -> Map:
         """What ``collect`` wrote."""
         return cls(unpack_arrays(Path(path).read_bytes()))
 
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Cells of the map. What is there already is not run again.")
     parser.add_argument("patterns", nargs="*", help="names of cells; * stands for anything. None: list them.")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--collect", type=Path, help="put what is in this folder into results/map.npz")
+    parser.add_argument("--collect", type=Path, help="put what is in this folder into map.npz")
     parser.add_argument("--batches", type=int, default=1, help="of forty functions each")
     chosen = parser.parse_args(arguments)
     if chosen.collect is not None:

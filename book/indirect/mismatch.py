@@ -2,7 +2,7 @@
 
 Functions of one variable are drawn from the prior that the learners hold, and seen through blurs of several widths. The
 wider the blur, the more often the best action is not over the best point. What is kept of the runs stands in
-``results/mismatch.npz``, made by::
+``mismatch.npz``, made by::
 
     python -m book.indirect.mismatch
 """
@@ -36,7 +36,7 @@ from cbo_lib.simulate import simulate
 LENGTH, NOISE, STEPS, SEEDS = 0.1, 0.05, 30, 100
 #: Widths of the blur, in lengthscales of f.
 BLURS = (0.5, 1.0, 1.5, 2.0)
-RESULTS = Path(__file__).parent / "results"
+STORED = Path(__file__).with_name("mismatch.npz")
 #: What is kept of a run: the recommendation's regret after these rounds, and the mean over all.
 ROUNDS = (5, 10, 20, 30)
 _NOTIONS: tuple[Callable[..., Tensor], ...] = (recommendation_regret, simple_regret)
@@ -303,15 +303,15 @@ def peaks(
     return _recommended(problem, policies, seeds, steps, (20, 40, 60))
 
 
-def stored(path: str | Path = RESULTS / "mismatch.npz") -> dict[str, np.ndarray[Any, Any]]:
+def stored(path: str | Path = STORED) -> dict[str, np.ndarray[Any, Any]]:
     """What the command wrote: ``peaks/<blur>/<kernels>/<policy>``, ``family/<blur>/<policy, distance or gap>``."""
     return unpack_arrays(Path(path).read_bytes())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make ``results/mismatch.npz``."""
+    """Make ``mismatch.npz``."""
     parser = argparse.ArgumentParser(description="Peaks in different places: all runs of the page.")
-    parser.add_argument("--out", type=Path, default=RESULTS / "mismatch.npz")
+    parser.add_argument("--out", type=Path, default=STORED)
     out = parser.parse_args(arguments).out
     arrays: dict[str, Any] = {}
     for kernels in ("chosen", "matched", "fitted"):

@@ -25,6 +25,7 @@ from cbo_lib.kernels import GaussianMeasureKernel, matrix, rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 #: Lengthscales to choose from.
+RESULTS = Path(__file__).parent / "results"
 LENGTHS = (0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.24, 0.28, 0.32, 0.4, 0.5)
 
 
@@ -114,4 +115,4 @@ def pilots(
 
 
 if __name__ == "__main__":
-    harness.command({"pilots": pilots}, Path(__file__).parent / "results")
+    harness.command({"pilots": pilots}, RESULTS)

@@ -2,7 +2,7 @@
 
     python -m book.indirect.schedule
 
-runs every schedule on 30 draws of a prior and makes ``results/schedules.npz``. One core takes about ten minutes.
+runs every schedule on 30 draws of a prior and makes ``schedules.npz``. One core takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def gain_bound(T: Tensor, reach: float, tau: float, lengthscale: float, noise_st
 
 
 LENGTHSCALE, NOISE, FAILURE, POINTS = 0.15, 0.1, 0.1, 200
-STORED = Path(__file__).parent / "results" / "schedules.npz"
+STORED = Path(__file__).with_name("schedules.npz")
 
 
 def _theorem(start: float) -> Callable[[int], float]:
@@ -274,7 +274,7 @@ def stored(name: str) -> dict[str, Tensor]:
 
 def main() -> None:
     """Run all schedules and store their accounts."""
-    parser = argparse.ArgumentParser(description="Makes results/schedules.npz.")
+    parser = argparse.ArgumentParser(description="Makes schedules.npz.")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=30, help="how many")
     parser.add_argument("--out", type=Path, default=STORED)
