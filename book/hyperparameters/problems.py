@@ -266,7 +266,7 @@ def random_truth(count: int, seeds: Sequence[int]) -> Tensor:
 
 
 def landscape_problem(size: int = 20, dtype: torch.dtype = torch.float64) -> tuple[Candidates, Tensor, Function]:
-    """Standardized heights near Jacksboro, Tennessee, which Matplotlib ships, and five kernels none of which is true.
+    """Standardized heights near Jacksboro, Tennessee, which Matplotlib ships, and six kernels none of which is true.
 
     Args:
         size: places a side.
@@ -292,4 +292,5 @@ def landscape_problem(size: int = 20, dtype: torch.dtype = torch.float64) -> tup
         kernel.lengthscale = torch.tensor(0.3, dtype=dtype)
         kernels[f"Matérn {name}"] = kernel.requires_grad_(False)
     kernels["additive"] = additive_kernel(((0,), (1,)), 0.2, dtype)
+    kernels["periodic"] = periodic_kernel(0.5, 1.0, dtype)
     return Candidates(tuple(kernels), tuple(kernels.values())), torch.cartesian_prod(axis, axis), f

@@ -1,5 +1,7 @@
 """Our own variants of the policies, the tables over what the paper leaves open, and the robust accounts."""
 
+import math
+
 import pytest
 import torch
 
@@ -131,7 +133,11 @@ def test_a_map_counts_verdicts_and_draws_them():
 def test_the_landscape_is_what_matplotlib_ships():
     candidates, points, f = problems.landscape_problem(10)
     values = f(points)
-    assert points.shape == (100, 2) and len(candidates) == 5
+    assert points.shape == (100, 2) and len(candidates) == 6
     assert abs(float(values.mean())) < 1e-9 and abs(float(values.std()) - 1) < 1e-9
     for kernel in candidates.kernels:
         assert float(kernel(points[:1], points[:1]).to_dense()) == pytest.approx(1.0)
+    periodic = candidates.kernels[candidates.names.index("periodic")]
+    again = points[:1] + torch.tensor([[0.5, 0.0], [0.0, 1.0], [0.25, 0.0]], dtype=points.dtype)
+    expected = torch.tensor([[1.0, 1.0, math.exp(-2)]], dtype=points.dtype)  # half a period away in one coordinate
+    torch.testing.assert_close(periodic(points[:1], again).to_dense(), expected)
