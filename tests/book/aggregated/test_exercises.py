@@ -87,7 +87,7 @@ NUMERIC: list[tuple[int, str, Any]] = [
     (8, "for q = 1", (lambda p, q: max(0.0, 1 - 1 / p), 0.5)),
     (8, "Not r / q, nor r", (lambda p, q: max(0.0, 1 - q / p), 0.5)),
     (8, "The sign is reversed", (lambda p, q: max(0.0, 1 / p - 1 / q), 0.5)),
-    (8, "The balls shrink too", (lambda p, q: 1 / p, 0.5)),
+    (8, "but the balls that count it shrink", (lambda p, q: 1 / p, 0.5)),
     (8, "fitted dimension", (lambda p, q: max(0.0, 1 / q - 1 / p), 0.9)),
 ]
 
