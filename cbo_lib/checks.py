@@ -92,12 +92,9 @@ def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = Fa
         except (TypeError, ValueError, RuntimeError) as error:
             message = f"{name} must be numbers, a tensor, an array, a list or a frame, got {_shown(value)}"
             raise ValueError(message) from error
-    kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
-    require(
-        not (tensor.is_complex() or tensor.dtype == torch.bool or tensor.layout != torch.strided),
-        f"{name} must be real numbers in a dense tensor",
-        str(kind),
-    )
+    dense, real = tensor.layout == torch.strided, not tensor.is_complex() and tensor.dtype != torch.bool
+    kind = str(tensor.dtype if dense else tensor.layout)
+    require(dense and real, f"{name} must be real numbers in a dense tensor", kind)
     if keep and not tensor.is_floating_point():
         return tensor if like is None else tensor.to(like.device)
     if like is not None:

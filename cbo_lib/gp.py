@@ -22,7 +22,7 @@ from torch import Tensor
 from cbo_lib.checks import as_batch, as_count, as_number, as_values, require
 from cbo_lib.kernels import member, stable_cholesky, try_cholesky
 from cbo_lib.measure import Measure, covariance, variance
-from cbo_lib.models import Encoding, MeasureModel
+from cbo_lib.models import Encoding, PosteriorModel
 from cbo_lib.random import standard_normal
 from cbo_lib.tracked import TrackedPosterior
 
@@ -294,7 +294,7 @@ class Posterior:
         """Keep the mean and variance of a finite set of queries up to date (see ``TrackedPosterior``)."""
         return TrackedPosterior(self, queries)
 
-    def as_botorch(self, measure: Encoding = Measure.dirac) -> "PosteriorModel":
+    def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
         """A BoTorch model, for any acquisition function and ``optimize_acqf``.
 
         Args:
@@ -347,40 +347,3 @@ class _MeanOf:
         points = points.reshape(*[1] * max(0, self.depth + 2 - points.dim()), *points.shape)
         values = self.mean(points.unsqueeze(-self.depth - 3))
         return values.select(-self.depth - 2, min(self.index, values.shape[-self.depth - 2] - 1))
-
-
-class PosteriorModel(MeasureModel):
-    """A ``Posterior`` dressed as a BoTorch model, made by ``Posterior.as_botorch``."""
-
-    def __init__(self, measure_posterior: Posterior, measure: Encoding = Measure.dirac) -> None:
-        super().__init__(measure)
-        self.measure_posterior = measure_posterior
-        self.kernel = measure_posterior.prior.kernel
-
-    @cached_property
-    def batch_shape(self) -> torch.Size:
-        """The batch of independent posteriors."""
-        return self.measure_posterior.batch_shape
-
-    def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
-        self, X: Tensor, Y: Tensor, noise: Tensor | None = None
-    ) -> "PosteriorModel":
-        """Condition on values ``... x n x 1`` of the measures that candidates ``... x n x D`` stand for.
-
-        ``noise`` holds noise *variances*, ``... x n x 1``, as in BoTorch. Default the noise of the process.
-        """
-        noise_std = None if noise is None else noise.squeeze(-1).sqrt()
-        return PosteriorModel(self.measure_posterior.extend(self._read(X), Y.squeeze(-1), noise_std), self.measure)
-
-    def _joint(self, measure: Measure) -> tuple[Tensor, Tensor]:
-        return self.measure_posterior.mean(measure), self.measure_posterior.covariance(measure, measure)
-
-    def _noise(self, measure: Measure) -> Tensor:
-        return torch.as_tensor(self.measure_posterior.prior.noise_std, dtype=measure.points.dtype).square()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PosteriorModel":
-        self.measure_posterior = self.measure_posterior._map(fn)
-        if isinstance(self.measure, torch.nn.Module):  # it may be that of other models, and modules move in place
-            self.measure = copy.deepcopy(self.measure)._apply(fn)
-        self.kernel = self.measure_posterior.prior.kernel
-        return self

@@ -3,7 +3,8 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -16,6 +17,9 @@ from torch import Tensor
 from cbo_lib.checks import require
 from cbo_lib.kernels import stable_cholesky
 from cbo_lib.measure import Measure
+
+if TYPE_CHECKING:
+    from cbo_lib.gp import Posterior
 
 #: Reads candidates ``... x q x D`` as measures ``... x q``: a point, a box as its two corners, an action.
 Encoding = Callable[[Tensor], Measure]
@@ -71,6 +75,43 @@ class MeasureModel(Model, FantasizeMixin):  # type: ignore[misc]  # the two base
         # As an operator it is factored when it is sampled from, which many points on a line could not be exactly.
         result = GPyTorchPosterior(MultivariateNormal(mean, to_linear_operator(joint)))
         return result if posterior_transform is None else posterior_transform(result)
+
+
+class PosteriorModel(MeasureModel):
+    """A ``Posterior`` dressed as a BoTorch model, made by ``Posterior.as_botorch``."""
+
+    def __init__(self, measure_posterior: "Posterior", measure: Encoding = Measure.dirac) -> None:
+        super().__init__(measure)
+        self.measure_posterior = measure_posterior
+        self.kernel = measure_posterior.prior.kernel
+
+    @cached_property
+    def batch_shape(self) -> torch.Size:
+        """The batch of independent posteriors."""
+        return self.measure_posterior.batch_shape
+
+    def condition_on_observations(  # type: ignore[override]  # unknown options are refused, not ignored
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None
+    ) -> "PosteriorModel":
+        """Condition on values ``... x n x 1`` of the measures that candidates ``... x n x D`` stand for.
+
+        ``noise`` holds noise *variances*, ``... x n x 1``, as in BoTorch. Default the noise of the process.
+        """
+        noise_std = None if noise is None else noise.squeeze(-1).sqrt()
+        return PosteriorModel(self.measure_posterior.extend(self._read(X), Y.squeeze(-1), noise_std), self.measure)
+
+    def _joint(self, measure: Measure) -> tuple[Tensor, Tensor]:
+        return self.measure_posterior.mean(measure), self.measure_posterior.covariance(measure, measure)
+
+    def _noise(self, measure: Measure) -> Tensor:
+        return torch.as_tensor(self.measure_posterior.prior.noise_std, dtype=measure.points.dtype).square()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PosteriorModel":
+        self.measure_posterior = self.measure_posterior._map(fn)
+        if isinstance(self.measure, torch.nn.Module):  # it may be that of other models, and modules move in place
+            self.measure = copy.deepcopy(self.measure)._apply(fn)
+        self.kernel = self.measure_posterior.prior.kernel
+        return self
 
 
 class _Seen(NamedTuple):

@@ -21,8 +21,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from cbo_lib.checks import as_number, require, require_shape
-from cbo_lib.gp import Posterior, PosteriorModel
+from cbo_lib.gp import Posterior
 from cbo_lib.measure import Measure, expands_to
+from cbo_lib.models import PosteriorModel
 from cbo_lib.split import NoProductError, SplitKernel, pivoted_factor
 
 # The products of features grow with the square of the rank; beyond this the matrix itself is used.
@@ -190,7 +191,7 @@ class PartialPosterior(CompletedPosterior):
             require_shape("the prior mean", self._prior_mean, ..., 1)
             self._prior_mean = self._prior_mean.reshape(*self._prior_mean.shape[:-1], *ones, 1, 1)
         self.chosen = contexts.shape[-2]
-        self._observed = _points(posterior, contexts, self._groups)
+        self._observed = observed_points(posterior, contexts, self._groups)
         self._factor, self._weights = contexts.new_zeros(*batch, 0, 0), contexts.new_zeros(*self._shape, 1, 0)
         if (data := posterior.data) is not None:
             t = posterior.count
@@ -295,7 +296,7 @@ class PartialPosterior(CompletedPosterior):
         self._nodes = self._loadings.take_along_dim(order[..., :rank].unsqueeze(-1), -2)
 
 
-def _points(posterior: Posterior, like: Tensor, groups: torch.Size) -> Tensor:
+def observed_points(posterior: Posterior, like: Tensor, groups: torch.Size) -> Tensor:
     """The observed points, ``batch x groups of 1 x t x d``; ``NoProductError`` if averages were observed."""
     batch, shape = posterior.batch_shape, (posterior.count, like.shape[-1])
     points = like.new_zeros(shape)
@@ -323,70 +324,3 @@ def complete(
     except NoProductError:
         pass
     return PointwisePosterior(model, contexts, controlled)
-
-
-class TrackedPartial:
-    """Mean and variance of ``n`` fixed decisions with ``M`` contexts, by a rank-one step an observation.
-
-    The posterior covariance of a new point with every pair (decision, context) is ``A diag(w) B^T`` with ``A`` the
-    kernel of the decisions and the ``t`` observed points in the controlled coordinates (``n x t``), ``B`` that of the
-    contexts in the free ones (``M x t``) and ``w`` from one triangular solve. So an observation costs
-    ``O(t^2 + t n M)`` and the memory is ``t (n + M) + n M``; a factor with ``n M`` columns is never formed.
-
-    Args:
-        posterior: the prior or a posterior; observations are taken in by ``update``.
-        x: decisions ``n x d`` or ``batch x groups x n x d``.
-        contexts: see ``PartialPosterior``, also for ``controlled`` and errors.
-        controlled: which coordinates are set.
-
-    Attributes:
-        mean: ``batch x groups x n x M``, as ``variance``.
-        variance: without noise.
-    """
-
-    def __init__(self, posterior: Posterior, x: Tensor, contexts: Tensor, controlled: Tensor) -> None:
-        self._given = x, contexts, controlled
-        self._begin(posterior)
-
-    def _begin(self, posterior: Posterior) -> None:
-        x, contexts, controlled = self._given
-        partial = PartialPosterior(posterior, contexts, controlled)
-        with torch.no_grad():
-            self.mean, self.variance = (part.clone() for part in partial.mean_and_variance(x))
-        self._kernel, self._count, self._batch = partial._kernel, posterior.count, posterior.batch_shape
-        self._x, self._contexts, self._groups = partial._check(x, "x"), partial._contexts, controlled.shape[:-1]
-        self._left, self._right = self._kernels(partial._observed)
-        self._jitter = None if posterior.data is None else posterior.data.jitter
-
-    def update(self, posterior: Posterior) -> None:
-        """Take in the last observation of ``posterior``, which is what was tracked so far, extended by one.
-
-        Raises:
-            ValueError: if it does not hold one observation more, that of a point, or has another batch.
-        """
-        t = posterior.count
-        require(t == self._count + 1, f"posterior must hold {self._count + 1} observations, one more than before", t)
-        data, batch = posterior.data, posterior.batch_shape
-        require(batch == self._batch, f"posterior must have the batch {tuple(self._batch)} as before", batch)
-        assert data is not None
-        before, self._jitter = self._jitter, data.jitter
-        if before is not None and not torch.equal(*torch.broadcast_tensors(before, data.jitter)):
-            return self._begin(posterior)  # the earlier observations count for less than they did
-        ones = [1] * len(self._groups)
-        with torch.no_grad():
-            new = self._kernels(_points(posterior, self._x, self._groups)[..., -1:, :])
-            self._left, self._right = torch.cat([self._left, new[0]], -1), torch.cat([self._right, new[1]], -1)
-            # The last row of A = L^{-1} K(observed, pairs), from the last row of L^{-1}.
-            factor = data.factor.expand(*batch, t, t)
-            unit = torch.zeros_like(factor[..., :1])
-            unit[..., -1, 0] = 1.0
-            w = torch.linalg.solve_triangular(factor.mT, unit, upper=True).reshape(*batch, *ones, 1, t)
-            step = (self._left * w) @ self._right.mT
-            gain = data.whitened[..., -1].expand(batch).reshape(*batch, *ones, 1, 1)
-            self.mean = torch.addcmul(self.mean, gain, step)
-            self.variance = torch.addcmul(self.variance, step, step, value=-1).clamp_min_(0.0)
-        self._count = t
-
-    def _kernels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Kernels ``... n x m`` and ``... M x m`` with observed points ``... m x d``."""
-        return self._kernel.controlled(self._x, points), self._kernel.free(self._contexts, points)

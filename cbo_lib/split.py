@@ -72,7 +72,7 @@ class SplitKernel:
                 origin = parameter.new_zeros(1, dim)
                 at_zero = matrix(part, origin, origin).detach()
                 scale = scale * at_zero[..., 0, 0]
-                others[0 if bool(side[0]) else 1].append((_same, functools.partial(_normalized, part, at_zero)))
+                others[0 if bool(side[0]) else 1].append((lambda x: x, functools.partial(_normalized, part, at_zero)))
         sides: list[list[Factor]] = []
         for mask, own in zip((controlled, ~controlled), others, strict=True):
             roots = [(nu, w.sqrt().reshape(*w.shape[:-1], *ones, 1, dim) * mask.unsqueeze(-2)) for nu, w in squares]
@@ -132,10 +132,6 @@ def _sides(kernel: Kernel, controlled: Tensor) -> Tensor:
             f"factors have active_dims on one side each; got a {name} that is not"
         )
     return own[:, 0]
-
-
-def _same(x: Tensor) -> Tensor:
-    return x
 
 
 def _normalized(kernel: Kernel, at_zero: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -32,8 +32,7 @@ class Surrogate:
         measure: what was observed, ``replicates x n`` measures; None before.
         y: the observations, ``replicates x n``.
         learned: which of them count, boolean ``replicates x n``.
-        prior: the priors in force. Before there are two observations to fit: the kernel's initial values, the mean of
-            the observations (zero without one), standard deviation 1 and noise 0.1.
+        prior: the priors in force; before there are two observations to fit, those of ``unfitted``.
         fit: the last fit; None before it, and with a known prior.
         version: how many priors have been in force so far.
     """

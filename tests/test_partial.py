@@ -8,7 +8,8 @@ import cbo_lib.partial as module
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior, TrackedPartial
+from cbo_lib.partial import PartialPosterior
+from cbo_lib.partial_tracked import TrackedPartial
 from cbo_lib.split import NoProductError
 from tests.products import (
     KERNELS,

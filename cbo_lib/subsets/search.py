@@ -13,7 +13,8 @@ from cbo_lib.checks import as_count, as_number, require
 from cbo_lib.gp import Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior, TrackedPartial
+from cbo_lib.partial import PartialPosterior
+from cbo_lib.partial_tracked import TrackedPartial
 from cbo_lib.random import standard_normal, uniform
 from cbo_lib.split import SplitKernel, pivoted_factor
 from cbo_lib.subsets.space import Space
