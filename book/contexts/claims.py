@@ -230,12 +230,14 @@ def decide(
 
 def lines(frame: pd.DataFrame, digits: int = 1) -> Iterator[str]:
     """The rows of ``decide`` as lines of a table."""
-    yield f"{'':40s} {'n':>3s} {'t':>4s} {'difference, 95 %':>24s} {'median':>8s} {'wins':>5s}  verdict, on average"
-    for row in frame.itertuples():
-        name = f"{row.panel}: {row.policy} before {row.rival}"
+    names = [f"{row.panel}: {row.policy} before {row.rival}" for row in frame.itertuples()]
+    width = max([40, *map(len, names)])
+    head = f"{'n':>3s} {'t':>4s} {'difference, 95 %':>24s} {'median':>8s} {'wins':>5s}  verdict, on average"
+    yield f"{'':{width}s} {head}"
+    for name, row in zip(names, frame.itertuples(), strict=True):
         interval = f"{row.mean:.{digits}f} ({row.low:.{digits}f}, {row.high:.{digits}f})"
         numbers = f"{row.n:3d} {row.t:4d} {interval:>24s} {row.median:8.{digits}f} {row.wins:5.0%}"
-        yield f"{name:40s} {numbers}  {row.verdict}, {row.average}"
+        yield f"{name:{width}s} {numbers}  {row.verdict}, {row.average}"
 
 
 def plot(axes: Axes, frame: pd.DataFrame) -> None:
