@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cbo_lib.indirect import CMES, CMETS, ActionPolicy
+from cbo_lib.indirect import CMES, CMETS, ActionPolicy, Space
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.random import uniform
@@ -37,6 +39,20 @@ class RandomLevels(IndirectPolicy):
         draws = uniform(self.generators, (self.n + 1,), self.left)
         level = (draws[:, :1] * len(levels)).long()
         return self.padded(draws[:, 1:] + (which == level))
+
+
+def usual_policies(
+    make: Callable[..., IndirectPolicy], space: Space, kinds: Sequence[str] = ("mes", "ucb", "ei"), **options: Any
+) -> dict[str, IndirectPolicy]:
+    """The usual policies on g by name, ``MES on g`` and so on.
+
+    Args:
+        make: ``ActionPolicy``, or what derives from it.
+        space: what the learner knows.
+        kinds: the acquisitions.
+        options: those of the policy.
+    """
+    return {f"{kind.upper()} on g": make(space, acquisition=kind, **options) for kind in kinds}
 
 
 class PaidActionPolicy(ActionPolicy):

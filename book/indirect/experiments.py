@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from book import harness
-from book.indirect.controls import RandomQueries
+from book.indirect.controls import RandomQueries, usual_policies
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import (
     bandit_problem,
@@ -60,8 +60,7 @@ def application(
     prior, process = known_prior(space, lengthscale), GaussianProcess(rbf_kernel(lengthscale), float(problem.noise[0]))
     policies: dict[str, IndirectPolicy] = {
         "CMES": CMES(space, prior=prior),
-        "MES on g": ActionPolicy(space, acquisition="mes", prior=prior, action_prior=process),
-        "UCB on g": ActionPolicy(space, acquisition="ucb", prior=prior, action_prior=process),
+        **usual_policies(ActionPolicy, space, ("mes", "ucb"), prior=prior, action_prior=process),
         "random": RandomQueries(space, prior=prior),
     }
     return harness.run(problem, policies, steps, seeds or replicates(scale), folder=folder, name=name)

@@ -38,6 +38,7 @@ from book.indirect.controls import (
     PaidActionPolicy,
     RandomLevels,
     RandomQueries,
+    usual_policies,
 )
 from book.indirect.embedded import Embedded
 from book.indirect.family import BatchProblem, Turned, batch_table
@@ -134,10 +135,7 @@ def _fixed(
             "CMES": OnlineCMES(known, **usual),
             "CMES, Appendix A": OnlineNoisyCMES(known, **usual),
             "random": OnlineRandom(known, **usual),
-        } | {
-            f"{kind.upper()} on g": OnlineActionPolicy(known, acquisition=kind, action_bank=on_g, **usual)
-            for kind in ("mes", "ucb", "ei")
-        }
+        } | usual_policies(OnlineActionPolicy, known, action_bank=on_g, **usual)
         return _regrets(problem, policies, steps, seeds)
     length = float(lengthscale)
     if p == "known":
@@ -156,10 +154,7 @@ def _fixed(
     }
     if model in ("exact", "deviation"):
         on_actions = GaussianProcess(rbf_kernel(_g_length(length)), sigma)
-        policies |= {
-            f"{kind.upper()} on g": ActionPolicy(space, acquisition=kind, action_prior=on_actions, **usual)
-            for kind in ("mes", "ucb", "ei")
-        }
+        policies |= usual_policies(ActionPolicy, space, action_prior=on_actions, **usual)
     return _regrets(problem, policies, steps, seeds)
 
 
@@ -206,10 +201,7 @@ def _budget(
         "CMES": CMES(fine, **flat),
         "CMES, Appendix A": NoisyCMES(fine, **flat),
         "random": RandomQueries(fine, **flat),
-    } | {
-        f"{kind.upper()} on g": ActionPolicy(fine, acquisition=kind, action_prior=on_g, **flat)
-        for kind in ("mes", "ucb", "ei")
-    }
+    } | usual_policies(ActionPolicy, fine, action_prior=on_g, **flat)
     return _regrets({n: leaves if p.space is fine else whole for n, p in policies.items()}, policies, None, seeds)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from book.functions import prior_samples
-from book.indirect.controls import NoisyCMES, RandomQueries
+from book.indirect.controls import NoisyCMES, RandomQueries, usual_policies
 from book.indirect.family import BatchProblem
 from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineRandom
 from book.indirect.problems import known_prior, two_peaks
@@ -231,10 +231,7 @@ def family(blur: float, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS)
         "information on f*": SampledInformation(space, about="value", **usual),
         "information on x*": SampledInformation(space, about="place", **usual),
         "random": RandomQueries(space, **usual),
-    } | {
-        f"{kind.upper()} on g": ActionPolicy(space, acquisition=kind, action_prior=on_g, **usual)
-        for kind in ("mes", "ucb", "ei")
-    }
+    } | usual_policies(ActionPolicy, space, action_prior=on_g, **usual)
     distance, gap = mismatch(problem)
     return {"distance": distance.numpy(), "gap": gap.numpy()} | _recommended(problem, policies, seeds, steps, ROUNDS)
 
@@ -284,20 +281,16 @@ def peaks(
         bank = [known_prior(space, length, size) for length, size in grid]
         on_g = [GaussianProcess(rbf_kernel(length, size), 0.02) for length, size in grid]
         usual: dict[str, Any] = {"bank": bank, "initial": 2}
-        policies = {"CMES": OnlineCMES(space, **usual), "random": OnlineRandom(space, **usual)} | {
-            f"{kind.upper()} on g": OnlineActionPolicy(space, acquisition=kind, action_bank=on_g, **usual)
-            for kind in ("mes", "ucb", "ei")
-        }
+        policies = {"CMES": OnlineCMES(space, **usual), "random": OnlineRandom(space, **usual)}
+        policies |= usual_policies(OnlineActionPolicy, space, action_bank=on_g, **usual)
     elif kernels in ("chosen", "matched"):
         usual = {"prior": known_prior(space, 0.15, 0.3), "initial": 2}
         wide = math.sqrt(0.15**2 + 2 * blur**2)
         action_prior = GaussianProcess(
             rbf_kernel(0.4, 0.3) if kernels == "chosen" else rbf_kernel(wide, 0.3 * 0.15 / wide), 0.02
         )
-        policies = {"CMES": CMES(space, **usual), "random": RandomQueries(space, **usual)} | {
-            f"{kind.upper()} on g": ActionPolicy(space, acquisition=kind, action_prior=action_prior, **usual)
-            for kind in ("mes", "ucb", "ei")
-        }
+        policies = {"CMES": CMES(space, **usual), "random": RandomQueries(space, **usual)}
+        policies |= usual_policies(ActionPolicy, space, action_prior=action_prior, **usual)
     else:
         raise ValueError(f"kernels must be 'chosen', 'matched' or 'fitted', got {kernels!r}")
     return _recommended(problem, policies, seeds, steps, (20, 40, 60))
