@@ -16,16 +16,18 @@ import torch
 from torch import Tensor
 
 from book import harness
-from book.indirect.embedded import Embedded, within_variance
+from book.indirect.embedded import Embedded
 from book.indirect.family import Turned, batch_table
-from book.indirect.problems import TAU, UNIT, transformation, unit_grid
+from book.indirect.problems import TAU, UNIT, draw_inputs, transformation, unit_grid
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding
 from cbo_lib.indirect.embedding import embedding_loss
-from cbo_lib.kernels import GaussianMeasureKernel, matrix, rbf_kernel
+from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
+from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
-#: Lengthscales to choose from.
 RESULTS = Path(__file__).parent / "results"
+#: Lengthscales to choose from.
 LENGTHS = (0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.24, 0.28, 0.32, 0.4, 0.5)
 
 
@@ -33,8 +35,7 @@ def pairs(conditional: ClippedGaussian, count: int, seeds: Sequence[int]) -> tup
     """A ``D1`` of uniform actions for each seed, ``replicates x N x 2`` both; another one than the runs have."""
     generators = ReplicateGenerators(seeds, stream=7).generators
     actions = uniform(generators, (count, 2), UNIT)
-    noise = standard_normal(generators, (count, 2), UNIT)
-    return (conditional.center(actions) + conditional.scale(actions).unsqueeze(-1) * noise).clamp(0, 1), actions
+    return draw_inputs(conditional, actions, generators), actions
 
 
 def embedding_parameters(h: Any, count: int, seeds: Sequence[int] = range(6)) -> tuple[float, float]:
@@ -42,13 +43,6 @@ def embedding_parameters(h: Any, count: int, seeds: Sequence[int] = range(6)) ->
     x, a = pairs(ClippedGaussian(transformation(h), TAU, UNIT), count, seeds)
     grid = [(length, ridge) for length in (0.1, 0.2, 0.4, 0.8) for ridge in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
     return min(grid, key=lambda pair: float(embedding_loss(x, a, rbf_kernel(0.2), rbf_kernel(pair[0]), pair[1]).mean()))
-
-
-def log_likelihood(gram: Tensor, z: Tensor, noise_std: float) -> Tensor:
-    """Log density of ``z`` (``R x n``) under covariances ``R x n x n`` and noise, ``R``."""
-    factor = torch.linalg.cholesky(gram + noise_std**2 * torch.eye(z.shape[-1]).to(z))
-    solved = torch.linalg.solve_triangular(factor, z.unsqueeze(-1), upper=False).squeeze(-1)
-    return -0.5 * solved.square().sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def lengthscales(
@@ -72,24 +66,17 @@ def lengthscales(
     asked = grid[chosen]
     embedding = ConditionalMeanEmbedding(*pairs(conditional, count, seeds), *parameters)
     estimate = Embedded(embedding, grid, grid[:1])
-
-    def at_chosen(gram: Tensor) -> Tensor:
-        rows = gram.gather(1, chosen.unsqueeze(-1).expand(-1, -1, gram.shape[-1]))
-        return rows.gather(2, chosen.unsqueeze(1).expand(-1, pilot, -1))
-
-    through = conditional.gaussian(asked)
-    off = at_chosen(estimate.deviation())
+    through, places, points = map(Measure.dirac, (conditional.gaussian(asked), chosen[..., None].to(z), asked))
     found: dict[str, list[Tensor]] = {"p known": [], "p estimated": [], "p estimated, with its error": [], "g": []}
     for length in LENGTHS:
-        hat = at_chosen(estimate.prior(length, noise_std).kernel.gram[:, : len(grid), : len(grid)])
-        grams = (
-            matrix(GaussianMeasureKernel(length), through),
-            hat,
-            hat + within_variance(embedding, length) * off,
-            matrix(rbf_kernel(length), asked),
+        priors = (
+            (GaussianProcess(GaussianMeasureKernel(length), noise_std), through),
+            (estimate.prior(length, noise_std), places),
+            (estimate.prior(length, noise_std, "deviation"), places),
+            (GaussianProcess(rbf_kernel(length), noise_std), points),
         )
-        for likelihoods, gram in zip(found.values(), grams, strict=True):
-            likelihoods.append(log_likelihood(gram, z, noise_std))
+        for likelihoods, (prior, measures) in zip(found.values(), priors, strict=True):
+            likelihoods.append(prior.condition(measures, z).log_marginal_likelihood)
     lengths = torch.tensor(LENGTHS, dtype=torch.float64)
     return pd.DataFrame({way: lengths[torch.stack(part).argmax(0)].numpy() for way, part in found.items()})
 

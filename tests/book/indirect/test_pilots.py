@@ -1,24 +1,12 @@
-"""The pilot study: likelihoods and cross-validation by hand."""
+"""The pilot study: pairs, lengthscales of the grid, and quartiles."""
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import multivariate_normal
 
-from book.indirect import pilots
+from book.indirect import factors, pilots
 from book.indirect.problems import TAU, UNIT, transformation
 from cbo_lib.indirect import ClippedGaussian
-from cbo_lib.kernels import rbf_kernel
-from tests.indirect.helpers import F64
-
-
-def test_a_log_likelihood_is_that_of_a_normal():
-    x = torch.rand(2, 5, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
-    gram, z = rbf_kernel(0.4)(x).to_dense(), torch.arange(10, dtype=F64).reshape(2, 5) / 7
-    found = pilots.log_likelihood(gram, z, 0.2)
-    for r in range(2):
-        expected = multivariate_normal(cov=gram[r].numpy() + 0.04 * np.eye(5)).logpdf(z[r].numpy())
-        assert float(found[r]) - 2.5 * np.log(2 * np.pi) == pytest.approx(expected)
 
 
 def test_pairs_are_of_their_actions():
@@ -41,3 +29,9 @@ def test_a_table_has_quartiles(monkeypatch):
     found = pilots.pilots(seeds=range(2))
     assert len(found) == 8 and (found["n"] == 2).all()
     assert (found["first quartile"] <= found["median"]).all() and (found["median"] <= found["third quartile"]).all()
+
+
+@pytest.mark.parametrize("h", ["linear", "cosine"])
+@pytest.mark.parametrize("count", [50, 300])
+def test_the_map_has_the_embedding_that_leaving_one_out_chooses(h, count):
+    assert factors.EMBEDDING[h][count] == pilots.embedding_parameters(h, count)
