@@ -44,7 +44,7 @@ from book.indirect.embedded import Embedded
 from book.indirect.family import BatchProblem, Turned, batch_table
 from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineNoisyCMES, OnlineRandom
 from book.indirect.problems import TAU, UNIT, branin_moments, draw_data, known_prior, transformation, unit_grid
-from book.indirect.regret import at_cost, instantaneous_regret, recommendation_regret, simple_regret
+from book.indirect.regret import at_cost, at_rounds, instantaneous_regret, recommendation_regret, simple_regret
 from book.verdict import Paired, paired
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History, pack_arrays, unpack_arrays, write_atomically
@@ -124,7 +124,7 @@ def _fixed(
     grid, sigma = unit_grid(GRID), 0.1 * _noise(noise)
     conditional = ClippedGaussian(transformation(h), TAU, UNIT)
     known = Space(grid, conditional=conditional, points=grid, noise_std=sigma)
-    table = batch_table(Turned(tuple(seeds)), conditional, grid, grid)
+    table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, grid, grid)
     problem = BatchProblem(known, table, conditional, torch.full((len(grid),), sigma))
     space = known
     if lengthscale == "online":
@@ -179,7 +179,7 @@ def _budget(
         Space(nodes.actions[some], conditional=conditional, points=grid, noise_std=sigma[some], cost=cost[some])
         for some in (nodes.level >= 0, deepest)
     )
-    table = batch_table(Turned(tuple(seeds)), conditional, nodes.actions, grid)
+    table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, nodes.actions, grid)
     whole = BatchProblem(tree, table, conditional, sigma)
     kept = torch.cat([deepest, torch.ones(len(grid), dtype=torch.bool)])
     leaves = BatchProblem(fine, table[:, kept], conditional, sigma[deepest])
@@ -237,8 +237,7 @@ def keep(history: History, problem: BatchProblem, budget: float | None = None) -
     for notion in NOTIONS.values():
         values = notion(history, problem)
         if budget is None:
-            columns = [values[:, min(t, values.shape[1]) - 1] for t in ROUNDS]
-            rows.append(torch.stack([*columns, values.mean(-1)], -1))
+            rows.append(at_rounds(values, ROUNDS))
         else:
             at = torch.tensor([min(cost, budget) for cost in COSTS])
             spread = torch.linspace(min(5.0, budget), budget, 56)

@@ -17,6 +17,7 @@ from torch import Tensor
 from book.indirect.problems import UNIT, branin, unit_grid
 from cbo_lib.indirect import Space
 from cbo_lib.indirect.space import Conditional
+from cbo_lib.measure import Function
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 # How far a function is moved, in sides of the square, and how far it is turned, in radians.
@@ -119,17 +120,20 @@ class BatchProblem:
         return value + self.noise[query] * standard_normal(generators, (), value)
 
 
-def batch_table(f: Turned, conditional: Conditional, actions: Tensor, points: Tensor, order: int = 15) -> Tensor:
+def batch_table(
+    f: Function, count: int, conditional: Conditional, actions: Tensor, points: Tensor, order: int = 15
+) -> Tensor:
     """True averages of all functions at actions, and their values at points, ``replicates x (n + m)``.
 
     Args:
-        f: the functions.
+        f: the functions, points ``replicates x ... x d`` to values ``replicates x ...``.
+        count: how many functions.
         conditional: ``p(x | a)``.
         actions: ``n x q``.
-        points: ``m x 2``.
+        points: ``m x d``.
         order: nodes a dimension of the rule that averages.
     """
-    count, parts = len(f.seeds), []
+    parts = []
     for some in actions.split(_SLICE):
         rule = conditional.measure(some, order)
         values = f(rule.points.expand(count, *rule.points.shape))

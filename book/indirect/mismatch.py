@@ -21,10 +21,11 @@ from torch import Tensor
 
 from book.functions import prior_samples
 from book.indirect.controls import NoisyCMES, RandomQueries, usual_policies
-from book.indirect.family import BatchProblem
+from book.indirect.family import BatchProblem, batch_table
 from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineRandom
+from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, two_peaks
-from book.indirect.regret import recommendation_regret, simple_regret
+from book.indirect.regret import at_rounds, recommendation_regret, simple_regret
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import pack_arrays, unpack_arrays, write_atomically
 from cbo_lib.indirect import CMES, ActionPolicy, ClippedGaussian, Space
@@ -53,9 +54,7 @@ def drawn_problem(blur: float, seeds: Sequence[int], count: int = 61) -> BatchPr
     f = prior_samples(rbf_kernel(LENGTH), torch.tensor([[-1.0], [2.0]], dtype=torch.float64), seeds, grid=257)
     x = torch.linspace(0, 1, count, dtype=torch.float64)[:, None]
     conditional = ClippedGaussian(lambda a: a, blur * LENGTH)
-    rule = conditional.measure(x, 25)
-    values = f(rule.points.expand(len(seeds), *rule.points.shape))
-    table = torch.cat([(values * rule.weights).sum(-1), f(x.expand(len(seeds), *x.shape))], -1)
+    table = batch_table(f, len(seeds), conditional, x, x, 25)
     space = Space(x, conditional=conditional, points=x, noise_std=NOISE)
     return BatchProblem(space, table, conditional, torch.full((count,), NOISE, dtype=torch.float64))
 
@@ -237,7 +236,7 @@ def family(blur: float, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS)
 
 
 def _recommended(
-    problem: BatchProblem,
+    problem: BatchProblem | IndirectProblem,
     policies: Mapping[str, IndirectPolicy],
     seeds: Sequence[int],
     steps: int,
@@ -246,10 +245,7 @@ def _recommended(
     found = {}
     for name, policy in policies.items():
         history = simulate(problem, policy, steps, seeds, progress=False)
-        columns = []
-        for notion in _NOTIONS:
-            values = notion(history, problem)
-            columns += [values[:, [min(t, steps) - 1 for t in rounds]], values.mean(-1, keepdim=True)]
+        columns = [at_rounds(notion(history, problem), rounds) for notion in _NOTIONS]
         found[name] = torch.cat(columns, -1).numpy().astype(np.float32)
     return found
 
@@ -272,9 +268,7 @@ def peaks(
     x = torch.linspace(-0.5, 3.5, 201, dtype=torch.float64)[:, None]
     conditional = ClippedGaussian(lambda a: a, blur)
     space = Space(x, conditional=conditional, points=x, noise_std=0.02)
-    rule = conditional.measure(x, 65)
-    table = torch.cat([rule.expectation(two_peaks), two_peaks(x)]).expand(len(seeds), -1)
-    problem = BatchProblem(space, table, conditional, torch.full((len(x),), 0.02, dtype=torch.float64))
+    problem = IndirectProblem(space, two_peaks)
     policies: dict[str, Any]
     if kernels == "fitted":
         grid = [(length, size) for length in (0.1, 0.15, 0.22, 0.33, 0.5) for size in (0.1, 0.3)]

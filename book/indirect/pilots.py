@@ -59,7 +59,7 @@ def lengthscales(
     """
     conditional = ClippedGaussian(transformation(h), TAU, UNIT)
     grid, noise_std = unit_grid(12), 0.1
-    table = batch_table(Turned(tuple(seeds)), conditional, grid, grid[:1])[:, :-1]
+    table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, grid, grid[:1])[:, :-1]
     generators = ReplicateGenerators(seeds, stream=8).generators
     chosen = torch.stack([torch.randperm(len(grid), generator=g)[:pilot] for g in generators])
     z = table.gather(1, chosen) + noise_std * standard_normal(generators, (pilot,), table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +30,20 @@ def instantaneous_regret(history: History, problem: IndirectProblem) -> Tensor:
     """
     asked = torch.where(history["active"], history["value"], -torch.inf)
     return problem.optimum - asked.cummax(-1).values
+
+
+def at_rounds(values: Tensor, rounds: Sequence[int]) -> Tensor:
+    """A quantity after some rounds, the last there is if a run is shorter; at the end its mean over all rounds.
+
+    Args:
+        values: ``replicates x T``.
+        rounds: from 1.
+
+    Returns:
+        ``replicates x (rounds + 1)``.
+    """
+    columns = [min(t, values.shape[-1]) - 1 for t in rounds]
+    return torch.cat([values[:, columns], values.mean(-1, keepdim=True)], -1)
 
 
 def at_cost(values: Tensor, history: History, budgets: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def test_a_function_is_the_same_alone_or_among_others():
 
 def test_the_table_averages_every_function():
     f, conditional = Turned((1, 4)), ClippedGaussian(identity, 0.1, UNIT)
-    table = batch_table(f, conditional, GRID, GRID[:3], order=9)
+    table = batch_table(f, 2, conditional, GRID, GRID[:3], order=9)
     assert table.shape == (2, 28)
     rule = conditional.measure(GRID, 9)
     for r, seed in enumerate((1, 4)):
