@@ -23,6 +23,7 @@ What there is:
 - ``load(problem, folder, name, policies) -> Comparison``, ``stored(folder, name, policies)``: what was stored, in files
   named by ``path``.
 - ``save_table(frame, path)`` and ``load_table(path)``: tables with their attributes, as JSON.
+- ``make_tables(studies, folder, module)``: ``python -m book.<setting>.<module> NAME`` for studies that give rows.
 - ``command(experiments, folder, show=)``: ``python -m book.<setting>.experiments NAME [--scale paper] [--seeds 0:30]``.
   An experiment gives a ``Comparison`` or a table.
 """
@@ -33,12 +34,13 @@ import argparse
 import difflib
 import json
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pandas as pd
 from torch import Tensor
@@ -288,6 +290,31 @@ def load_table(path: str | Path) -> pd.DataFrame:
     frame = pd.DataFrame(**content)
     frame.attrs = about
     return frame
+
+
+def make_tables(
+    studies: Mapping[str, Callable[..., Iterable[Mapping[str, Any]]]],
+    folder: str | Path,
+    module: str,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Run studies by name from the command line and store a table of each; without a name, list them.
+
+    Args:
+        studies: by name, each giving the rows of its table.
+        folder: where ``name.json`` goes.
+        module: what ``python -m`` runs; the table says so.
+        names: default those of the command line.
+    """
+    chosen = {name: pick(studies, name, "study") for name in (sys.argv[1:] if names is None else names)}
+    if not chosen:
+        print("\n".join(studies))
+    for name, study in chosen.items():
+        frame = pd.DataFrame(list(study()))
+        frame.attrs = {"command": f"python -m {module} {name}"}
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_table(frame, Path(folder) / f"{name}.json")
+        print(frame)
 
 
 class Experiment(Protocol):

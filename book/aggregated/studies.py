@@ -6,7 +6,6 @@ averaged over the rounds.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -259,15 +258,6 @@ def load(name: str) -> pd.DataFrame:
     return harness.load_table(RESULTS / f"{name}.json")
 
 
-def store(name: str, **settings: Any) -> pd.DataFrame:
-    """Run a study and store its table."""
-    frame = pd.DataFrame(list(harness.pick(STUDIES, name, "study")(**settings)))
-    frame.attrs = {"command": f"python -m book.aggregated.studies {name}"}
-    RESULTS.mkdir(exist_ok=True)
-    harness.save_table(frame, RESULTS / f"{name}.json")
-    return frame
-
-
 def cell(frame: pd.DataFrame, column: str = "mean", **key: Any) -> Tensor:
     """One regret a seed: the row that the key names.
 
@@ -288,5 +278,4 @@ def against(frame: pd.DataFrame, rival: str, policy: str = "GPOO", column: str =
 
 
 if __name__ == "__main__":
-    for study in sys.argv[1:] or [f"names: {', '.join(STUDIES)}"]:
-        print(store(study) if study in STUDIES else study)
+    harness.make_tables(STUDIES, RESULTS, "book.aggregated.studies")

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
@@ -43,10 +42,14 @@ from cbo_lib.simulate import simulate
 
 RESULTS = Path(__file__).parent / "results"
 Rows = Iterator[dict[str, Any]]
+Kind = Literal["plain", "robust"]
 
 
 def promises(panel: Panel) -> Tensor:
-    """``2 sqrt_beta_n sqrt(C n gamma_n)`` of every candidate's GP-UCB after n of its rounds, ``steps + 1 x |U|``."""
+    """``2 sqrt_beta_n sqrt(C n gamma_n)`` of every candidate's GP-UCB after n of its rounds, ``steps + 1 x |U|``.
+
+    ``gamma_n`` is the greedy gain, which is at least 1 - 1/e of the largest.
+    """
     space, steps = panel.problem.space, panel.steps
     kernel = space.candidates.prior(space.noise_std).kernel
     gain = greedy_information_gain(kernel, space.finite(), space.noise_std, steps)  # |U| x steps + 1
@@ -55,15 +58,19 @@ def promises(panel: Panel) -> Tensor:
     return 2 * beta * (2 / math.log1p(space.noise_std**-2) * n[:, None] * gain.mT).sqrt()
 
 
-def masters(seeds: Sequence[int] = range(100)) -> Rows:
-    """Regret balancing beside HE-GP-UCB on three panels of Figure 2."""
-    made = {
+def master_panels(seeds: Sequence[int] = range(100)) -> dict[str, Panel]:
+    """Three panels of Figure 2, the last with two readings of its multiplier."""
+    return {
         "(a) lengthscale": panels.lengthscale(),
         "(c) decomposition": panels.decomposition(steps=100),
         "(d) mean, printed": panels.mean(seeds),
         "(d) mean, root": panels.mean(seeds, multiplier="root"),
     }
-    for name, panel in made.items():
+
+
+def masters(seeds: Sequence[int] = range(100)) -> Rows:
+    """Regret balancing beside HE-GP-UCB."""
+    for name, panel in master_panels(seeds).items():
         space = panel.problem.space
         policies: Mapping[str, CandidatePolicy] = {
             "HE-GP-UCB": HEGPUCB(space, **panel.options),
@@ -104,16 +111,20 @@ def listed(kernels: Sequence[Kernel], known: bool) -> list[Any]:
     return found
 
 
-def boxes(
-    seeds: Sequence[int] = range(20),
+def boxes(seeds: Sequence[int] = range(20)) -> Rows:
+    """HE-GP-UCB in a box and HE-StableOpt on a grid of it, with the true sizes and with sizes fitted to the data."""
+    for known, kind in itertools.product((True, False), get_args(Kind)):
+        yield from box(known, kind, seeds)
+
+
+def box(
+    known: bool,
+    kind: Kind,
+    seeds: Sequence[int],
     steps: int = 25,
     epsilon: float = 0.05,
-    only: tuple[bool, str, str] | None = None,
 ) -> Rows:
-    """HE-GP-UCB in a box and HE-StableOpt on a grid of it, with sizes fitted to the data and with the true ones.
-
-    ``only`` names one row: whether sizes are known, ``"plain"`` or ``"robust"``, and the policy.
-    """
+    """The policies of one kind: ``"plain"`` in the box, ``"robust"`` on the grid."""
     candidates = lengthscale_candidates(LENGTHSCALES)
     truth = random_truth(len(candidates), seeds)
     draw = draws_of_candidates(candidates, truth, seeds)
@@ -121,28 +132,25 @@ def boxes(
     def f(points: Tensor) -> Tensor:
         return LEVEL + SIZE * draw(points)
 
-    box = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    grid = torch.linspace(0, 1, 101, dtype=torch.float64)[:, None]
-    kinds: dict[str, Mapping[str, type[CandidatePolicy]]] = {
-        "plain": {"HE-GP-UCB": HEGPUCB, "MLE": MaximumLikelihood, "ExpectedUCB": AveragedUCB},
-        "robust": {"HE-StableOpt": HEStableOpt, "HE-GP-UCB": HEGPUCB},
-    }
-    for known, (kind, policies) in itertools.product((True, False), kinds.items()):
-        priors = listed(candidates.kernels, known)
-        space = Space(priors, bounds=box) if kind == "plain" else Space(priors, points=grid, epsilon=epsilon)
-        problem = UnknownPriorProblem(space, f, NOISE, truth=truth, replicates=len(seeds))
-        for name, policy in policies.items():
-            if only not in (None, (known, kind, name)):
-                continue
-            history = simulate(problem, policy(space, sqrt_beta=2.0, initial=4), steps + 4, seeds)
-            row: dict[str, Any] = {"kind": kind, "sizes": "known" if known else "fitted", "policy": name}
-            if "alive" in history.tensors:
-                alive = history["alive"][:, -1]
-                row["left"] = round(float(alive.sum(-1).double().mean()), 2)
-                row["lost"] = round(1 - float(alive.gather(-1, truth[:, None]).double().mean()), 3)
-            if kind == "robust":
-                row["box"] = [round(float(x), 3) for x in box_regret(f, history, epsilon)]
-            yield row | summary(problem, history)
+    priors = listed(candidates.kernels, known)
+    policies: dict[str, type[CandidatePolicy]]
+    if kind == "plain":
+        space = Space(priors, bounds=torch.tensor([[0.0], [1.0]], dtype=torch.float64))
+        policies = {"HE-GP-UCB": HEGPUCB, "MLE": MaximumLikelihood, "ExpectedUCB": AveragedUCB}
+    else:
+        space = Space(priors, points=torch.linspace(0, 1, 101, dtype=torch.float64)[:, None], epsilon=epsilon)
+        policies = {"HE-StableOpt": HEStableOpt, "HE-GP-UCB": HEGPUCB}
+    problem = UnknownPriorProblem(space, f, NOISE, truth=truth, replicates=len(seeds))
+    for name, policy in policies.items():
+        history = simulate(problem, policy(space, sqrt_beta=2.0, initial=4), steps + 4, seeds)
+        row: dict[str, Any] = {"kind": kind, "sizes": "known" if known else "fitted", "policy": name}
+        if "alive" in history.tensors:
+            alive = history["alive"][:, -1]
+            row["left"] = round(float(alive.sum(-1).double().mean()), 2)
+            row["lost"] = round(1 - float(alive.gather(-1, truth[:, None]).double().mean()), 3)
+        if kind == "robust":
+            row["box"] = [round(float(x), 3) for x in box_regret(f, history, epsilon)]
+        yield row | summary(problem, history)
 
 
 def box_regret(f: Function, history: History, epsilon: float, places: int = 2001) -> Tensor:
@@ -164,14 +172,5 @@ def load(name: str) -> pd.DataFrame:
     return harness.load_table(RESULTS / f"{name}.json")
 
 
-def store(name: str, **settings: Any) -> pd.DataFrame:
-    """Run a study and store its table."""
-    frame = pd.DataFrame(list(harness.pick(STUDIES, name, "study")(**settings)))
-    frame.attrs = {"command": f"python -m book.hyperparameters.beyond {name}"}
-    harness.save_table(frame, RESULTS / f"{name}.json")
-    return frame
-
-
 if __name__ == "__main__":
-    for study in sys.argv[1:] or [f"names: {', '.join(STUDIES)}"]:
-        print(store(study) if study in STUDIES else study)
+    harness.make_tables(STUDIES, RESULTS, "book.hyperparameters.beyond")

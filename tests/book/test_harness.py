@@ -241,6 +241,18 @@ def test_command_stores_the_papers_scale_alone(tmp_path: Path, capsys: pytest.Ca
     assert (table.loc["row", "size"], table.attrs) == (2.5, {"scale": "paper"})
 
 
+def test_studies_are_listed_or_stored_with_their_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    studies = {"a": lambda: iter([{"x": 1, "end": [0.5, 1.5]}, {"x": 2, "end": [2.5, 3.5]}])}
+    harness.make_tables(studies, tmp_path / "results", "book.some", [])
+    assert capsys.readouterr().out.split() == ["a"]
+    assert list(tmp_path.iterdir()) == []
+    harness.make_tables(studies, tmp_path / "results", "book.some", ["a"])
+    table = harness.load_table(tmp_path / "results" / "a.json")
+    assert (table["end"].iloc[1], table.attrs) == ([2.5, 3.5], {"command": "python -m book.some a"})
+    with pytest.raises(ValueError, match="study must be one of a, got 'b'"):
+        harness.make_tables(studies, tmp_path, "book.some", ["b"])
+
+
 def test_command_takes_seeds_and_a_folder(tmp_path: Path) -> None:
     harness.command(EXPERIMENTS, tmp_path, arguments=["bumps", "--seeds", "7", "10:12", "--out", str(tmp_path / "x")])
     assert History.load(tmp_path / "x" / "bumps-ucb.npz").seeds == [7, 10, 11]
