@@ -118,6 +118,11 @@ def two(t: int) -> float:
     return 2.0
 
 
+def threshold(candidates: int, t: int) -> float:
+    """The threshold of sums of noise, kept by all of them with probability ``1 - FAILURE / 2``."""
+    return 2 * NOISE**2 * math.log(candidates * math.pi**2 * t**2 / (3 * FAILURE))
+
+
 def _only(scores: Tensor, which: Tensor) -> Tensor:
     """Scores of one candidate a run; of the others minus infinity."""
     chosen = torch.nn.functional.one_hot(which, scores.shape[1]).bool()
@@ -150,7 +155,8 @@ def play(family: Family, world: World, rule: Rule, sqrt_beta: Callable[[int], fl
 
     Returns:
         By name ``runs x T``: the regret, the six terms of its account (see ``ledger``), the responsible candidate
-        and its decision, whether all bands of the truth held, whether the truth was left.
+        and its decision, the half width of its band where it played, whether all bands of the truth held, whether the
+        candidate was dropped, whether the truth was left.
     """
     f, law, truth = world.f, world.law, world.truth
     runs, U, row = len(f), len(family.names), torch.arange(len(f))
@@ -189,9 +195,13 @@ def play(family: Family, world: World, rule: Rule, sqrt_beta: Callable[[int], fl
         errors[row, u] += y - mean[row, u, i]
         allowed[row, u] += width[row, u, i]
         count[row, u] += 1
-        xi = 2 * NOISE**2 * math.log(U * math.pi**2 * (t + 1) ** 2 / (3 * FAILURE))
-        state.alive = state.alive & (errors.abs() <= (xi * count).sqrt() + allowed)
-        for name, value in {**entry, "truth left": state.alive[row, truth]}.items():
+        state.alive = state.alive & (errors.abs() <= (threshold(U, t + 1) * count).sqrt() + allowed)
+        entry |= {
+            "half width": width[row, u, i],
+            "dropped": ~state.alive[row, u],
+            "truth left": state.alive[row, truth],
+        }
+        for name, value in entry.items():
             log.setdefault(name, []).append(value)
         # Conditioning in one point, for every candidate: one more row of the whitened covariances.
         at = i[:, None, None].expand(runs, U, 1)
@@ -209,12 +219,20 @@ def play(family: Family, world: World, rule: Rule, sqrt_beta: Callable[[int], fl
 TERMS = ("density at x*", "optimism", "density at x_t", "luck of the bound", "width", "luck of f")
 
 
-def ledger(played: dict[str, Tensor]) -> RegretLedger:
+def ledger(played: dict[str, Tensor], candidates: int) -> RegretLedger:
     """The account of a run of ``eliminate``: six terms that add up to the regret, and the claims about them."""
+    kept = (~played["dropped"]).double()
+    noise = torch.tensor([2 * math.sqrt(candidates * threshold(candidates, t) * t) for t in range(1, HORIZON + 1)])
     good = (played["bands"].cumprod(1) * played["truth left"].cumprod(1)).bool()
     zero = torch.zeros_like(played["regret"])
     claims = {
         "optimism": Claim(played["optimism"], zero, "the truth is left and its bands hold", 1.0, good),
+        "widths": Claim(
+            (kept * played["width"]).cumsum(1),
+            noise + 2 * (kept * played["half width"]).cumsum(1),
+            "sums of noise are small",
+            1 - FAILURE,
+        ),
         "truth is left": Claim(1 - played["truth left"].double(), zero, "survival", 1 - FAILURE),
     }
     terms = {name: played[name].cumsum(1) for name in TERMS}

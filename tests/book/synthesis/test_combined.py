@@ -18,11 +18,12 @@ def game(request):
 
 
 def test_terms_add_up_to_the_regret_and_no_claim_fails(game):
-    *_, played = game
-    account = ledger(played["eliminate"])
+    family, _, played = game
+    account = ledger(played["eliminate"], len(family.names))
     account.check_identity()
     assert account.claims["optimism"].violations == 0
     assert account.claims["optimism"].checked > 200
+    assert account.claims["widths"].violations == 0
     assert bool((account.regret.diff() >= -1e-12).all())
 
 
