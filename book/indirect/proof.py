@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from book.functions import prior_samples
+from book.indirect import regret
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior
 from cbo_lib.gp import GaussianProcess
@@ -109,21 +110,12 @@ class PriorDraw(StandIn):
 
 
 class UpperBound(StandIn):
-    """The largest upper confidence bound of f with the multiplier of Lemma 5: in most runs always at least ``f*``."""
+    """The largest upper confidence bound of f by Lemma 5, for half of ``FAILURE``: in most runs never below ``f*``."""
 
     def max_samples(self) -> Tensor:
         """``max_x m(x) + sqrt(beta_t) sigma(x)``, ``replicates x 1``."""
-        return (self.mean + band(self.round, self.space.m) * self.std)[:, self.n :].amax(-1, keepdim=True)
-
-
-def weight(t: float) -> float:
-    """``pi_t = pi^2 t^2 / 6``; the reciprocals of all rounds add up to one."""
-    return math.pi**2 * t**2 / 6
-
-
-def band(t: float, n: int) -> float:
-    """``sqrt(beta_t)`` of Lemma 5 for ``n`` points and half of the failure probability."""
-    return math.sqrt(2 * math.log(2 * n * weight(t) / FAILURE))
+        multiplier = regret.band(self.round, self.space.m, FAILURE / 2)
+        return (self.mean + multiplier * self.std)[:, self.n :].amax(-1, keepdim=True)
 
 
 def drawn(replicates: int) -> tuple[DrawnProblem, GaussianProcess]:
@@ -139,7 +131,7 @@ def drawn(replicates: int) -> tuple[DrawnProblem, GaussianProcess]:
 
 def group_lengths(count: int, w: float = 0.5) -> list[int]:
     """``k_i = log_w(delta / (2 pi_i))``, rounded up, of the first groups of Theorem 1."""
-    return [math.ceil(math.log(FAILURE / (2 * weight(i))) / math.log(w)) for i in range(1, count + 1)]
+    return [math.ceil(regret.group_length(i, w, FAILURE)) for i in range(1, count + 1)]
 
 
 def covered(above: Tensor, lengths: Sequence[int]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch import Tensor
 from book.indirect.problem import IndirectProblem
 from book.ledger import Claim, RegretLedger
 from cbo_lib.history import History
+
+Number = TypeVar("Number", float, Tensor)
 
 
 def simple_regret(history: History, problem: IndirectProblem) -> Tensor:
@@ -80,8 +83,18 @@ def zeta(t: Tensor | int, failure: float, two_sided: bool = False) -> Tensor:
     rounds = torch.as_tensor(t, dtype=torch.float64)
     if not bool((rounds >= 1).all()):
         raise ValueError(f"t must be at least 1, got {rounds.min().item():g}")
-    weight = math.pi**2 * rounds**2 / 6
-    return (2 * (weight / (failure if two_sided else 2 * failure)).log()).clamp_min(0.0).sqrt()
+    return (2 * (_weight(rounds) / (failure if two_sided else 2 * failure)).log()).clamp_min(0.0).sqrt()
+
+
+def band(t: Tensor | int, n: int, failure: float) -> Tensor:
+    """``sqrt(beta_t) = sqrt(2 log(n pi_t / delta))`` of bands for ``n`` points ([Zhang2025], Lemma 5).
+
+    Args:
+        t: rounds, from 1.
+        n: how many points.
+        failure: ``delta``, in (0, 1).
+    """
+    return zeta(t, failure / n, two_sided=True)
 
 
 def information_gain(history: History, noise_std: float) -> Tensor:
@@ -159,4 +172,14 @@ def theorem_1_rounds(T: int, w: float, failure: float) -> float:
     for name, value in (("w", w), ("failure", failure)):
         if not 0 < value < 1:
             raise ValueError(f"{name} must lie in (0, 1), got {value}")
-    return sum(math.log(failure / (2 * math.pi**2 * i**2 / 6)) / math.log(w) for i in range(1, T + 1))
+    return sum(group_length(i, w, failure) for i in range(1, T + 1))
+
+
+def group_length(i: int, w: float, failure: float) -> float:
+    """``k_i = log_w(delta / (2 pi_i))``: how many rounds group ``i`` of Theorem 1 has, not rounded ([Zhang2025])."""
+    return math.log(failure / (2 * _weight(i))) / math.log(w)
+
+
+def _weight(t: Number) -> Number:
+    """``pi_t = pi^2 t^2 / 6``; the reciprocals of all rounds add up to one."""
+    return math.pi**2 * t**2 / 6

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from book.functions import prior_samples
+from book.indirect import regret
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect import ClippedGaussian
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
@@ -229,8 +230,7 @@ SCHEDULES: dict[str, Callable[[int], float]] = {
 
 def sqrt_beta(t: Tensor | int) -> Tensor:
     """``sqrt(2 log(2 n pi_t / delta))``, for two events of ``n`` points each."""
-    weight = math.pi**2 * torch.as_tensor(t, dtype=torch.float64).square() / 6
-    return (2 * (2 * POINTS * weight / FAILURE).log()).sqrt()
+    return regret.band(t, POINTS, FAILURE / 2)
 
 
 def accounts(name: str, steps: int, seeds: Sequence[int]) -> dict[str, Tensor]:
