@@ -10,6 +10,7 @@ from scipy.stats import norm
 from book.indirect.controls import RandomQueries
 from book.indirect.regret import (
     at_cost,
+    band,
     information_gain,
     instantaneous_regret,
     ledger,
@@ -114,6 +115,14 @@ def test_the_chance_of_a_miss_adds_up_to_at_most_the_failure(failure):
     rounds = torch.arange(1, 20001)
     assert norm.sf(zeta(rounds, failure).numpy()).sum() <= failure
     assert 2 * norm.sf(zeta(rounds, failure, True).numpy()).sum() <= failure
+
+
+def test_bands_of_all_points_and_rounds_share_the_failure():
+    """The union over the points keeps the promise, and uses the whole of what the tail bound allows."""
+    rounds, n, failure = torch.arange(1, 2000), 60, 0.1
+    width = band(rounds, n, failure)
+    assert 2 * n * norm.sf(width.numpy()).sum() <= failure
+    assert float((n * (-0.5 * width.square()).exp()).sum()) == pytest.approx(failure, rel=1e-3)
 
 
 @pytest.mark.parametrize("failure", [0.0, 1.0, -0.1, math.nan])
