@@ -62,7 +62,7 @@ lab: .venv/.installed ## open the book in JupyterLab
 
 .PHONY: handout
 handout: .venv/.installed ## make student releases of the exercises in build/handout, with the package they need
-	@rm -rf build/handout build/lib # setuptools would pack what an earlier version left there
+	@rm -rf build/handout build/lib # setuptools would pack whatever lies in build/lib
 	@$(BIN)/python book/_tools/handout.py build/handout
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/handout . && cp requirements.lock build/handout/
 
