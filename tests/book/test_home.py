@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from book._tools.draw_home import STATIC, THEMES, pictures
@@ -44,3 +45,22 @@ def test_words_stay_legible_on_a_phone(name: str) -> None:
 def test_home_page_shows_every_picture() -> None:
     page = (Path(STATIC).parent / "index.md").read_text(encoding="utf-8")
     assert all(name in page for name in pictures())
+
+
+HOURS = {"about two hours": 2, "about five hours": 5, "about seven hours": 7, "about 90 minutes": 1.5}
+
+
+@pytest.mark.parametrize("chapter", sorted(path.parent.name for path in Path(STATIC).parent.glob("*/index.md")))
+def test_reading_times_follow_from_the_words(chapter: str) -> None:
+    """At 50 words a minute, within three quarters of an hour; the home page says what the chapter's own page says."""
+    folder = Path(STATIC).parent / chapter
+    page = (folder / "index.md").read_text(encoding="utf-8")
+    notebooks = [nbformat.read(path, as_version=4) for path in folder.glob("*.ipynb")]
+    texts = [page, *(cell.source for notebook in notebooks for cell in notebook.cells if cell.cell_type == "markdown")]
+    stated = HOURS[re.search(r"\*\*Time:\*\* (about \w+ \w+)", page)[1]]
+    assert abs(sum(len(text.split()) for text in texts) / 3000 - stated) < 0.75
+    card = re.search(
+        rf":link: {chapter}/index\n.*?About (\d+) (\w+)", (folder.parent / "index.md").read_text("utf-8"), re.S
+    )
+    if chapter != "foundations":
+        assert float(card[1]) / (60 if card[2] == "minutes" else 1) == stated
