@@ -24,7 +24,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, embedding_weights
 from cbo_lib.kernels import TabulatedKernel, matrix, rbf_kernel
 
-Model = Literal["exact", "noise", "deviation", "projected"]
+Model = Literal["exact", "noise", "deviation"]
 
 
 def projected(weights: Tensor) -> Tensor:
@@ -98,11 +98,10 @@ class Embedded:
             model: how the error of the estimate enters.
         """
         n, m = len(self.actions), len(self.points)
-        kernel, among = rbf_kernel(lengthscale), None
+        kernel = rbf_kernel(lengthscale)
         among = matrix(kernel, self.points)
         gram = among.new_empty(len(self.embedding.x), n + m, n + m)
         for r, (w, x) in enumerate(zip(self.weights, self.embedding.x, strict=True)):
-            w = projected(w) if model == "projected" else w
             left = w @ matrix(kernel, x)
             q, cross = left @ w.mT, w @ matrix(kernel, x, self.points)
             gram[r, :n, :n], gram[r, :n, n:], gram[r, n:, :n], gram[r, n:, n:] = (q + q.mT) / 2, cross, cross.mT, among

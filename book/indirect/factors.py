@@ -68,7 +68,7 @@ STORED = Path(__file__).with_name("map.npz")
 #: The lengthscale of the actions' kernel and lambda, by N: ``pilots.embedding_parameters``.
 EMBEDDING: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "linear": {50: (0.2, 1e-3), 300: (0.2, 1e-3), 1500: (0.2, 1e-4)},
-    "cosine": {50: (0.2, 1e-3), 300: (0.2, 1e-4), 1500: (0.2, 1e-5)},
+    "cosine": {50: (0.2, 1e-3), 300: (0.2, 1e-4)},
 }
 
 
@@ -83,10 +83,9 @@ def names() -> Iterator[str]:
     yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in ("300", "known") for h in maps)
     yield from (f"budget/linear/{width}/0.12/sd/5" for width in ("one", "windows"))
     yield from (f"fixed/{h}/known/online/sd/exact" for h in maps)
-    yield from (f"fixed/{h}/300/0.24/sd/{model}" for model in ("noise", "projected") for h in maps)
-    yield from (f"fixed/{h}/1500/0.24/sd/{model}" for model in ("exact", "deviation") for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in ("known", "300") for h in maps)
-    yield "budget/linear/one/0.24/sd/6"
+    yield "fixed/linear/300/0.24/sd/noise"
+    yield from (f"fixed/linear/1500/0.24/sd/{model}" for model in ("exact", "deviation"))
+    yield from (f"fixed/{h}/known/0.24/raw/exact" for h in maps)
 
 
 _BUDGETS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))
