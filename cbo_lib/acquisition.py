@@ -168,7 +168,12 @@ class ExpectedUpperConfidenceBound(PartialAcquisition):
 
 
 class RobustUpperConfidenceBound(PartialAcquisition):
-    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
+    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018]). A minimum has kinks.
+
+    A search along a kink would magnify how interpolated variances are rounded, so there are none by default.
+    """
+
+    tolerance = None
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The minimum."""
