@@ -64,7 +64,7 @@ def _good(history: History, alpha: float) -> Tensor:
 
 
 def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, replicate: int, t: int) -> None:
-    """Upper bounds of every subset, the threshold and the truth."""
+    """Upper bounds of every subset, the largest lower bound, the threshold and the truth."""
     upper = np.asarray(history["upper"][replicate, t])
     lower = float(history["lower"][replicate, t])
     best = np.asarray(problem.best_values)
@@ -76,9 +76,10 @@ def _values(axes: Axes, history: History, problem: SubsetProblem, alpha: float, 
     axes.plot(best, rows, "k|", markersize=14, label="true best value")
     if np.isfinite(lower):
         axes.axvline((1 - alpha) * lower, color=figures.COLORS[1], linestyle="--", label="threshold")
+        axes.axvline(lower, color=figures.COLORS[1], linestyle=":", label="$L$")
     axes.set(yticks=rows, yticklabels=names(problem), xlim=(0, right), xlabel="upper bound of the value (units of f)")
     axes.set_ylim(problem.space.m - 0.5, -0.5)
-    axes.legend(fontsize="x-small", loc="lower left", bbox_to_anchor=(0, 1), ncol=2, frameon=False)
+    axes.legend(fontsize="x-small", loc="lower left", bbox_to_anchor=(0, 1), ncol=3, frameon=False)
 
 
 def _costs(axes: Axes, history: History, problem: SubsetProblem, replicate: int, t: int) -> None:

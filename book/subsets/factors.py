@@ -144,7 +144,7 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
 
 def names() -> Iterator[str]:
     """All runs of the map, the most important first."""
-    made = dict.fromkeys(itertools.chain(_first(), _second(), _short(), _rest()))  # each once
+    made = dict.fromkeys(itertools.chain(_first(), _second(), _short(), _long(), _rest()))  # each once
     return (name for name in made if not name.startswith("airfoil") or "/calibrated/" not in name)
 
 
@@ -192,6 +192,12 @@ def _short() -> Iterator[str]:
         yield f"{cheap}/{prior}/repaired:none"
     for prior, repair in itertools.product(("pilot", "x64"), ("none", "all")):
         yield f"{moderate}/{prior}/repaired:{repair}"
+
+
+def _long() -> Iterator[str]:
+    """The paper's budget of 100: Ackley, where the order at 25 need not last."""
+    for prior, policy in itertools.product(("x16", "pilot"), _RIVALS):
+        yield f"ackley-moderate-0.04-100/{prior}/{policy}"
 
 
 def _rest() -> Iterator[str]:

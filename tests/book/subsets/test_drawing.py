@@ -84,8 +84,9 @@ def test_bounds_and_the_threshold_are_those_of_the_play(played, drawn):
         assert list(lines["true best value"].get_ydata()) == [0, 1, 2, 3]
         lower = float(history["lower"][replicate, step - 1])
         assert list(lines["threshold"].get_xdata()) == pytest.approx([0.9 * lower] * 2)
+        assert list(lines["$L$"].get_xdata()) == [pytest.approx(lower)] * 2
         legend = [text.get_text() for text in axis.get_legend().texts]
-        assert legend == ["true best value", "threshold"]
+        assert legend == ["true best value", "threshold", "$L$"]
     assert grays > 0
 
 
