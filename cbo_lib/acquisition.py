@@ -168,12 +168,9 @@ class ExpectedUpperConfidenceBound(PartialAcquisition):
 
 
 class RobustUpperConfidenceBound(PartialAcquisition):
-    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018]). A minimum has kinks.
+    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
 
-    A search along a kink would magnify how interpolated variances are rounded, so there are none by default.
-    """
-
-    tolerance = None
+    tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The minimum."""

@@ -80,7 +80,7 @@ def maximize_box(
     fits = raw_values.dim() == 2 and raw_values.shape[-1] == n and raw.shape[0] in (1, raw_values.shape[0])
     wanted = f"({'replicates' if len(raw) == 1 else len(raw)}, {n})"
     require(fits, f"values must map points {tuple(raw.shape)} to values {wanted}", raw_values.shape)
-    _check_finite(raw_values, "values must be finite at all raw points")
+    require(torch.isfinite(raw_values), "values must be finite at all raw points", "a NaN or an infinity")
     replicates = raw_values.shape[0]
     raw = raw.expand(replicates, n, dim)
     first = []
@@ -119,7 +119,7 @@ def maximize_box(
     refined_points = torch.from_numpy(found).to(begin).view_as(begin).clamp(bounds[0], bounds[1])
     with torch.no_grad():
         refined = evaluate(refined_points)
-        _check_finite(refined, "values must be finite in the box")
+        require(torch.isfinite(refined), "values must be finite in the box", "a NaN or an infinity")
 
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
@@ -145,7 +145,3 @@ def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) ->
     slack = 8 * torch.finfo(raw.dtype).eps * bounds.abs().amax(0)
     require((raw - inside).abs() <= slack, "raw must lie in the box of bounds", "a point outside")
     return inside
-
-
-def _check_finite(tensor: Tensor, expected: str) -> None:
-    require(torch.isfinite(tensor), expected, "a NaN or an infinity")
