@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import itertools
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,16 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from book.frames import from_figures
 from book.functions import interval
 from book.ledger import RegretLedger
+from book.steppers import PALETTE, require_alt
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-#: Okabe and Ito's colors, which people with any color vision can tell apart.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: Of the whole book.
+COLORS = PALETTE
 _STYLE: dict[Any, Any] = {
     "figure.figsize": (7.2, 3.6),
     "figure.facecolor": "white",  # opaque: it reads on a dark page too
@@ -63,63 +65,53 @@ def show(figure: Figure, alt: str) -> HTML:
     Raises:
         ValueError: if ``alt`` is empty.
     """
-    _require_alt(alt)
-    content = io.BytesIO()
-    with plt.rc_context(_STYLE):
+    return _shown(figure, alt, _svg(figure))
+
+
+def _svg(figure: Figure, **settings: Any) -> str:
+    content = io.StringIO()
+    with plt.rc_context(_STYLE | settings):
         figure.savefig(content, format="svg", metadata={"Date": None})
-    data = base64.b64encode(content.getvalue()).decode()
+    return content.getvalue()
+
+
+def _shown(figure: Figure, alt: str, svg: str) -> HTML:
+    require_alt(alt)
+    data = base64.b64encode(svg.encode()).decode()
     image = f'<img class="cbo-figure" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
     # A wide figure keeps its size on a narrow screen and scrolls.
     wide = " cbo-wide" if figure.get_figwidth() > 8 else ""
     return HTML(f'<figure class="cbo-figure{wide}">{image}</figure>')
 
 
-_numbers = itertools.count(1)
+def slider(
+    frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str], name: str = "Step", start: int = 0
+) -> HTML:
+    """Step through figures with play, step and a slider, drawn in the page as SVG; it needs no kernel.
 
-
-def slider(frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str], name: str = "Step") -> HTML:
-    """A stack of figures and a slider that steps through them; it needs no kernel.
-
-    The first frame shows where scripts do not run.
+    The frame ``start`` shows where scripts do not run.
 
     Args:
-        frames: at least one figure; all of one size.
-        labels: what the slider says at each frame.
+        frames: at least one figure; all of one layout.
+        labels: what is said beside the slider at each frame.
         alts: alternative text of each frame.
         name: what the slider steps over.
+        start: the frame that the picture opens with.
 
     Raises:
-        ValueError: if the lengths differ or an alternative text is empty.
+        ValueError: if the lengths differ, an alternative text is empty, or a figure holds what ``frames`` cannot read.
     """
     if not frames or not len(frames) == len(labels) == len(alts):
         raise ValueError(
             f"frames, labels and alts must have one length of at least 1, got {len(frames)}, {len(labels)}, {len(alts)}"
         )
-    sources = []
-    for figure, alt in zip(frames, alts, strict=True):
-        _require_alt(alt)
-        content = io.BytesIO()
-        with plt.rc_context(_STYLE):
-            figure.savefig(content, format="webp", dpi=90, pil_kwargs={"quality": 75})
-        sources.append("data:image/webp;base64," + base64.b64encode(content.getvalue()).decode())
-    key = f"cbo-slider-{next(_numbers)}"
-    # "</script" would end the script element early, and "<!--<script" would never end it.
-    data = json.dumps({"src": sources, "alt": list(alts), "label": list(labels)}).replace("<", "\\u003c")
-    return HTML(
-        f'<figure class="cbo-slider" id="{key}">'
-        f'<img alt="{html.escape(alts[0])}" src="{sources[0]}">'
-        # Without autocomplete="off" a reader who comes back finds the range moved but the first frame beside it.
-        f'<div><input type="range" autocomplete="off" min="0" max="{len(frames) - 1}" value="0" step="1" '
-        f'aria-label="{html.escape(name)}">'
-        f"<output>{html.escape(labels[0])}</output></div>"
-        f"<noscript>Frame 1 of {len(frames)}: the slider needs JavaScript.</noscript></figure>"
-        f"<script>(() => {{ const data = {data}; const box = document.currentScript.previousElementSibling;"
-        "const image = box.querySelector('img'), range = box.querySelector('input'),"
-        " text = box.querySelector('output');"
-        "range.addEventListener('input', () => { const i = Number(range.value);"
-        " image.src = data.src[i]; image.alt = data.alt[i]; text.value = data.label[i];"
-        " range.setAttribute('aria-valuetext', data.label[i]); }); })();</script>"
-    )
+    return from_figures(frames, labels, alts, name, still(frames[start], alts[start]).data, start)
+
+
+def still(figure: Figure, alt: str) -> HTML:
+    """A small figure for where no script runs: letters as letters, lengths in tenths of a point."""
+    svg = re.sub(r"(\.\d)\d+", r"\1", _svg(figure, **{"svg.fonttype": "none"}))
+    return _shown(figure, alt, svg)
 
 
 class Panel:
@@ -167,11 +159,6 @@ class Panel:
             first = {name: options[0] for name, options in self.controls.items()}
             return {"text/html": show(self.draw(**first), self.alt).data}
         return {**box._repr_mimebundle_(**kwargs), "text/html": box.children[1].value}
-
-
-def _require_alt(alt: str) -> None:
-    if not alt.strip():
-        raise ValueError("alt must say what is seen, got an empty text")
 
 
 def line(

@@ -99,7 +99,7 @@ def test_the_library_can_be_installed_without_what_draws() -> None:
     def names(requirements: list[str]) -> set[str]:
         return {canonicalize_name(Requirement(text).name) for text in requirements}
 
-    drawing = {"ipython", "matplotlib", "pillow"}
+    drawing = {"ipython", "matplotlib"}
     assert not drawing & names(PROJECT["project"]["dependencies"])
     assert drawing <= names(PROJECT["project"]["optional-dependencies"]["book"])
 

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import ProductKernel
-from matplotlib.figure import Figure
+from IPython.display import HTML
 from torch import Tensor
 
-from book import figures
+from book import proofs
 from book.contexts import problems
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import Constants, accounts, density_error
 from book.contexts.theory import drawn_problem, slope_tail, theorem_constants
 from book.harness import run
+from book.proofs import Link
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
 from cbo_lib.fit import fit_gaussian_process
@@ -302,46 +303,32 @@ def load(name: str, policy: str, path: Path = STORED) -> Proof:
     return Proof(tables["link"], tables["term"], regret)
 
 
-#: Where each link of the proof of Theorem 1 stands in the picture, and what it leads to.
-_GRAPH: tuple[tuple[str, float, float, str], ...] = (
-    ("estimate at x*", 0.1, 0.76, "regret"),
-    ("grid", 0.3, 0.76, "regret"),
-    ("optimism", 0.48, 0.76, "regret"),
-    ("width in mean", 0.7, 0.76, "regret"),
-    ("estimate at x_t", 0.93, 0.76, "regret"),
-    ("excess in mean", 0.42, 0.52, "optimism"),
-    ("estimate to p", 0.7, 0.58, "width in mean"),
-    ("p to seen in mean", 0.7, 0.4, "estimate to p"),
-    ("Cauchy-Schwarz", 0.7, 0.22, "p to seen in mean"),
-    ("information", 0.7, 0.04, "Cauchy-Schwarz"),
-    ("most information", 0.4, 0.04, "information"),
-)
-
-
-def graph(found: Proof, step: int) -> Figure:
-    """The proof of Theorem 1 as a graph, each link with its two sides after so many rounds: tight, loose or broken."""
-    figure, axes = figures.subplots(figsize=(8, 5.6))
-    ax = axes[0, 0]
-    ax.set(xlim=(-0.05, 1.08), ylim=(-0.05, 1.08))
-    ax.axis("off")
-    places = {"regret": (0.5, 1.0)} | {name: (x, y) for name, x, y, _ in _GRAPH}
-    for name, x, y, target in _GRAPH:
-        arrow = {"arrowstyle": "->", "color": "gray", "shrinkA": 18, "shrinkB": 18}
-        ax.annotate("", places[target], (x, y), arrowprops=arrow)
-        left, right = (float(side[step - 1]) for side in found.links[name])
-        word, sign = verdict(left, right), "≈" if name in _EQUALITIES else "≤"
-        box = {"boxstyle": "round", "facecolor": "white", "edgecolor": _COLORS[word], "linewidth": 2.5}
-        text = f"{name}\n{left:.1f} {sign} {right:.1f}\n{word}"
-        ax.text(x, y, text, ha="center", va="center", fontsize=9, bbox=box)
-    total = float(found.regret[:, :step].sum(-1).mean())
-    box = {"boxstyle": "round", "facecolor": "white", "edgecolor": figures.COLORS[-1]}
-    ax.text(0.5, 1.0, f"regret {total:.2f}", ha="center", va="center", fontsize=10, bbox=box)
-    return figure
-
-
+#: What each link of the proof of Theorem 1 leads to; the empty name is the regret.
+_LEADS_TO = {
+    "estimate at x*": "",
+    "grid": "",
+    "optimism": "",
+    "excess in mean": "optimism",
+    "estimate at x_t": "",
+    "width in mean": "",
+    "estimate to p": "width in mean",
+    "p to seen in mean": "estimate to p",
+    "Cauchy-Schwarz": "p to seen in mean",
+    "information": "Cauchy-Schwarz",
+    "most information": "information",
+}
 #: Links that are equalities in mean.
 _EQUALITIES = ("width in mean", "p to seen in mean")
-_COLORS = {"tight": figures.COLORS[2], "loose": figures.COLORS[4], "broken": figures.COLORS[1]}
+
+
+def picture(found: Proof) -> HTML:
+    """The proof of Theorem 1 round by round: the terms of the regret, and each link with its two sides."""
+    links = [
+        Link(name, *found.links[name], supports=target, slack=0.1, sign="≈" if name in _EQUALITIES else "≤")
+        for name, target in _LEADS_TO.items()
+    ]
+    terms = {name: left for name, (left, _) in found.terms.items()}
+    return proofs.regret(found.regret.cumsum(-1).mean(0), terms, links)
 
 
 def verdict(left: float, right: float) -> str:

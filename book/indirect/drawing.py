@@ -159,15 +159,16 @@ def _sets(policy: CMETS, leaves: Sequence[int], children: Sequence[int], query: 
         heights = -int(nodes.level[parent]), -int(nodes.level[node])
         tree.plot([place[parent], place[node]], heights, color="0.8", linewidth=0.8, zorder=1)
     kinds = (
-        ("split", grown - set(leaves) - set(children), {"color": "0.6", "marker": "."}),
+        ("split", grown - set(leaves) - set(children), {"color": "0.6", "marker": ".", "markersize": 7}),
         ("leaf (L)", set(leaves), {"color": blue, "marker": "s"}),
-        ("child of a leaf (L')", set(children), {"facecolor": "white", "edgecolor": orange, "marker": "o"}),
-        ("queried", {query}, {"facecolor": "none", "edgecolor": red, "marker": "s", "s": 150, "linewidth": 2.5}),
+        ("child of a leaf (L')", set(children), {"color": orange, "marker": "o", "fillstyle": "none"}),
+        ("queried", {query}, {"color": red, "marker": "s", "fillstyle": "none", "markersize": 12}),
     )
     for label, members, style in kinds:
         some = sorted(members)
         heights_of = [-int(nodes.level[node]) for node in some]
-        tree.scatter([place[node] for node in some], heights_of, **{"s": 34, "zorder": 2, "label": label, **style})
+        look = {"linestyle": "none", "markersize": 5.5, "label": label, **style}
+        tree.plot([place[node] for node in some], heights_of, **look)
     for node in sorted(grown):
         if int(nodes.level[node]) < 3:
             tree.text(place[node], -int(nodes.level[node]) + 0.1, str(node), ha="center", fontsize=7)

@@ -2,10 +2,7 @@
 
 import base64
 import html
-import io
 import itertools
-import json
-import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -15,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgb
-from PIL import Image
 
 from book import figures
 from book.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
@@ -74,12 +70,6 @@ def curve(values=(0, 1), **settings):
 
 def small(count):
     return [curve((0, i), figsize=(2, 1)) for i in range(count)]
-
-
-def stepped(markup):
-    """What the script of a slider holds."""
-    (script,) = Markup(markup).scripts
-    return json.JSONDecoder().raw_decode(script, script.index("{", script.index("data =")))[0]
 
 
 def crossings(collection, x):
@@ -175,138 +165,10 @@ def test_the_same_figure_gives_the_same_output():
     assert show(curve((0, 2)), "A line.").data != show(curve((2, 0)), "A line.").data
 
 
-def test_a_slider_keeps_its_markup_contract_and_shows_the_first_frame():
-    text = slider(small(3), ["one", "two", "three"], ["flat", "rising", "steep"], "Round").data
-    assert re.match(r'<figure class="cbo-slider"[^>]*><img alt="flat" src="data:image/webp;base64,[^"]+">', text)
-    markup = Markup(text)
-    assert [tag for tag, _ in markup.elements if tag not in ("div", "noscript")] == [
-        "figure",
-        "img",
-        "input",
-        "output",
-        "script",
-    ]
-    range_ = markup["input"]
-    assert (range_["type"], range_["min"], range_["max"], range_["step"]) == ("range", "0", "2", "1")
-    assert (range_["value"], range_["aria-label"]) == ("0", "Round")
-    assert markup.texts["output"] == "one"
-    data = stepped(text)
-    assert (data["alt"], data["label"]) == (["flat", "rising", "steep"], ["one", "two", "three"])
-    assert data["src"][0] == markup["img"]["src"]
-    assert "1 of 3" in markup.texts["noscript"]
-    assert plt.get_fignums() == []
-
-
-def test_the_frames_of_a_slider_are_different_pictures_of_one_size():
-    images = [
-        Image.open(io.BytesIO(data_url(s, "image/webp"))) for s in stepped(slider(small(3), "abc", "abc").data)["src"]
-    ]
-    assert {image.format for image in images} == {"WEBP"}
-    assert len({image.size for image in images}) == 1
-    pixels = [np.asarray(image.convert("RGB")).astype(float) for image in images]
-    assert all(np.abs(a - b).max() > 100 for a, b in itertools.combinations(pixels, 2))
-
-
-def test_a_slider_of_one_frame_stands_still():
-    assert Markup(slider(small(1), ["only"], ["flat"]).data)["input"]["max"] == "0"
-
-
 @pytest.mark.parametrize(("frames", "labels", "alts"), [(0, 0, 0), (2, 1, 2), (2, 2, 1), (1, 2, 2), (2, 3, 3)])
 def test_frames_labels_and_texts_of_a_slider_must_agree(frames, labels, alts):
     with pytest.raises(ValueError, match=f"one length of at least 1, got {frames}, {labels}, {alts}"):
         slider(small(frames), ["label"] * labels, ["alt"] * alts)
-
-
-def test_sliders_have_ids_of_their_own_and_are_otherwise_equal():
-    one, other = (slider(small(2), "ab", "ab").data for _ in range(2))
-    first, second = Markup(one)["figure"]["id"], Markup(other)["figure"]["id"]
-    assert first != second
-    assert one.replace(first, second) == other
-
-
-@pytest.mark.parametrize("text", NASTY)
-def test_no_text_of_a_slider_ends_its_script_early(text):
-    markup = slider(small(2), ["first", text], ["flat", text], text).data
-    script = markup[markup.index("<script>") + len("<script>") :]
-    assert script.lower().index("</script") == len(script) - len("</script>")
-    assert "<!--" not in script
-    data = stepped(markup)
-    assert (data["alt"][1], data["label"][1], Markup(markup)["input"]["aria-label"]) == (text, text, text)
-
-
-@pytest.fixture
-def page(browser):
-    page = browser.new_page()
-    errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    assert errors == []
-    page.close()
-
-
-def seen(page, index=0):
-    """What a reader of a slider gets: its description, label, and place."""
-    box = page.locator("figure.cbo-slider").nth(index)
-    image, place = box.locator("img"), box.locator("input")
-    return image.get_attribute("alt"), box.locator("output").inner_text(), int(place.input_value())
-
-
-def press(page, key, index=0):
-    page.locator("figure.cbo-slider input").nth(index).press(key)
-
-
-@pytest.mark.browser
-def test_a_slider_steps_through_its_frames_in_a_browser(page):
-    one = slider(small(3), ["one", "two", "three"], ["flat", "rising", "steep"]).data
-    page.set_content(one + slider(small(2), ["a", "b"], ["first", "second"]).data)
-    sources = stepped(one)["src"]
-    image, place = page.locator("img").first, page.locator("input").first
-    assert seen(page) == ("flat", "one", 0)
-    for key, expected in (
-        ("ArrowRight", ("rising", "two", 1)),
-        ("ArrowRight", ("steep", "three", 2)),
-        ("ArrowRight", ("steep", "three", 2)),
-        ("ArrowLeft", ("rising", "two", 1)),
-    ):
-        press(page, key)
-        assert seen(page) == expected
-        assert image.get_attribute("src") == sources[expected[2]]
-        assert place.get_attribute("aria-valuetext") == expected[1]
-        assert seen(page, 1) == ("first", "a", 0)
-    assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("text", NASTY)
-def test_no_text_of_a_slider_escapes_in_a_browser(page, text):
-    markup = slider(small(2), [text, f"second {text}"], [text, f"second {text}"], text).data
-    page.set_content(f"{markup}<p id=after>after</p>")
-    assert page.locator("#after").count() == 1
-    press(page, "ArrowRight")
-    image, output = page.locator("img"), page.locator("output")
-    assert image.get_attribute("alt") == output.evaluate("output => output.value") == f"second {text}"
-    assert page.locator("img, script").count() == 2
-    assert page.evaluate("window.hit") is None
-
-
-@pytest.mark.browser
-def test_a_slider_and_its_figure_agree_when_the_reader_comes_back(page, tmp_path):
-    for name, body in (("slider", slider(small(2), ["one", "two"], ["flat", "rising"]).data), ("other", "other")):
-        (tmp_path / f"{name}.html").write_text(f"<!doctype html><title>{name}</title>{body}", encoding="utf-8")
-    page.goto((tmp_path / "slider.html").as_uri())
-    press(page, "ArrowRight")
-    page.goto((tmp_path / "other.html").as_uri())
-    page.go_back()
-    page.wait_for_timeout(100)
-    assert seen(page) in [("flat", "one", 0), ("rising", "two", 1)]
-
-
-@pytest.mark.browser
-def test_two_notebooks_on_one_page_move_their_own_sliders(page):
-    markup = slider(small(2), ["one", "two"], ["flat", "rising"]).data  # a new kernel counts from one again
-    page.set_content(markup + markup)
-    press(page, "ArrowRight", 1)
-    assert [seen(page, i) for i in (0, 1)] == [("flat", "one", 0), ("rising", "two", 1)]
 
 
 def slope(height, width):

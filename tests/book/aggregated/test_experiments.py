@@ -306,7 +306,7 @@ def test_frames_of_a_growing_tree_share_their_limits_and_go_into_a_slider(growth
         assert above.get_ylim() == (-0.7, 2.5)
         assert (above.get_ylabel(), below.get_xlabel(), below.get_ylabel()) == ("value (units of f)", "x", "depth")
     text = figures.slider(frames[:2], labels[:2], alts[:2], "Round").data
-    assert f"<output>{labels[0]}</output>" in text
+    assert labels[0] in text
 
 
 def test_a_run_is_drawn_as_a_tree_beside_its_ledger(spike):

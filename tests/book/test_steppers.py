@@ -1,0 +1,308 @@
+"""Pictures that step hold what stays once, draw and say every step, and work by keyboard and without a script."""
+
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from book import figures
+from book.steppers import PALETTE, View, embed, lives, picture, simplified
+
+STATIC = Path(__file__).resolve().parents[2] / "book" / "_static"
+NASTY = ["a < b & \"c\" 'd'", "</script><script>window.hit = 1</script>", "<!--<script>", "&lt;b&gt; \u2028 \\"]
+
+
+class Parts(HTMLParser):
+    """The elements of a picture and the data in it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.data, self._inside = [], "", False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag == "script"
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+    def handle_data(self, data):
+        if self._inside:
+            self.data += data
+
+
+def data_of(markup):
+    return json.loads(Parts(markup).data)
+
+
+def shown(rows, step):
+    """The members that live at a step, as ``stepper.js`` reads them."""
+    found = []
+    for first, last, *cells in rows:
+        if first <= step < last:
+            found.append(tuple(c[step - first] if isinstance(c, list) else c for c in cells))
+    return found
+
+
+members = st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=4, unique=True)
+
+
+@given(st.dictionaries(st.integers(0, 6), members, max_size=6))
+def test_lives_hold_every_step(steps):
+    rows = lives(steps)
+    for step in range(8):
+        assert sorted(shown(rows, step)) == sorted(steps.get(step, []))
+
+
+def test_what_stays_is_written_once_and_what_moves_is_a_list():
+    steps = {k: [(0, 1, 2, 3), (4, 5, k, k + 1)] for k in range(5)}
+    assert sorted(lives(steps)) == [[0, 5, 0, 1, 2, 3], [0, 5, 4, 5, [0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]]
+
+
+@given(st.integers(2, 60), st.integers(0, 1000))
+def test_a_simplified_curve_stays_within_the_tolerance(count, seed):
+    rng = np.random.default_rng(seed)
+    points = np.stack([np.linspace(0, 1, count), rng.normal(size=count).cumsum() / 10], 1)
+    kept = simplified(points, 0.05)
+    assert kept[0] == 0 and kept[-1] == count - 1
+    for first, last in itertools.pairwise(kept):
+        chord = points[last] - points[first]
+        inner = points[first : last + 1] - points[first]
+        away = np.abs(inner[:, 0] * chord[1] - inner[:, 1] * chord[0]) / np.hypot(*chord)
+        assert away.max() <= 0.05 + 1e-12
+
+
+def test_marks_without_a_number_are_refused():
+    with pytest.raises(ValueError, match="a mark needs finite values, got nan"):
+        View().add(0, "dot", float("nan"), 1.0)
+
+
+def test_labels_texts_and_the_start_must_fit():
+    with pytest.raises(ValueError, match="start lie within, got 2, 1, 0"):
+        picture([View()], ["a", "b"], ["a"], "Step", "still")
+    with pytest.raises(ValueError, match="got an empty text"):
+        picture([View()], ["a", "b"], ["a", " "], "Step", "still")
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_no_text_ends_the_data_early(text):
+    markup = embed({"labels": [text]}, "<p>still</p>", text).data
+    assert data_of(markup) == {"labels": [text]}
+    assert [tag for tag, _ in Parts(markup).tags if tag == "script"] == ["script"]
+
+
+def frame(step):
+    figure, axes = figures.subplots(1, 2, figsize=(8, 3), width_ratios=(3, 1))
+    left, right = axes[0]
+    x = np.linspace(0, 1, 201)
+    left.plot(x, np.sin(6 * x), color="black", label="fixed")
+    left.plot(x, np.sin(6 * x + step), "--", label="moving")
+    left.fill_between(x, -step - 1, 1, alpha=0.2, color=figures.COLORS[2], label="band")
+    left.axvline(0.5, color=figures.COLORS[1])
+    left.axhline(step / 2, linestyle=":", color=figures.COLORS[0])
+    left.hlines([0.5], [0.1], [0.2], color=figures.COLORS[3])
+    left.bar([0.1, 0.3], [step + 1, 2], 0.1, color=figures.COLORS[4], alpha=0.5)
+    left.plot([0.2, 0.8][: step + 1], [1, 2][: step + 1], "^", fillstyle="none")
+    left.text(0.4, 0.6, f"word {step}")
+    left.set(xlabel="x", ylabel="y", ylim=(-5, 5))
+    left.legend()
+    right.imshow([[0.0, 1.0], [2.0, step]], origin="lower", extent=(0, 1, 0, 1), cmap="cividis", vmin=0, vmax=4)
+    right.set(title=f"step {step}", xticks=[0, 1], xticklabels=["a", "a very long name of a tick"])
+    return figure
+
+
+@pytest.fixture(scope="module")
+def stepping():
+    return figures.slider(
+        [frame(k) for k in range(4)], [f"label {k}" for k in range(4)], [f"alt {k}" for k in range(4)]
+    )
+
+
+def test_figures_are_read_into_small_data(stepping):
+    data = data_of(stepping.data)
+    left, right = data["views"]
+    assert (data["name"], data["start"], data["labels"][3], data["alts"][2]) == ("Step", 0, "label 3", "alt 2")
+    assert (left["w"], right["w"]) == (0.75, 0.25)
+    assert (left["xl"], left["yl"], left["y"]) == ("x", "y", [-5, 5])
+    assert right["title"] == [f"step {k}" for k in range(4)]
+    assert right["xt"] == [[0, "a"], [1, "a very …tick"]]
+    groups = {}
+    for group in left["marks"]:
+        groups.setdefault(group["m"], []).append(group)
+    fixed = next(g for g in groups["line"] if g["c"] == 6)
+    assert [row[:2] for row in fixed["rows"]] == [[0, 4]]  # once for all steps
+    assert len(fixed["rows"][0][2]) < 150  # of 402 coordinates
+    assert sorted((g["dir"], g["c"]) for g in groups["rule"]) == [("h", 0), ("v", 1)]
+    (dots,) = groups["dot"]
+    assert dots["hollow"] and dots["s"] == "^" and [row[0] for row in dots["rows"]] == [0, 1]
+    (area,) = groups["area"]
+    assert (area["c"], area["o"]) == (2, 0.2)
+    (field,) = right["marks"]
+    assert [shown(field["rows"], k)[0][-1] for k in range(4)] == ["0GW0", "0GWG", "0GWW", "0GWl"]
+    assert [row[2:6] for row in left["legend"]] == [
+        ["fixed", "line", 6, ""],
+        ["moving", "line", 0, "--"],
+        ["band", "box", 2, ""],
+    ]
+
+
+def test_what_cannot_be_read_is_refused():
+    figure, axes = figures.subplots()
+    axes[0, 0].scatter([0], [1])
+    with pytest.raises(ValueError, match="cannot show PathCollection"):
+        figures.slider([figure], ["a"], ["a"])
+
+
+def test_without_a_script_the_first_frame_is_a_figure(stepping):
+    tags = Parts(stepping.data).tags
+    assert [tag for tag, _ in tags] == ["figure", "div", "figure", "img", "noscript", "script"]
+    image = tags[3][1]
+    assert image["alt"] == "alt 0" and image["src"].startswith("data:image/svg+xml;base64,")
+    assert tags[-1][1]["type"] == "application/json"
+    assert "Step 1 of 4: label 0." in stepping.data
+
+
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize(("block", "ground"), [(0, "#ffffff"), (1, "#14181e")])
+def test_lines_stand_out_from_the_page(block, ground):
+    found = re.findall(r"--cbo-(\d|soft): (#[0-9a-f]{6});", (STATIC / "stepper.css").read_text(encoding="utf-8"))
+    count = len(PALETTE) + 1
+    colors = found[count * block : count * (block + 1)]
+    assert [name for name, _ in colors] == [*map(str, range(len(PALETTE))), "soft"]
+    for name, color in colors:
+        low, high = sorted((luminance(color), luminance(ground)))
+        assert (high + 0.05) / (low + 0.05) >= (4.5 if name in ("6", "soft") else 3), color
+
+
+PAGE = """<!doctype html><html lang=en data-theme=light><meta charset=utf-8><title>t</title>
+<link rel=stylesheet href="{static}/stepper.css"><script defer src="{static}/stepper.js"></script>
+<body style="margin:8px">{body}</body></html>"""
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Open a body as a page from the disk; what it complains of fails the test."""
+    complaints, contexts = [], []
+
+    def start(body, complain=True, **settings):
+        context = browser.new_context(viewport={"width": 1000, "height": 800}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        if complain:
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+        file = tmp_path / "page.html"
+        file.write_text(PAGE.format(static=STATIC.as_uri(), body=body), encoding="utf-8")
+        page.goto(file.as_uri())
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def state(page, index=0):
+    figure = page.locator("figure.cbo-stepper").nth(index)
+    place = figure.locator("input")
+    text = place.get_attribute("aria-valuetext")
+    assert figure.locator(".cbo-label").inner_text() == text
+    return int(place.input_value()), text, figure.locator("[role=img]").get_attribute("aria-label")
+
+
+@pytest.mark.browser
+def test_every_step_is_drawn_and_said(open_page, stepping):
+    page = open_page(stepping.data)
+    pictures = set()
+    for k in range(4):
+        assert state(page) == (k, f"label {k}", f"alt {k}")
+        drawn = page.locator(".cbo-picture").inner_html()
+        assert "NaN" not in drawn and "undefined" not in drawn and f"word {k}" in drawn
+        pictures.add(drawn)
+        page.locator("input").press("ArrowRight")
+    assert len(pictures) == 4
+    assert page.locator("figure.cbo-stepper img").count() == 0
+    for key, expected in (("Home", 0), ("End", 3), ("ArrowLeft", 2)):
+        page.locator("input").press(key)
+        assert state(page)[0] == expected
+    back, forth = (page.locator("button").nth(k) for k in (0, 2))
+    forth.click()
+    assert state(page)[0] == 3 and forth.is_disabled()
+    assert page.locator(".cbo-label").get_attribute("aria-live") == "polite"
+    back.click()
+    assert state(page)[0] == 2 and page.locator(".cbo-count").inner_text() == "3/4"
+
+
+@pytest.mark.browser
+def test_it_plays_to_the_end_and_pauses(open_page, stepping):
+    page = open_page(stepping.data.replace('"ms":1500', '"ms":60'))
+    page.locator("input").press(" ")  # Space plays
+    assert page.locator("button").nth(1).get_attribute("aria-label") == "Pause"
+    page.wait_for_function("document.querySelector('figure.cbo-stepper input').value === '3'")
+    page.wait_for_function("document.querySelectorAll('figure.cbo-stepper button')[1].title === 'Play'")
+    play = page.locator("button").nth(1)
+    play.click()  # from the beginning
+    play.click()
+    place = state(page)[0]
+    page.wait_for_timeout(200)
+    assert state(page)[0] == place < 3
+
+
+@pytest.mark.browser
+def test_two_pictures_move_on_their_own_and_texts_stay_texts(open_page):
+    frames = [frame(k) for k in range(2)]
+    one = figures.slider(frames, [NASTY[1], "second"], [NASTY[0], "other"], NASTY[2]).data
+    page = open_page(one + one)
+    page.locator("input").nth(1).press("ArrowRight")
+    assert state(page, 0) == (0, NASTY[1], NASTY[0])
+    assert state(page, 1) == (1, "second", "other")
+    assert page.locator("input").first.get_attribute("aria-label") == NASTY[2]
+    assert page.evaluate("window.hit") is None
+
+
+@pytest.mark.browser
+def test_it_follows_the_theme_and_the_width(open_page, stepping):
+    page = open_page(stepping.data)
+    line = page.locator(".cbo-picture path[style*='cbo-6']").first
+    light = line.evaluate("e => getComputedStyle(e).stroke")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    assert line.evaluate("e => getComputedStyle(e).stroke") != light
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_function("document.querySelector('.cbo-view').offsetWidth < 390")
+    widths = page.locator(".cbo-view").evaluate_all("all => all.map((e) => e.offsetWidth)")
+    assert len(set(widths)) == 1  # below each other
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.locator(".cbo-picture text").evaluate_all("a => Math.min(...a.map((e) => e.getBBox().height))") >= 9
+
+
+@pytest.mark.browser
+def test_print_hides_the_controls_and_is_light(open_page, stepping):
+    page = open_page(stepping.data)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.emulate_media(media="print")
+    assert not page.locator(".cbo-controls").is_visible() and page.locator(".cbo-picture svg").first.is_visible()
+    assert page.locator(".cbo-picture path[style*='cbo-6']").first.evaluate("e => getComputedStyle(e).stroke") == (
+        "rgb(31, 41, 51)"
+    )
+
+
+@pytest.mark.browser
+def test_the_still_figure_shows_without_a_script_and_with_broken_data(open_page, stepping):
+    page = open_page(stepping.data, java_script_enabled=False)
+    assert page.locator("figure.cbo-stepper img").is_visible() and page.locator("button").count() == 0
+    broken = re.sub(r'"views":\[', '"views":[7,', stepping.data)
+    page = open_page(broken.replace('"views":[7,', '"views":[null,'), complain=False)
+    assert page.locator("figure.cbo-stepper img").is_visible() and page.locator("button").count() == 0
