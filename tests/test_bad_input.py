@@ -299,7 +299,6 @@ SETTINGS = [
     ("points", lambda: doubted(points=GRID / 0), "finite"),
     ("points", lambda: doubted(points=None), "bounds"),
     ("epsilon", lambda: doubted(epsilon=-0.1), "nonnegative"),
-    ("epsilon", lambda: doubted(epsilon=0.1, points=None, bounds=LINE), "zero in a box"),
     ("epsilon", lambda: doubted(epsilon="near"), "number"),
     ("noise_std", lambda: doubted(candidates=[RBFKernel()], noise_std=-1), "positive"),
     ("noise_std", lambda: doubted(noise_std=0.1), "left to"),
@@ -330,7 +329,6 @@ SETTINGS = [
     ("space", lambda: hegpucb(boxes()), "hyperparameters"),
     ("space", lambda: cmes(boxes()), "indirect"),
     ("space", lambda: contexts.SBOKDE(None), "contexts"),
-    ("space", lambda: hyperparameters.HEStableOpt(doubted(points=None, bounds=LINE)), "finite domain"),
     # what all policies share
     *(
         ("seed", functools.partial(make, seed=seed), "integer of at least 0")

@@ -162,14 +162,15 @@ class CandidatePolicy(Policy):
         variance = variance.clamp_min(1e-20)
         return mean, variance.sqrt().expand_as(mean)
 
-    def search(self, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    def search(self, score: Callable[..., Tensor], spread: Callable[..., Tensor] | None = None) -> Tensor:
         """Where a score like ``score`` is largest: indices of a finite domain, or points of a box ``replicates x d``.
 
-        Ties go to the first point.
+        In a box the score sees the moments of ``spread``, such as balls around the points. Ties go to the first point.
         """
         if self.space.points is not None:
             return argmax_finite(score(*self.moments()))
-        found = maximize_box(lambda x: score(*self.moments(x)), self.space.bounds, self._raw, _STARTS)[0]
+        wide, raw = (spread, self._raw[: _RAW // 4]) if spread else (lambda x: x, self._raw)  # a ball has many points
+        found = maximize_box(lambda x: score(*self.moments(wide(x))), self.space.bounds, raw, _STARTS)[0]
         return self.rounded(found, self.space.bounds)
 
     # Hooks of the base.

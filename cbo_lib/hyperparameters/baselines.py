@@ -67,8 +67,7 @@ class MaximumLikelihood(CandidatePolicy):
     def score(self, mean: Tensor, std: Tensor) -> Tensor:
         """The upper confidence bound of that candidate."""
         self._selected = self.select()
-        upper = self.upper(mean, std)
-        return upper.gather(1, self._selected[:, None, None].expand(-1, 1, upper.shape[-1])).squeeze(1)
+        return self.upper(mean, std).take_along_dim(self._selected[:, None, None], 1).squeeze(1)
 
     def responsible(self) -> Tensor:
         """That candidate."""
@@ -104,8 +103,7 @@ class AGPUCB(MaximumLikelihood):
     ) -> None:
         super().__init__(space, **options)
         found = list(map(_lengthscale, space.candidates.kernels)) if lengthscales is None else lengthscales
-        shape = (len(space.candidates),)
-        self.lengthscales = as_values("lengthscales", found, shape, 0, ends="()", like=space.like)
+        self.lengthscales = as_values("lengthscales", found, (len(space.candidates),), 0, ends="()", like=space.like)
         self.g = None if g is None else as_schedule("g", g, 0, ends="()")
 
     def select(self) -> Tensor:
@@ -134,9 +132,7 @@ class AveragedUCB(CandidatePolicy):
 def _of_candidate(schedule: Callable[[int], float | Tensor], candidate: int, t: int) -> float | Tensor:
     """The multiplier of one candidate, from a number or one a candidate."""
     value = schedule(t)
-    if isinstance(value, Tensor) and value.dim():
-        return value[..., candidate : candidate + 1]
-    return value
+    return value[..., candidate : candidate + 1] if isinstance(value, Tensor) and value.dim() else value
 
 
 def _lengthscale(kernel: Kernel) -> float:

@@ -62,8 +62,7 @@ class HEGPUCB(CandidatePolicy):
 
     def responsible(self) -> Tensor:
         """The candidate left of the largest upper confidence bound there."""
-        upper = self.upper(self.mean.unsqueeze(-1), self.std.unsqueeze(-1)).squeeze(-1)
-        return argmax_finite(upper, self.alive)
+        return argmax_finite(self.mean + self.multiplier() * self.std, self.alive)
 
     def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:
         """Test the responsible candidate."""
@@ -85,10 +84,8 @@ class HEGPUCB(CandidatePolicy):
         self._sums[role] = self._sums[role].scatter_add(-1, at.expand(3, *at.shape), new)
         total = self._sums[role].gather(-1, at.expand(3, *at.shape))
         xi = noise_threshold(self.round, self.noise, len(self.space.candidates), self.failure).to(errors)
-        xi = xi.expand(self.alive.shape).gather(-1, at).squeeze(-1) if xi.dim() else xi
-        refuted = eliminates(total[0], total[1], xi, total[2].squeeze(-1)) & played
-        if self.elimination == "never":
-            refuted = torch.zeros_like(refuted)
+        xi = xi.expand(self.alive.shape).gather(-1, at).squeeze(-1)
+        refuted = eliminates(total[0], total[1], xi, total[2].squeeze(-1)) & played & (self.elimination == "errors")
         dropped = torch.zeros_like(self.alive).scatter(-1, at, refuted.unsqueeze(-1))
         last = (self.alive & ~dropped).sum(-1) == 0
         self._refuted = self._refuted | (refuted & last)
@@ -104,33 +101,31 @@ class HEStableOpt(HEGPUCB):
 
     Chooses ``x`` by the worst upper confidence bound within ``epsilon`` under the most favorable candidate ``u``, then
     asks the point within ``epsilon`` of it with the smallest lower confidence bound under any candidate ``v``. Both
-    ``u`` and ``v`` are tested, each on its own rounds. The domain must be finite.
+    ``u`` and ``v`` are tested, each on its own rounds. In a box the ball is that of ``Space.ball``.
 
     Arguments and errors are those of ``HEGPUCB``.
     """
 
     roles = 2
 
-    def __init__(self, space: Space, **options: Any) -> None:
-        super().__init__(space, **options)
-        expected = "space must have a finite domain for robust optimization"
-        require(space.points is not None, expected, "a box")
+    def score(self, mean: Tensor, std: Tensor) -> Tensor:
+        """The largest worst upper confidence bound of a candidate left."""
+        return self.space.worst(self.upper(mean, std)).masked_fill(~self.alive.unsqueeze(-1), -torch.inf).amax(1)
 
     def propose(self) -> Tensor:
         """The worst neighbor of the best point."""
         self._refresh()
-        mean, std = self.moments()
-        alive = self.alive.unsqueeze(-1)
-        worst = self.space.worst(self.upper(mean, std)).masked_fill(~alive, -torch.inf)
-        rows = torch.arange(len(worst), device=worst.device)
-        self._center = argmax_finite(worst.amax(1))
-        self._optimist = argmax_finite(worst[rows, :, self._center], self.alive)  # line 8
-        near = self.space.neighbors[self._center]  # replicates m
-        lower = (mean - self.multiplier().unsqueeze(-1) * std).masked_fill(~alive, torch.inf)
-        lower = lower.gather(-1, near.unsqueeze(1).expand(-1, lower.shape[1], -1))  # replicates |U| m
-        place = argmax_finite(-lower.amin(1))
-        self._pessimist = argmax_finite(-lower[rows, :, place], self.alive)  # line 9
-        return self.space.finite()[near[rows, place]]
+        space, points = self.space, self.space.points
+        place = self.search(self.score, space.ball)
+        index = None if points is None else space.neighbors[place]
+        self._center = place if points is None else points[place]
+        near = self.rounded(space.ball(place.unsqueeze(-2)), space.bounds) if points is None else points[index]
+        mean, std = self.moments(near, index)  # replicates |U| m
+        self._optimist = argmax_finite(self.upper(mean, std).amin(-1), self.alive)  # line 8
+        lower = (mean - self.multiplier().unsqueeze(-1) * std).masked_fill(~self.alive.unsqueeze(-1), torch.inf)
+        worst = argmax_finite(-lower.amin(1))[:, None, None]
+        self._pessimist = argmax_finite(-lower.take_along_dim(worst, -1).squeeze(-1), self.alive)  # line 9
+        return near.take_along_dim(worst, 1).squeeze(1)
 
     def responsible(self) -> Tensor:
         """The optimist ``u``."""
@@ -141,8 +136,7 @@ class HEStableOpt(HEGPUCB):
         played = asked & (self.round >= 1)
         self._chosen = {"chosen": row["query"], "pessimist": torch.full_like(row["y"], -1).long()}
         if bool(played.any()):
-            center = self.space.finite()[self._center]
-            self._chosen["chosen"] = torch.where(played.unsqueeze(-1), center, row["query"])
+            self._chosen["chosen"] = torch.where(played.unsqueeze(-1), self._center, row["query"])
             self._chosen["pessimist"] = torch.where(played, self._pessimist, self._chosen["pessimist"])
         super().learn(row, asked)
 

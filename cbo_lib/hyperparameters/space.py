@@ -15,6 +15,8 @@ from cbo_lib.checks import as_box, as_number, as_points, as_values, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel
 
+# How many points stand for a ball in a box.
+_BALL = 64
 #: A prior mean: a number, or a function from points ``... x d`` to values ``...``.
 Mean = float | Callable[[Tensor], Tensor]
 
@@ -92,8 +94,8 @@ class Space:
         candidates: kernels and Gaussian processes without batch dimensions, or ``Candidates``, taken as they are.
         bounds: the box ``2 x d``, lower corner first. Give either this or ``points``.
         points: the finite domain ``n x d``.
-        epsilon: how far a chosen point may be moved, Euclidean, in the units of the inputs ([Bogunovic2018]); a finite
-            domain is needed if it is positive. Default 0.
+        epsilon: how far a chosen point may be moved, Euclidean, in the units of the inputs ([Bogunovic2018]), but not
+            out of the domain. Default 0.
         noise_std: standard deviation of the observation noise, positive. Needed with ``Candidates``; with kernels, by
             default it is fitted; Gaussian processes bring their own.
         names: one label a candidate. Default ``candidate 1``, ...; ``Candidates`` bring their own.
@@ -126,7 +128,6 @@ class Space:
         else:
             object.__setattr__(self, "points", as_points("points", self.points, "d >= 1"))
         object.__setattr__(self, "epsilon", as_number("epsilon", self.epsilon, 0))
-        require(self.epsilon == 0 or self.points is not None, "epsilon must be zero in a box", self.epsilon)
         given = self.noise_std
         if given is not None:
             as_values("noise_std", given, None, 0, ends="()")
@@ -225,8 +226,16 @@ class Space:
         order = near.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[:, :width]
         return torch.where(near.gather(-1, order), order, own.unsqueeze(-1))
 
+    def ball(self, x: Tensor) -> Tensor:
+        """Points of a box within ``epsilon`` of ``... m x d``, ``... m k x d``: Sobol points, some on the border."""
+        cube = 2.2 * torch.quasirandom.SobolEngine(self.dim).draw(_BALL, dtype=x.dtype).to(x) - 1.1
+        shifts = self.epsilon * cube / cube.norm(dim=-1, keepdim=True).clamp_min(1)  # what is farther moves there
+        return (x.unsqueeze(-2) + shifts).clamp(self.bounds[0], self.bounds[1]).flatten(-3, -2)
+
     def worst(self, values: Tensor) -> Tensor:
-        """The smallest of values ``... x n`` within ``epsilon`` of each point, ``... x n``."""
+        """The smallest value around each point, ``... x n``, from values of all points; in a box of their balls."""
+        if self.points is None:
+            return values.unflatten(-1, (-1, _BALL)).amin(-1)
         return values if self.epsilon == 0.0 else values[..., self.neighbors].amin(-1)
 
     @property

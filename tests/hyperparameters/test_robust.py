@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.regret import critical_rounds, rounds
 from book.hyperparameters.slips import WidthAfter
-from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleStableOpt
+from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleStableOpt, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import simulate
@@ -283,6 +283,84 @@ def test_the_initial_design_is_asked_as_it_is_and_recorded_as_chosen():
     )
 
 
+# ---- in a box
+
+
+def ball(center, epsilon, n=401):
+    """A grid of a ball on a line or a square, cut to the unit box."""
+    side = np.linspace(-1.0, 1.0, n if len(center) == 1 else 61)
+    grid = np.stack(np.meshgrid(*[side] * len(center)), -1).reshape(-1, len(center))
+    grid = grid[np.linalg.norm(grid, axis=1) <= 1 + 1e-12]
+    return np.clip(center + epsilon * grid, 0.0, 1.0)
+
+
+def bands(priors, x, y, at, noise, multiplier):
+    """Lower and upper bounds of all candidates at points, ``|U| x n`` each."""
+    moments = [plain.posterior(prior, noise, x, y, at) for prior in priors]
+    return [np.array([mean + sign * multiplier * std for mean, std in moments]) for sign in (-1, 1)]
+
+
+@pytest.mark.parametrize(("dim", "epsilon", "scales"), [(1, 0.07, (0.08, 0.2, 0.5)), (2, 0.15, (0.2, 0.6))])
+def test_in_a_box_both_choices_are_those_of_a_dense_search(dim, epsilon, scales):
+    noise, multiplier, initial, steps, near = 0.1, 2.0, 4, 5, 0.005 if dim == 1 else 0.05
+
+    def f(x):
+        return torch.sin(7 * x).sum(-1)
+
+    box = torch.tensor([[0.0] * dim, [1.0] * dim], dtype=F64)
+    problem = problem_of(f, lengthscale_candidates(scales), bounds=box, epsilon=epsilon, noise_std=noise)
+    policy = HEStableOpt(problem.space, sqrt_beta=multiplier, initial=initial)
+    history = simulate(problem, policy, initial + steps, [3], progress=False)
+    priors = [plain.Prior(plain.rbf(scale)) for scale in scales]
+    query, chosen, y = (history[name][0].numpy() for name in ("query", "chosen", "observation"))
+    side = np.linspace(0.0, 1.0, 301 if dim == 1 else 25)
+    places = np.stack(np.meshgrid(*[side] * dim), -1).reshape(-1, dim)
+    for t in range(initial, initial + steps):
+        alive = history["alive"][0, t - 1].numpy()
+
+        def around(center, t=t):
+            return bands(priors, query[:t], y[:t], ball(center, epsilon), noise, multiplier)
+
+        def worst(center, around=around, alive=alive):
+            return np.where(alive, around(center)[1].min(1), -np.inf)
+
+        best = max(worst(place).max() for place in places)
+        own = worst(chosen[t])
+        assert own.max() >= best - near  # the grid of the ball is finer than the policy's points
+        assert own[history["candidate"][0, t]] >= own.max() - near
+        lower = np.where(alive[:, None], around(chosen[t])[0], np.inf)
+        asked = bands(priors, query[:t], y[:t], query[t][None], noise, multiplier)[0][:, 0]
+        assert asked[history["pessimist"][0, t]] <= np.where(alive, asked, np.inf).min() + 1e-9
+        assert np.where(alive, asked, np.inf).min() <= lower.min() + near
+        assert np.linalg.norm(query[t] - chosen[t]) <= epsilon + dim * 2.0**-13
+    assert bool((history["query"] != history["chosen"])[:, initial:].any())
+
+
+def test_a_ball_of_a_box_holds_its_center_and_border_and_ends_with_the_box():
+    unit = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
+    space = Space(lengthscale_candidates((0.1,)), bounds=unit, epsilon=0.2, noise_std=0.1)
+    inner, corner = space.ball(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]], dtype=F64))
+    reach = (inner - 0.5).norm(dim=-1)
+    assert float(reach.amax()) == pytest.approx(0.2, rel=1e-12) and float(reach.amin()) == 0.0
+    border = inner[reach > 0.2 - 1e-9] - 0.5
+    angles = torch.atan2(border[:, 1], border[:, 0]).sort().values
+    assert len(border) > 10 and float(angles.diff().amax()) < 0.6
+    assert (
+        bool(space.contains(corner).all())
+        and float((corner - corner.new_tensor([0.0, 1.0])).norm(dim=-1).amax()) <= 0.2 + 1e-12
+    )
+    values = torch.arange(2.0 * len(inner)).flip(0)
+    assert space.worst(values).tolist() == [float(len(inner)), 0.0]
+
+
+def test_without_perturbation_in_a_box_it_chooses_as_he_gp_ucb():
+    options = {"sqrt_beta": 2.0, "initial": 3, "elimination": "never"}
+    one, other = (run(BOX, kind(BOX.space, **options), 8) for kind in (HEStableOpt, HEGPUCB))
+    assert torch.equal(one["chosen"], one["query"])
+    assert torch.equal(one["candidate"], other["candidate"])
+    torch.testing.assert_close(one["query"], other["query"], rtol=0, atol=1e-3)
+
+
 BOX = problem_of(bump, lengthscale_candidates((0.1, 0.3)), bounds=torch.tensor([[0.0], [1.0]], dtype=F64))
 POINTS = problem_of(bump, lengthscale_candidates((0.1, 0.3)), line(12), epsilon=0.1)
 
@@ -290,14 +368,6 @@ POINTS = problem_of(bump, lengthscale_candidates((0.1, 0.3)), line(12), epsilon=
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: HEStableOpt(BOX.space, sqrt_beta=lambda t: 1.0),
-            "space must have a finite domain for robust optimization",
-        ),
-        (
-            lambda: OracleStableOpt(BOX.space, 0, sqrt_beta=lambda t: 1.0),
-            "space must have a finite domain for robust optimization",
-        ),
         (lambda: HEStableOpt(POINTS.space, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
         (lambda: HEStableOpt(POINTS.space, initial=-1), "initial must be an integer of at least 0, got"),
         (lambda: HEStableOpt(POINTS.space, elimination="no"), "elimination must be 'errors' or 'never', got 'no'"),

@@ -84,7 +84,7 @@ def test_kernels_and_gaussian_processes_may_stand_side_by_side():
         (lambda: Space([StackedKernel([rbf_kernel(0.1)])], bounds=UNIT), r"no batch dimensions, got \(1,\)"),
         (lambda: Space([GaussianProcess(rbf_kernel(0.1), torch.ones(3))], bounds=UNIT), "one noise_std and one mean"),
         (lambda: Space([RBFKernel()], bounds=UNIT, noise_std=-1.0), "noise_std must be positive and finite, got"),
-        (lambda: Space([RBFKernel()], bounds=UNIT, epsilon=0.1), "epsilon must be zero in a box, got"),
+        (lambda: Space([RBFKernel()], bounds=UNIT, epsilon=-0.1), "epsilon must be nonnegative and finite, got"),
         (lambda: Space([RBFKernel()], bounds=UNIT).select([0]), "candidates must be Gaussian processes to be selected"),
         (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), 0), "candidates must be Gaussian processes"),
         (

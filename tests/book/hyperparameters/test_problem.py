@@ -196,7 +196,6 @@ def test_an_additive_kernel_of_no_groups_is_refused():
         ({"epsilon": -0.1}, "epsilon must be nonnegative and finite, got"),
         ({"epsilon": math.inf}, "epsilon must be nonnegative and finite, got"),
         ({"epsilon": math.nan}, "epsilon must be nonnegative and finite, got"),
-        ({"points": None, "bounds": BOX, "epsilon": 0.1}, "epsilon must be zero in a box, got"),
         ({"replicates": 0}, "replicates must be an integer of at least 1, got 0"),
         ({"truth": 2}, r"truth must lie in \[0, 2\), got 2"),
         ({"truth": -1}, r"truth must lie in \[0, 2\), got -1"),
@@ -363,3 +362,16 @@ def test_a_value_that_counts_is_never_above_the_value(rng):
     for less, more in zip(values[1:], values[:-1], strict=True):
         assert bool((less <= more).all())
     assert values[-1].unique().numel() == 1
+
+
+def test_the_worst_value_in_a_box_is_that_of_a_dense_grid():
+    unit = torch.tensor([[0.0], [1.0]], dtype=F64)
+    problem = problem_of(f=sine, candidates=TWO, bounds=unit, epsilon=0.1)
+    at = torch.tensor([[[0.0], [0.03], [0.4], [0.77], [1.0]]], dtype=F64)
+    dense = torch.linspace(-1, 1, 20_001, dtype=F64)
+    expected = sine((at + 0.1 * dense).clamp(0, 1).unsqueeze(-1)).amin(-1)
+    torch.testing.assert_close(problem.value(at), expected, rtol=0, atol=1e-3)
+    everywhere = torch.linspace(0, 1, 20_001, dtype=F64)[:, None]
+    best = sine((everywhere + 0.1 * dense[::100]).clamp(0, 1).unsqueeze(-1)).amin(-1).amax()
+    assert float(problem.optimum) == pytest.approx(float(best), abs=1e-3)
+    assert bool((problem.value(at) <= problem.optimum + 1e-9).all())
