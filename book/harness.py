@@ -1,4 +1,4 @@
-"""One way to run, store, compare and command the experiments of every chapter.
+"""One way to run, store and compare the experiments of every chapter.
 
 In an experiments module::
 
@@ -6,10 +6,7 @@ In an experiments module::
         seeds = harness.choose(scale, range(10), range(30)) if seeds is None else seeds
         return harness.run(problem, policies, 80, seeds, folder=folder, name=f"figure_1-{curve}")
 
-    EXPERIMENTS = {"figure_1-peaks": functools.partial(figure_1, "peaks")}
-
-    if __name__ == "__main__":
-        harness.command(EXPERIMENTS, Path(__file__).parent / "results")
+``python -m book`` runs it in parts, see ``registry``.
 
 What there is:
 
@@ -23,24 +20,22 @@ What there is:
 - ``load(problem, folder, name, policies) -> Comparison``, ``stored(folder, name, policies)``: what was stored, in files
   named by ``path``.
 - ``save_table(frame, path)`` and ``load_table(path)``: tables with their attributes, as JSON.
-- ``make_tables(studies, folder, module)``: ``python -m book.<setting>.<module> NAME`` for studies that give rows.
-- ``command(experiments, folder, show=)``: ``python -m book.<setting>.experiments NAME [--scale paper] [--seeds 0:30]``.
-  An experiment gives a ``Comparison`` or a table.
+- ``alone(policy, steps)``: inside, ``run`` runs one policy, for at most so many steps; ``with_curve(history, regret)``.
 """
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import pandas as pd
 from torch import Tensor
@@ -81,6 +76,19 @@ def pick(table: Mapping[str, T], name: str, argument: str = "name") -> T:
     near = difflib.get_close_matches(str(name), table, cutoff=0.5) or [known for known in table if str(name) in known]
     hint = f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
     raise ValueError(f"{argument} must be one of {', '.join(table)}, got {name!r}{hint}")
+
+
+_alone: ContextVar[tuple[str, int | None] | None] = ContextVar("alone", default=None)
+
+
+@contextmanager
+def alone(policy: str, steps: int | None = None) -> Iterator[None]:
+    """Inside, ``run`` runs one of the policies that it is given, for at most so many steps: a part of an experiment."""
+    token = _alone.set((policy, steps))
+    try:
+        yield
+    finally:
+        _alone.reset(token)
 
 
 def rounds(
@@ -230,7 +238,11 @@ def run(
     Raises:
         ValueError: if a stored history has other seeds.
     """
+    if (part := _alone.get()) is not None:
+        policies = {part[0]: pick(policies, part[0], "policy")}
     problems, rounds = _each(problem, policies), _each(steps, policies)
+    if part is not None and part[1] is not None:
+        rounds = {label: min(count, part[1]) for label, count in rounds.items()}
     histories: dict[str, History] = {}
     for label, policy in policies.items():
         file = None if folder is None else path(folder, name, label)
@@ -266,6 +278,12 @@ def stored(folder: str | Path, name: str, policies: Sequence[str]) -> dict[str, 
     return histories
 
 
+def with_curve(history: History, regret: Tensor, names: Sequence[str] | None = None) -> History:
+    """A history and, as ``regret``, what its problem says of it; of the rest all, or the names that are kept."""
+    kept = history.tensors if names is None else {name: history[name] for name in names}
+    return replace(history, tensors={**kept, "regret": regret})
+
+
 def path(folder: str | Path, name: str, policy: str) -> Path:
     """Where the history of one policy in one experiment is stored: ``newsvendor-sbo_kde.npz``."""
     return Path(folder) / f"{name}-{re.sub('[^a-z0-9]+', '_', policy.lower())}.npz"
@@ -292,80 +310,9 @@ def load_table(path: str | Path) -> pd.DataFrame:
     return frame
 
 
-def make_tables(
-    studies: Mapping[str, Callable[..., Iterable[Mapping[str, Any]]]],
-    folder: str | Path,
-    module: str,
-    names: Sequence[str] | None = None,
-) -> None:
-    """Run studies by name from the command line and store a table of each; without a name, list them.
-
-    Args:
-        studies: by name, each giving the rows of its table.
-        folder: where ``name.json`` goes.
-        module: what ``python -m`` runs; the table says so.
-        names: default those of the command line.
-    """
-    chosen = {name: pick(studies, name, "study") for name in (sys.argv[1:] if names is None else names)}
-    if not chosen:
-        print("\n".join(studies))
-    for name, study in chosen.items():
-        frame = pd.DataFrame(list(study()))
-        frame.attrs = {"command": f"python -m {module} {name}"}
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save_table(frame, Path(folder) / f"{name}.json")
-        print(frame)
-
-
 class Experiment(Protocol):
-    """What the command runs: the runs of several policies, or a table."""
+    """What a chapter runs by name: several policies, or a table."""
 
     def __call__(self, *, scale: Scale, seeds: Sequence[int] | None, folder: Path | None) -> Comparison | pd.DataFrame:
         """Run at a scale, with its seeds or others; hand ``folder`` to ``run``."""
         ...
-
-
-def command(
-    experiments: Mapping[str, Experiment],
-    folder: str | Path,
-    show: Callable[[Comparison], object] | None = None,
-    arguments: Sequence[str] | None = None,
-) -> None:
-    """Run experiments by name from the command line; without a name, list them.
-
-    Args:
-        experiments: by name.
-        folder: where results at the paper's scale are stored. Those at the reader's scale are shown alone.
-        show: what to print of a comparison. Default nothing.
-        arguments: default those of the command line.
-    """
-    parser = argparse.ArgumentParser(description="Run experiments. What is stored already is not run again.")
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(experiments)}")
-    parser.add_argument("--scale", choices=("reader", "paper"), default="reader")
-    parser.add_argument("--seeds", nargs="+", metavar="SEED", help="numbers, or ranges such as 0:30")
-    parser.add_argument("--out", type=Path, help=f"where to store; default at the paper's scale: {folder}")
-    chosen = parser.parse_args(arguments)
-    out = chosen.out or (Path(folder) if chosen.scale == "paper" else None)
-    try:
-        seeds = None if chosen.seeds is None else [seed for text in chosen.seeds for seed in _seeds(text)]
-        calls = {name: pick(experiments, name) for name in chosen.name}
-    except ValueError as error:
-        parser.error(str(error))
-    if not calls:
-        print("\n".join(experiments))
-    for name, experiment in calls.items():
-        result = experiment(scale=chosen.scale, seeds=seeds, folder=out)
-        if isinstance(result, pd.DataFrame):
-            print(result)
-            if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                save_table(result, out / f"{name}.json")
-        elif show is not None:
-            print(name, show(result), sep="\n", flush=True)
-
-
-def _seeds(text: str) -> Sequence[int]:
-    if not re.fullmatch(r"\d+(:\d+)?", text):
-        raise ValueError(f"--seeds must be numbers or ranges such as 0:30, got {text!r}")
-    first, _, end = text.partition(":")
-    return range(int(first), int(end)) if end else [int(first)]

@@ -1,4 +1,4 @@
-"""The longer studies of the chapter, one function a table: ``python -m book.aggregated.studies NAME`` stores it.
+"""The longer studies of the chapter, a table each, in parts: ``python -m book run aggregated.path --scale paper``.
 
 Every row holds one regret a seed, so that any two rows can be compared in pairs: ``end`` after the last round, ``mean``
 averaged over the rounds.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from cbo_lib.simulate import simulate
 RESULTS = Path(__file__).parent / "results"
 #: Kept digits of a regret.
 _DIGITS = 4
+Rows = Iterator[dict[str, Any]]
 
 
 def rounded(values: Tensor) -> list[float]:
@@ -70,51 +72,46 @@ def rivals(name: str, problem: CellProblem, curve: Curve, steps: int) -> dict[st
     }
 
 
-def figure_4(seeds: Sequence[int] = range(60), steps: int = 80) -> Iterator[dict[str, Any]]:
-    """Every policy on *peaks* and *periodic*, S = 1 and 10, under both configurations."""
-    for name, setting in CONFIGURATIONS.items():
-        for curve, points in experiments.PANELS:
-            problem = configured_problem(curve, setting, points)
-            key = {"configuration": name, "curve": curve, "S": points}
-            for policy, made in rivals(name, problem, curve, steps).items():
-                yield {**key, "policy": policy, **summary(regret_of(problem, made, steps, seeds))}
-            if name == "published":
-                yield {**key, "policy": "StoOO", **summary(published.published_stooo(problem, steps, list(seeds)))}
+def figure_4(name: str, curve: Curve, points: int, seeds: Sequence[int], steps: int = 80) -> Rows:
+    """Every policy on one panel: *peaks* or *periodic*, S = 1 or 10, under one of the configurations."""
+    problem = configured_problem(curve, CONFIGURATIONS[name], points)
+    key = {"configuration": name, "curve": curve, "S": points}
+    for policy, made in rivals(name, problem, curve, steps).items():
+        yield {**key, "policy": policy, **summary(regret_of(problem, made, steps, seeds))}
+    if name == "published":
+        yield {**key, "policy": "StoOO", **summary(published.published_stooo(problem, steps, list(seeds)))}
 
 
-def figure_6(seeds: Sequence[int] = range(100)) -> Iterator[dict[str, Any]]:
-    """GPOO on *spike* by points a cell and children, at 25, 50 and (Figure 5) 80 rounds, under both configurations."""
-    for name, setting in CONFIGURATIONS.items():
-        for points in (1, 10, 20, 30, 40, 50):
-            for branching in (2, 3, 4, 5):
-                problem = configured_problem("spike", setting, points, branching)
-                steps = 80 if branching == 2 and points <= 10 else 50
-                policy = configured_gpoo(problem, "spike", setting, experiments.delta)
-                regret = regret_of(problem, policy, steps, seeds)
-                for budget in (10, 25, 50, 80):
-                    if budget <= steps:
-                        key = {"configuration": name, "S": points, "K": branching, "N": budget}
-                        yield {**key, "end": rounded(regret[:, budget - 1])}
+def figure_6(name: str, points: int, seeds: Sequence[int], steps: int = 80) -> Rows:
+    """GPOO on *spike* with so many points a cell, by children, at 10, 25, 50 and (Figure 5) 80 rounds."""
+    for branching in (2, 3, 4, 5):
+        problem = configured_problem("spike", CONFIGURATIONS[name], points, branching)
+        most = min(steps, 80 if branching == 2 and points <= 10 else 50)
+        policy = configured_gpoo(problem, "spike", CONFIGURATIONS[name], experiments.delta)
+        regret = regret_of(problem, policy, most, seeds)
+        for budget in (10, 25, 50, 80):
+            if budget <= most or budget == 10:
+                key = {"configuration": name, "S": points, "K": branching, "N": budget}
+                yield {**key, "end": rounded(regret[:, min(budget, most) - 1])}
 
 
-def path(seeds: Sequence[int] = range(60)) -> Iterator[dict[str, Any]]:
-    """From the text to the published code, one factor at a time."""
-    for step, setting in published.path():
-        for curve, points in experiments.PANELS:
-            problem = configured_problem(curve, setting, points)
-            grid = UniformGrid(problem.space, prior=known_prior(curve, setting), budget=80)
-            for name, policy in {
-                "GPOO": configured_gpoo(problem, curve, setting, experiments.delta),
-                "uniform grid": grid,
-            }.items():
-                found = summary(regret_of(problem, policy, 80, seeds))
-                yield {"step": step, "curve": curve, "S": points, "K": 2, "N": 80, "policy": name, **found}
-        for branching in (2, 3, 4, 5):
-            problem = configured_problem("spike", setting, 10, branching)
-            regret = regret_of(problem, configured_gpoo(problem, "spike", setting, experiments.delta), 50, seeds)
-            for budget in (25, 50):
-                key = {"step": step, "curve": "spike", "S": 10, "K": branching, "N": budget, "policy": "GPOO"}
-                yield {**key, **summary(regret[:, :budget])}
+def path(step: str, seeds: Sequence[int], steps: int = 80) -> Rows:
+    """One step from the text to the published code, which differ in one factor after the other."""
+    setting = dict(published.path())[step]
+    for curve, points in experiments.PANELS:
+        problem = configured_problem(curve, setting, points)
+        grid = UniformGrid(problem.space, prior=known_prior(curve, setting), budget=steps)
+        policy = configured_gpoo(problem, curve, setting, experiments.delta)
+        for name, made in {"GPOO": policy, "uniform grid": grid}.items():
+            found = summary(regret_of(problem, made, steps, seeds))
+            yield {"step": step, "curve": curve, "S": points, "K": 2, "N": 80, "policy": name, **found}
+    for branching in (2, 3, 4, 5):
+        problem = configured_problem("spike", setting, 10, branching)
+        policy = configured_gpoo(problem, "spike", setting, experiments.delta)
+        regret = regret_of(problem, policy, min(steps, 50), seeds)
+        for budget in (25, 50):
+            key = {"step": step, "curve": "spike", "S": 10, "K": branching, "N": budget, "policy": "GPOO"}
+            yield {**key, **summary(regret[:, :budget])}
 
 
 # Functions drawn from the prior.
@@ -149,44 +146,36 @@ def drawn_problem(dim: int, points: int, seeds: Sequence[int]) -> CellProblem:
     return CellProblem(Space(bounds, points_per_cell=points), drawn_functions(dim, seeds), 0.1, len(seeds))
 
 
-def prior_draws(seeds: Sequence[int] = range(200), steps: int = 80, chunk: int = 20) -> Iterator[dict[str, Any]]:
-    """All policies on functions of the prior: d = 1 and 2, S = 1 and 10, the lengthscale known, halved and doubled.
+def joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Tables of the same rows, made with other seeds each, as one: what is known by seed is appended.
 
     Replicates are independent, so a few at a time give the same numbers and share a smaller tree.
     """
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for i in range(0, len(seeds), chunk):
-        for row in some_draws(seeds[i : i + chunk], steps):
-            key = tuple(row[name] for name in ("d", "S", "policy", "lengthscale", "c"))
-            found.setdefault(key, []).append(row)
-    for rows in found.values():
-        yield joined(rows)
+    first = tables[0].to_dict("records")
+    others = [table.to_dict("records") for table in tables]
+
+    def row(i: int) -> dict[str, Any]:
+        return {k: [x for t in others for x in t[i][k]] if isinstance(v, list) else v for k, v in first[i].items()}
+
+    return pd.DataFrame([row(i) for i in range(len(first))])
 
 
-def joined(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of one key as one row: what is known by seed is appended."""
-    first = rows[0]
-    return {k: [x for row in rows for x in row[k]] if isinstance(v, list) else v for k, v in first.items()}
-
-
-def some_draws(seeds: Sequence[int], steps: int) -> Iterator[dict[str, Any]]:
-    """A few seeds of ``prior_draws``."""
-    for dim in (1, 2):
-        for points in (1, 10):
-            problem = drawn_problem(dim, points, seeds)
-            both = {s: Space(problem.space.bounds, points_per_cell=s) for s in (1, 10)}
-            for label, policy in drawn_policies(problem, dim, steps):
-                history = simulate(problem, policy, steps, seeds)
-                regret = aggregated_regret(history, problem)
-                found = {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1))}
-                cell = history["recommendation"][:, -1:]
-                for s, space in both.items():  # the same target for both: one point, or ten
-                    target = problem.optimum - space.measure(cell).expectation(problem.f)[:, 0]
-                    found[f"target {s}"] = rounded(target)
-                depth = rounded(history["depth"].double().mean(-1))
-                split = history["expanded"].sum(-1).clamp_min(1)
-                found |= {"depth": depth, "rounds a split": rounded(steps / split)}
-                yield {"d": dim, "S": points, **label, **found}
+def prior_draws(dim: int, points: int, seeds: Sequence[int], steps: int = 80) -> Rows:
+    """All policies on functions of the prior of one or two variables, the lengthscale known, halved and doubled."""
+    problem = drawn_problem(dim, points, seeds)
+    both = {s: Space(problem.space.bounds, points_per_cell=s) for s in (1, 10)}
+    for label, policy in drawn_policies(problem, dim, steps):
+        history = simulate(problem, policy, steps, seeds)
+        regret = aggregated_regret(history, problem)
+        found = {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1))}
+        cell = history["recommendation"][:, -1:]
+        for s, space in both.items():  # the same target for both: one point, or ten
+            target = problem.optimum - space.measure(cell).expectation(problem.f)[:, 0]
+            found[f"target {s}"] = rounded(target)
+        depth = rounded(history["depth"].double().mean(-1))
+        split = history["expanded"].sum(-1).clamp_min(1)
+        found |= {"depth": depth, "rounds a split": rounded(steps / split)}
+        yield {"d": dim, "S": points, **label, **found}
 
 
 def drawn_policies(problem: CellProblem, dim: int, steps: int) -> Iterator[tuple[dict[str, Any], TreePolicy]]:
@@ -213,43 +202,50 @@ def drawn_policies(problem: CellProblem, dim: int, steps: int) -> Iterator[tuple
         yield key("uniform grid", wrong), UniformGrid(space, prior=known(wrong), budget=steps)
 
 
-def exponent(seeds: Sequence[int] = range(10), steps: int = 400) -> Iterator[dict[str, Any]]:
+def exponent(noise: float, seeds: Sequence[int], steps: int = 400) -> Rows:
     """How the deepest split node deepens with the budget on *peaks*, S = 1, with and without neighbors, by noise.
 
     ``depth`` is the mean depth of the deepest split node at every round; ``draws`` how often a split node was drawn.
     """
-    for noise in (0.03, 0.1, 0.3, 1.0):
-        problem = replace(configured_problem("peaks", CONFIGURATIONS["text"], 1), noise_std=noise)
-        known = GaussianProcess(rbf_kernel(0.05, VARIANCE), noise)
-        for name, kind in (("all draws", GPOO), ("own draws alone", IsolatedGPOO)):
-            policy = kind(problem.space, prior=known, delta=experiments.delta)
-            history = simulate(problem, policy, steps, seeds)
-            deepest = torch.where(history["expanded"], history["depth"], -1).cummax(-1).values.double()
-            draws = (policy.draws * policy.expanded).sum(-1) / policy.expanded.sum(-1).clamp_min(1)
-            regret = aggregated_regret(history, problem)
-            yield {
-                "noise": noise,
-                "learns from": name,
-                "depth": rounded(deepest.mean(0)),
-                "regret": rounded(regret.mean(0)),
-                "draws": rounded(draws),
-            }
+    problem = replace(configured_problem("peaks", CONFIGURATIONS["text"], 1), noise_std=noise)
+    known = GaussianProcess(rbf_kernel(0.05, VARIANCE), noise)
+    for name, kind in (("all draws", GPOO), ("own draws alone", IsolatedGPOO)):
+        policy = kind(problem.space, prior=known, delta=experiments.delta)
+        history = simulate(problem, policy, steps, seeds)
+        deepest = torch.where(history["expanded"], history["depth"], -1).cummax(-1).values.double()
+        draws = (policy.draws * policy.expanded).sum(-1) / policy.expanded.sum(-1).clamp_min(1)
+        yield {
+            "noise": noise,
+            "learns from": name,
+            "depth": rounded(deepest.mean(0)),
+            "regret": rounded(aggregated_regret(history, problem).mean(0)),
+            "draws": rounded(draws),
+        }
 
 
-def cost(steps: int = 1600) -> Iterator[dict[str, Any]]:
+def cost(seeds: Sequence[int], steps: int = 1600) -> Rows:
     """What the rounds of one run on *peaks*, S = 1, cost in three ways: Remark 2 and Appendix B."""
     problem = configured_problem("peaks", CONFIGURATIONS["text"], 1)
     policy = GPOO(problem.space, prior=known_prior("peaks", CONFIGURATIONS["text"]), delta=experiments.delta)
     yield from costs(problem, policy, steps)
 
 
-STUDIES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
-    "figure_4": figure_4,
-    "figure_6": figure_6,
-    "path": path,
-    "prior_draws": prior_draws,
-    "exponent": exponent,
-    "cost": cost,
+#: The studies in parts, each to be given ``seeds`` and, to try it, ``steps``.
+STUDIES: dict[str, dict[str, Callable[..., Rows]]] = {
+    "figure_4": {
+        f"{name}/{curve}-{points}": partial(figure_4, name, curve, points)
+        for name in CONFIGURATIONS
+        for curve, points in experiments.PANELS
+    },
+    "figure_6": {
+        f"{name}/{points}": partial(figure_6, name, points)
+        for name in CONFIGURATIONS
+        for points in (1, 10, 20, 30, 40, 50)
+    },
+    "path": {step: partial(path, step) for step, _ in published.path()},
+    "prior_draws": {f"{dim}-{points}": partial(prior_draws, dim, points) for dim in (1, 2) for points in (1, 10)},
+    "exponent": {f"{noise}": partial(exponent, noise) for noise in (0.03, 0.1, 0.3, 1.0)},
+    "cost": {"one": cost},
 }
 
 
@@ -275,7 +271,3 @@ def cell(frame: pd.DataFrame, column: str = "mean", **key: Any) -> Tensor:
 def against(frame: pd.DataFrame, rival: str, policy: str = "GPOO", column: str = "mean", **key: Any) -> Paired:
     """A rival's regret minus a policy's, seed by seed."""
     return paired(cell(frame, column, policy=policy, **key), cell(frame, column, policy=rival, **key))
-
-
-if __name__ == "__main__":
-    harness.make_tables(STUDIES, RESULTS, "book.aggregated.studies")

@@ -3,7 +3,7 @@
 Nothing is explored then: all that is lost comes from the estimate of the density and from the ball around it. The
 command makes the stored tables::
 
-    python -m book.contexts.caution known_function discrepancy --scale paper
+    python -m book run contexts.known_function contexts.discrepancy --scale paper --publish
 """
 
 from __future__ import annotations
@@ -163,7 +163,3 @@ def stored(folder: str | Path = RESULTS) -> pd.DataFrame:
     keys = [(law, float(share), int(count)) for law, share, count in parts]
     frame.index = pd.MultiIndex.from_tuples(keys, names=["law", "share", "contexts"])
     return frame
-
-
-if __name__ == "__main__":
-    harness.command({"known_function": known_function, "discrepancy": discrepancy}, RESULTS)

@@ -3,7 +3,7 @@
 Each entry of ``MAP`` and ``STUDIES`` has policies with the same seeds, so the same initial design and the same
 contexts. The command runs it as one batch and stores values and lengthscales::
 
-    python -m book.contexts.claims newsvendor "newsvendor, long" --scale paper
+    python -m book run contexts.map --parts 'newsvendor*' --scale paper --publish
 
 Horizons differ, as a round of one policy takes longer than that of another: a run ends where its time was over, not
 where its result was good. ``decide`` compares two policies at the shorter of their horizons.
@@ -168,7 +168,7 @@ def run(
     steps = {policy: count if whole else min(count, size.steps) for policy, count in entry.steps.items()}
     seeds = (entry.seeds if whole else entry.seeds[:3]) if seeds is None else seeds
     keep = functools.partial(compact, names=("value", "lengthscale")) if folder else None
-    return harness.run(problem, policies, steps, seeds, folder=folder, name=_file(name), keep=keep)
+    return harness.run(problem, policies, steps, seeds, folder=folder, name=file_of(name), keep=keep)
 
 
 def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem]:
@@ -178,10 +178,11 @@ def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem
         ValueError: for another entry, or if the folder holds nothing of it.
     """
     entry = harness.pick({**MAP, **STUDIES}, name)
-    return harness.load(PANELS[entry.panel].make(), folder, _file(name), list(entry.steps))
+    return harness.load(PANELS[entry.panel].make(), folder, file_of(name), list(entry.steps))
 
 
-def _file(name: str) -> str:
+def file_of(name: str) -> str:
+    """The beginning of the names of its files."""
     return "map-" + name.replace(", ", "-").replace(" ", "_")
 
 
@@ -268,7 +269,3 @@ def other_panels(folder: str | Path = RESULTS) -> pd.DataFrame:
         pairs = [(policy, rival) for policy in ("SBO-KDE", "DRBO-KDE") for rival in rivals] + [PAIRS[-1]]
         frames.append(decide(panel, "rbf", runs, pairs))
     return pd.concat(frames, ignore_index=True)
-
-
-if __name__ == "__main__":
-    harness.command({name: functools.partial(run, name) for name in (*MAP, *STUDIES)}, RESULTS)

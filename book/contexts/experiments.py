@@ -3,7 +3,7 @@
 ``scale="paper"`` has the paper's seeds 100 to 104, 10 initial decisions and 350 evaluations; ``scale="reader"`` three
 of the seeds, few evaluations and little effort. The command runs them at the paper's scale and stores their curves::
 
-    python -m book.contexts.experiments ackley "slip-root of beta" table_1 --scale paper
+    python -m book run contexts.figure_1 contexts.slips contexts.table_1 --scale paper --publish
 """
 
 from __future__ import annotations
@@ -392,15 +392,3 @@ def step_seconds(
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     frame.attrs = {"device": f"CPU ({platform.machine()}), 1 of its threads", "torch": torch.__version__}
     return frame
-
-
-#: What the command runs.
-EXPERIMENTS: Mapping[str, harness.Experiment] = {
-    **{panel: functools.partial(figure_1, panel) for panel in PANELS},
-    **{f"slip-{name}": functools.partial(slip, name) for name in SLIPS},
-    "table_1": table_1,
-    "step_seconds": step_seconds,
-}
-
-if __name__ == "__main__":
-    harness.command(EXPERIMENTS, RESULTS, final)

@@ -1,6 +1,6 @@
 """The proofs of both theorems, link by link, on the paper's own problems and on draws of a prior.
 
-    python -m book.contexts.proof
+    python -m book run contexts.proof --scale paper --publish
 
 runs SBO-KDE and DRBO-KDE with the multiplier of Theorem 1 and stores both sides of every link in ``proof.npz`` beside
 this file. On two cores that takes about ten minutes.
@@ -8,7 +8,6 @@ this file. On two cores that takes about ten minutes.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -276,18 +275,15 @@ def runs(name: str, rounds: int = 40, seeds: int = 20, multiplier: float | None 
     return result
 
 
-def store(path: Path, rounds: int, seeds: int) -> None:
-    """Run every setting and store what it says."""
+def arrays_of(name: str, rounds: int, seeds: int) -> dict[str, np.ndarray]:
+    """What is stored of a setting, by policy: regret, and both sides of every link and term."""
     arrays: dict[str, np.ndarray] = {}
-    for name in ("draws", *PROBLEMS):
-        for policy, found in runs(name, rounds, seeds).items():
-            key = f"{name}/{policy}"
-            arrays[f"{key}/regret"] = found.regret.numpy().astype(np.float32)
-            for kind, table in (("link", found.links()), ("term", found.terms())):
-                for part, sides in table.items():
-                    arrays[f"{key}/{kind}/{part}"] = torch.stack(sides).numpy().astype(np.float32)
-        print(f"{name}: done")
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    for policy, found in runs(name, rounds, seeds).items():
+        arrays[f"{policy}/regret"] = found.regret.numpy().astype(np.float32)
+        for kind, table in (("link", found.links()), ("term", found.terms())):
+            for part, sides in table.items():
+                arrays[f"{policy}/{kind}/{part}"] = torch.stack(sides).numpy().astype(np.float32)
+    return arrays
 
 
 def load(name: str, policy: str, path: Path = STORED) -> Proof:
@@ -339,17 +335,3 @@ def verdict(left: float, right: float) -> str:
     if left > right + 0.1 * abs(right) + 0.02:
         return "broken"
     return "tight" if left > 0 and right <= 2 * left else "loose"
-
-
-def main() -> None:
-    """Compute and store."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=STORED)
-    options = parser.parse_args()
-    store(options.out, options.rounds, options.seeds)
-
-
-if __name__ == "__main__":
-    main()

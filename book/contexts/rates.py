@@ -1,9 +1,9 @@
 """How fast the terms of the theorems grow, measured on draws of a known prior with one, two and four contexts.
 
-    python -m book.contexts.rates
+    python -m book run contexts.rates --scale paper --publish
 
-computes both parts and stores them in ``rates.npz`` beside this file. With a GPU that takes two to three minutes, on
-two cores some hours; ``--draws 3 --rounds 100`` tries it in a minute.
+computes both parts and stores them in ``rates.npz`` beside this file. With ``--device cuda`` that took two to three
+minutes, on two cores some hours.
 
 A draw of the prior is a sum of 1,024 random waves ([Rahimi2007]). Its expectation under a normal distribution, and
 under a density estimate with normal kernels, is then a sum of waves too, so nothing here is integrated numerically.
@@ -12,8 +12,8 @@ Contexts are ``N(0.5, 0.15^2)`` in every coordinate and are not clipped.
 
 from __future__ import annotations
 
-import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,8 +102,15 @@ def distance(estimate: GaussianKDE, rng: torch.Generator, samples: int = 2048) -
     return 2 * ((p - estimated).abs() / (p + estimated)).mean(-1)
 
 
-def estimation(dim: int, draws: int, rng: torch.Generator, device: str, decisions: int = 513) -> dict[str, Tensor]:
-    """What the estimate costs where f is known, each ``draws x len(COUNTS)``.
+def estimation(
+    dim: int,
+    draws: int,
+    rng: torch.Generator,
+    device: str,
+    decisions: int = 513,
+    counts: Sequence[int] = COUNTS,
+) -> dict[str, Tensor]:
+    """What the estimate costs where f is known, each ``draws x len(counts)``.
 
     ``error`` is ``E_p f(x*) - E_p_hat f(x*)``, ``regret`` the regret of the best decision under the estimate,
     ``bias`` and ``deviation`` the two parts of the error by the proposition, and ``distance`` in L1, of 30 draws and up
@@ -117,7 +124,7 @@ def estimation(dim: int, draws: int, rng: torch.Generator, device: str, decision
     sums = torch.zeros_like(waves.truth)
     seen = torch.empty(draws, 0, dim, dtype=torch.float64, device=device)
     record: dict[str, list[Tensor]] = {}
-    for n in COUNTS:
+    for n in counts:
         fresh = CENTER + SPREAD * torch.randn(draws, n - seen.shape[1], dim, generator=rng, dtype=torch.float64)
         seen = torch.cat([seen, fresh.to(device)], 1)
         for part in fresh.to(device).split(200, 1):
@@ -303,26 +310,15 @@ def exponent(t: Tensor, rows: Tensor, repetitions: int = 200) -> tuple[float, fl
     return float(rows.mean(0).log() @ x), float(again.std())
 
 
-def main() -> None:
-    """Compute and store."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--draws", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--out", type=Path, default=STORED)
-    options = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    arrays: dict[str, np.ndarray] = {}
-    for dim in DIMS:
-        rng = torch.Generator().manual_seed(dim)
-        # Ten times as many draws for the estimate: they are cheap.
-        for name, rows in estimation(dim, 10 * options.draws, rng, device).items():
-            arrays[f"estimation/{dim}/{name}"] = rows.cpu().numpy().astype(np.float32)
-        for name, rows in regret(dim, options.draws, options.rounds, rng, device).items():
-            kept = rows if name == "regret" else rows[:1]  # the terms of SBO-KDE alone
-            arrays[f"regret/{dim}/{name}"] = kept.cumsum(-1)[..., 19::20].cpu().numpy().astype(np.float32)
-        print(f"{dim} contexts: done")
-    np.savez_compressed(options.out, **arrays)  # type: ignore[arg-type]
-
-
-if __name__ == "__main__":
-    main()
+def arrays_of(dim: int, draws: int, rounds: int) -> dict[str, np.ndarray]:
+    """What is stored for so many contexts; ten times as many draws for the estimate, they are cheap."""
+    rng, device = torch.Generator().manual_seed(dim), str(torch.zeros(()).device)
+    arrays = {}
+    counts = [n for n in COUNTS if n <= 100 * rounds]
+    for name, rows in estimation(dim, 10 * draws, rng, device, counts=counts).items():
+        arrays[f"estimation/{dim}/{name}"] = rows.cpu().numpy().astype(np.float32)
+    for name, rows in regret(dim, draws, rounds, rng, device).items():
+        kept = rows if name == "regret" else rows[:1]  # the terms of SBO-KDE alone
+        sums = kept.cumsum(-1)[..., min(rounds, 20) - 1 :: 20]
+        arrays[f"regret/{dim}/{name}"] = sums.cpu().numpy().astype(np.float32)
+    return arrays

@@ -1,18 +1,17 @@
 """Two experiments beyond the paper's: a master algorithm of its Appendix A, and boxes with fitted candidates.
 
-    python -m book.hyperparameters.beyond            # lists them
-    python -m book.hyperparameters.beyond masters    # makes results/masters.json
+    python -m book run hyperparameters.masters hyperparameters.boxes --scale paper --publish
 
 Every row holds one regret a seed, so that any two rows can be compared in pairs.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -58,6 +57,10 @@ def promises(panel: Panel) -> Tensor:
     return 2 * beta * (2 / math.log1p(space.noise_std**-2) * n[:, None] * gain.mT).sqrt()
 
 
+#: The names of ``master_panels``.
+PANELS = ("(a) lengthscale", "(c) decomposition", "(d) mean, printed", "(d) mean, root")
+
+
 def master_panels(seeds: Sequence[int] = range(100)) -> dict[str, Panel]:
     """Three panels of Figure 2, the last with two readings of its multiplier."""
     return {
@@ -68,24 +71,25 @@ def master_panels(seeds: Sequence[int] = range(100)) -> dict[str, Panel]:
     }
 
 
-def masters(seeds: Sequence[int] = range(100)) -> Rows:
-    """Regret balancing beside HE-GP-UCB."""
-    for name, panel in master_panels(seeds).items():
-        space = panel.problem.space
-        policies: Mapping[str, CandidatePolicy] = {
-            "HE-GP-UCB": HEGPUCB(space, **panel.options),
-            "balancing, bounds": RegretBalancing(space, promise=promises(panel), **panel.options),
-            "balancing, widths": RegretBalancing(space, **panel.options),
-            "MLE": MaximumLikelihood(space, **panel.options),
-        }
-        for policy, run in policies.items():
-            history = simulate(panel.problem, run, panel.steps + panel.initial, seeds)
-            row: dict[str, Any] = dict(summary(panel.problem, history))
-            chosen = history["candidate"][:, panel.initial :]
-            share = [round(float((chosen == u).double().mean()), 3) for u in range(len(space.candidates))]
-            if "alive" in history.tensors:
-                row["left"] = round(float(history["alive"][:, -1].sum(-1).double().mean()), 2)
-            yield {"panel": name, "policy": policy, **row, "share": share}
+def masters(seeds: Sequence[int], name: str, steps: int | None = None) -> Rows:
+    """Regret balancing beside HE-GP-UCB on one of the panels."""
+    panel = master_panels(seeds)[name]
+    panel = replace(panel, steps=min(panel.steps, steps or panel.steps))
+    space = panel.problem.space
+    policies: Mapping[str, CandidatePolicy] = {
+        "HE-GP-UCB": HEGPUCB(space, **panel.options),
+        "balancing, bounds": RegretBalancing(space, promise=promises(panel), **panel.options),
+        "balancing, widths": RegretBalancing(space, **panel.options),
+        "MLE": MaximumLikelihood(space, **panel.options),
+    }
+    for policy, run in policies.items():
+        history = simulate(panel.problem, run, panel.steps + panel.initial, seeds)
+        row: dict[str, Any] = dict(summary(panel.problem, history))
+        chosen = history["candidate"][:, panel.initial :]
+        share = [round(float((chosen == u).double().mean()), 3) for u in range(len(space.candidates))]
+        if "alive" in history.tensors:
+            row["left"] = round(float(history["alive"][:, -1].sum(-1).double().mean()), 2)
+        yield {"panel": name, "policy": policy, **row, "share": share}
 
 
 def summary(problem: UnknownPriorProblem, history: History) -> dict[str, list[float]]:
@@ -109,12 +113,6 @@ def listed(kernels: Sequence[Kernel], known: bool) -> list[Any]:
         sized.outputscale = torch.tensor(SIZE**2, dtype=torch.float64)
         found.append(GaussianProcess(sized.requires_grad_(False), NOISE, mean=LEVEL))
     return found
-
-
-def boxes(seeds: Sequence[int] = range(20)) -> Rows:
-    """HE-GP-UCB in a box and HE-StableOpt on a grid of it, with the true sizes and with sizes fitted to the data."""
-    for known, kind in itertools.product((True, False), get_args(Kind)):
-        yield from box(known, kind, seeds)
 
 
 def box(
@@ -164,13 +162,6 @@ def box_regret(f: Function, history: History, epsilon: float, places: int = 2001
     return (worst.amax(-1, keepdim=True) - worst.gather(-1, index)).sum(-1)
 
 
-STUDIES: dict[str, Callable[..., Rows]] = {"masters": masters, "boxes": boxes}
-
-
 def load(name: str) -> pd.DataFrame:
     """A stored table."""
     return harness.load_table(RESULTS / f"{name}.json")
-
-
-if __name__ == "__main__":
-    harness.make_tables(STUDIES, RESULTS, "book.hyperparameters.beyond")

@@ -285,7 +285,3 @@ def _run(
 
 def _seeds(scale: Scale, paper: int, seeds: Sequence[int] | None) -> Sequence[int]:
     return harness.choose(scale, range(10), range(paper)) if seeds is None else seeds
-
-
-if __name__ == "__main__":
-    harness.command(EXPERIMENTS, Path(__file__).parent / "results", show=table)

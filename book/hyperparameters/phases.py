@@ -1,8 +1,6 @@
 """Where the claims of Figure 2 hold: every panel over what the paper leaves open.
 
-    python -m book.hyperparameters.phases                    # lists the panels
-    python -m book.hyperparameters.phases mean               # makes results/phases-mean.json
-    python -m book.hyperparameters.phases mean --device cuda --workers 6
+    python -m book run hyperparameters.phases-mean --scale paper --publish
 
 A table has one row for each setting, horizon and policy: regret over 200 seeds, and the paired difference to HE-GP-UCB
 of the same seeds. What is stored is one run's; other processors may differ in the last digits of a run.
@@ -10,13 +8,8 @@ of the same seeds. What is stored is one run's; other processors may differ in t
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from book.harness import load_table, save_table
+from book.harness import load_table
 from book.hyperparameters import panels
 from book.hyperparameters.experiments import contenders
 from book.hyperparameters.panels import Panel
@@ -77,9 +70,12 @@ def policies(panel: str, made: Panel) -> dict[str, CandidatePolicy]:
     return {name: found[name] for name in dict.fromkeys(("HE-GP-UCB", "everyone tested", *found))}
 
 
-def rows(panel: str, setting: Setting, seeds: Sequence[int], device: str) -> Iterator[dict[str, Any]]:
-    """Run the policies and give one row for each horizon and policy."""
+def rows(
+    panel: str, setting: Setting, seeds: Sequence[int], device: str = "cpu", steps: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Run the policies and give one row for each horizon and policy; ``steps`` cuts the horizons."""
     build, horizons = PANELS[panel]
+    horizons = tuple(min(horizon, steps or horizon) for horizon in horizons)
     drawn = {"seeds": seeds} if panel == "mean" else {}
     made = build(**setting, **drawn, steps=horizons[-1], device=device)
     problem, initial = made.problem, made.initial
@@ -127,48 +123,6 @@ PANELS: Mapping[str, tuple[Callable[..., Panel], tuple[int, ...]]] = {
 }
 
 
-def one(panel: str, setting: Setting, seeds: Sequence[int], device: str) -> list[dict[str, Any]]:
-    """All rows of one setting."""
-    torch.set_num_threads(1)
-    start = time.perf_counter()
-    found = [{**setting, **row} for row in rows(panel, setting, seeds, device)]
-    print(panel, dict(setting), f"{time.perf_counter() - start:.0f} s", flush=True)
-    return found
-
-
-def table(panel: str, seeds: Sequence[int], device: str = "cpu", workers: int = 1) -> pd.DataFrame:
-    """All settings of a panel."""
-    work = partial(one, panel, seeds=seeds, device=device)
-    if workers == 1:
-        parts = list(map(work, settings(panel)))
-    else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            parts = list(pool.map(work, settings(panel)))
-    frame = pd.DataFrame([row for part in parts for row in part])
-    frame.attrs = {"command": f"python -m book.hyperparameters.phases {panel}", "seeds": len(seeds), "near": NEAR}
-    return frame
-
-
 def stored(panel: str) -> pd.DataFrame:
     """The stored table of a panel."""
     return load_table(RESULTS / f"phases-{panel}.json")
-
-
-def main() -> None:
-    """Make the tables by name."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("panels", nargs="*", help=", ".join(PANELS))
-    parser.add_argument("--seeds", type=int, default=200, help="how many")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    chosen = parser.parse_args()
-    print("\n".join(PANELS) if not chosen.panels else "")
-    for panel in chosen.panels:
-        frame = table(panel, range(chosen.seeds), chosen.device, chosen.workers)
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        save_table(frame, chosen.out / f"phases-{panel}.json")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,24 +2,20 @@
 
 ``scale="paper"`` runs 30 replicates, ``scale="reader"`` the first 10 of the same seeds::
 
-    python -m book.indirect.experiments districts --scale paper
+    python -m book run indirect.applications --scale paper
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from book import harness
 from book.indirect.controls import RandomQueries, usual_policies
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import (
-    bandit_problem,
-    district_problem,
     known_prior,
 )
-from book.indirect.regret import recommendation_regret
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import (
     CMES,
@@ -64,16 +60,3 @@ def application(
         "random": RandomQueries(space, prior=prior),
     }
     return harness.run(problem, policies, steps, seeds or replicates(scale), folder=folder, name=name)
-
-
-def _show(comparison: Comparison) -> object:
-    return comparison.final(recommendation_regret).round(3)
-
-
-EXPERIMENTS: dict[str, harness.Experiment] = {
-    "bandit": partial(application, bandit_problem(), 0.15, name="bandit"),
-    "districts": partial(application, district_problem(), 0.12, name="districts"),
-}
-
-if __name__ == "__main__":
-    harness.command(EXPERIMENTS, Path(__file__).parent / "results", _show)

@@ -4,12 +4,11 @@ Functions of one variable are drawn from the prior that the learners hold, and s
 wider the blur, the more often the best action is not over the best point. What is kept of the runs stands in
 ``mismatch.npz``, made by::
 
-    python -m book.indirect.mismatch
+    python -m book run indirect.mismatch --scale paper --publish
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, two_peaks
 from book.indirect.regret import at_rounds, recommendation_regret, simple_regret
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import pack_arrays, unpack_arrays, write_atomically
+from cbo_lib.history import unpack_arrays
 from cbo_lib.indirect import CMES, ActionPolicy, ClippedGaussian, Space
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.indirect.policies import IndirectPolicy
@@ -293,25 +292,3 @@ def peaks(
 def stored(path: str | Path = STORED) -> dict[str, np.ndarray[Any, Any]]:
     """What the command wrote: ``peaks/<blur>/<kernels>/<policy>``, ``family/<blur>/<policy, distance or gap>``."""
     return unpack_arrays(Path(path).read_bytes())
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Make ``mismatch.npz``."""
-    parser = argparse.ArgumentParser(description="Peaks in different places: all runs of the page.")
-    parser.add_argument("--out", type=Path, default=STORED)
-    out = parser.parse_args(arguments).out
-    arrays: dict[str, Any] = {}
-    for kernels in ("chosen", "matched", "fitted"):
-        for blur in (0.15, 0.3):
-            arrays |= {f"peaks/{blur}/{kernels}/{name}": part for name, part in peaks(blur, kernels).items()}
-            print(f"peaks, {blur}, {kernels}", flush=True)
-    for blur in BLURS:
-        arrays |= {f"family/{blur}/{name}": part for name, part in family(blur).items()}
-        arrays[f"efficiency/{blur}"] = efficiency(blur)
-        print(f"family, {blur}", flush=True)
-    write_atomically(out, pack_arrays(arrays))
-
-
-if __name__ == "__main__":
-    torch.set_default_dtype(torch.float64)
-    main()

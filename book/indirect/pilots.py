@@ -2,7 +2,7 @@
 
 The likelihood may go through the true averages, or through an estimate that it takes for exact.
 
-    python -m book.indirect.pilots pilots --scale paper
+    python -m book run indirect.pilots --scale paper --publish
 """
 
 from __future__ import annotations
@@ -99,7 +99,3 @@ def pilots(
             quartiles = column.quantile([0.25, 0.5, 0.75]).tolist()
             rows.append((h, way, *(round(q, 3) for q in quartiles), len(column)))
     return pd.DataFrame(rows, columns=["map", "likelihood", "first quartile", "median", "third quartile", "n"])
-
-
-if __name__ == "__main__":
-    harness.command({"pilots": pilots}, RESULTS)

@@ -1,13 +1,12 @@
 """Queries of growing resolution on a schedule: the setting of Theorem 2, and what its proof sums.
 
-    python -m book.indirect.schedule
+    python -m book run indirect.schedules --scale paper --publish
 
 runs every schedule on 30 draws of a prior and makes ``schedules.npz``. One core takes about ten minutes.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -270,22 +269,3 @@ def stored(name: str) -> dict[str, Tensor]:
     with np.load(STORED) as arrays:
         kinds = ("regret", "search", "std", "blurred_std", "simple")
         return {kind: torch.as_tensor(arrays[f"{name}/{kind}"], dtype=torch.float64) for kind in kinds}
-
-
-def main() -> None:
-    """Run all schedules and store their accounts."""
-    parser = argparse.ArgumentParser(description="Makes schedules.npz.")
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=30, help="how many")
-    parser.add_argument("--out", type=Path, default=STORED)
-    chosen, arrays = parser.parse_args(), {}
-    for name in SCHEDULES:
-        for kind, values in accounts(name, chosen.steps, range(chosen.seeds)).items():
-            arrays[f"{name}/{kind}"] = values.numpy().astype("float32")
-        print(name, flush=True)
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(chosen.out, **arrays)  # type: ignore[arg-type]
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,7 @@
 ``scale="paper"`` has the paper's budget of 100 and five seeds, ``scale="reader"`` a budget of 25 and three of them. The
 published curves of the paper's scale are stored; this command makes them, resuming where it stopped:
 
-    python -m book.subsets.experiments hartmann-cheap-0.02 --scale paper
+    python -m book run subsets.figure_1 --parts 'hartmann-cheap*' --scale paper --publish
 """
 
 from __future__ import annotations
@@ -331,6 +331,3 @@ EXPERIMENTS = {
     f"{objective}-{kind}-{variance:g}": functools.partial(figure_1, objective, kind, variance)
     for variance, objective, kind in itertools.product((0.02, 0.04), OBJECTIVES, ("cheap", "moderate"))
 }
-
-if __name__ == "__main__":
-    harness.command(EXPERIMENTS, Path(__file__).parent / "results")

@@ -2,14 +2,13 @@
 
 The runs are stored; this command makes them again:
 
-    python -m book.subsets.walk book/subsets/results
+    python -m book run subsets.walk --scale paper --publish
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +61,10 @@ def setup(objective: str, prior: str) -> tuple[SubsetProblem, GaussianProcess]:
     return panel.problem.with_budget(1e6), process
 
 
-def run(objective: str, prior: str) -> History:
-    """Five runs with fixed ``alpha``, ``tau`` rounds of exploration and a known horizon."""
+def run(objective: str, prior: str, seeds: Sequence[int] = SEEDS, steps: int = STEPS) -> History:
+    """Runs with fixed ``alpha``, ``tau`` rounds of exploration and a known horizon."""
     problem, process = setup(objective, prior)
-    found = experiments.sweep_alpha(problem, [ALPHA], SEEDS, STEPS, TAU, prior=process)[ALPHA]
+    found = experiments.sweep_alpha(problem, [ALPHA], seeds, steps, TAU, prior=process)[ALPHA]
     return History({key: found[key] for key in _KEPT}, found.seeds, found.config, found.provenance)
 
 
@@ -171,17 +170,3 @@ def steps(
             total(2 * radius, late), 2 * late_plays * math.sqrt(2 * math.log(STEPS) / TAU)
         ),
     }
-
-
-def main(folder: Path) -> None:
-    """The command."""
-    torch.set_num_threads(1)
-    for objective, prior in RUNS:
-        file = file_of(folder, objective, prior)
-        if not file.exists():
-            run(objective, prior).save(file)
-            print(file, flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

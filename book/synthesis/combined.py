@@ -3,12 +3,11 @@
 Elimination of candidate priors inside SBO-KDE, on a grid of decisions and contexts, written out so that it can be read
 from top to bottom. No paper has this combination.
 
-    python -m book.synthesis.combined        # runs the map and stores it, about 5 minutes
+    python -m book run synthesis.combined --scale paper --publish    # about 5 minutes
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from book.harness import load_table
 from book.ledger import Claim, RegretLedger
 from book.verdict import paired
 
@@ -246,30 +246,28 @@ def cases(runs: int) -> dict[str, tuple[Family, Tensor]]:
     return {**found, "truth: one of five hills": (five, torch.arange(runs) % 5)}
 
 
-def study(runs: int = 100, seed: int = 0) -> list[dict[str, Any]]:
-    """Every case under both multipliers: regret averaged over rounds, and elimination against each rival."""
-    table = []
-    for case, (family, truth) in cases(runs).items():
-        world = worlds(family, truth, seed)
-        for label, sqrt_beta in {"2": two, "theory": theory}.items():
-            rules = {"eliminate": eliminate, "likeliest": likeliest, "averaged": averaged, "told": told}
-            games = {name: play(family, world, rule, sqrt_beta) for name, rule in rules.items()}
-            regret = {name: game["regret"].mean(1) for name, game in games.items()}
-            row: dict[str, Any] = {"case": case, "multiplier": label, "runs": runs}
-            row["truth left"] = float(games["eliminate"]["truth left"][:, -1].double().mean())
-            row["mean"] = {name: float(value.mean()) for name, value in regret.items()}
-            row["worst"] = {name: float(value.max()) for name, value in regret.items()}
-            late = {name: game["regret"][:, -10:].mean(1) for name, game in games.items()}
-            row["stuck"] = {name: float((value > 0.5).double().mean()) for name, value in late.items()}
-            for rival in ("likeliest", "averaged"):
-                pair = paired(regret["eliminate"], regret[rival])
-                row[rival] = {"mean": pair.mean, "low": pair.low, "high": pair.high, "median": pair.median}
-                row[rival]["verdict"] = pair.verdict
-            print(row, flush=True)
-            table.append(row)
+def study(case: str, runs: int = 100, seed: int = 0) -> list[dict[str, Any]]:
+    """A case under both multipliers: regret averaged over rounds, and elimination against each rival."""
+    table, (family, truth) = [], cases(runs)[case]
+    world = worlds(family, truth, seed)
+    for label, sqrt_beta in {"2": two, "theory": theory}.items():
+        rules = {"eliminate": eliminate, "likeliest": likeliest, "averaged": averaged, "told": told}
+        games = {name: play(family, world, rule, sqrt_beta) for name, rule in rules.items()}
+        regret = {name: game["regret"].mean(1) for name, game in games.items()}
+        row: dict[str, Any] = {"case": case, "multiplier": label, "runs": runs}
+        row["truth left"] = float(games["eliminate"]["truth left"][:, -1].double().mean())
+        row["mean"] = {name: float(value.mean()) for name, value in regret.items()}
+        row["worst"] = {name: float(value.max()) for name, value in regret.items()}
+        late = {name: game["regret"][:, -10:].mean(1) for name, game in games.items()}
+        row["stuck"] = {name: float((value > 0.5).double().mean()) for name, value in late.items()}
+        for rival in ("likeliest", "averaged"):
+            pair = paired(regret["eliminate"], regret[rival])
+            row[rival] = {"mean": pair.mean, "low": pair.low, "high": pair.high, "median": pair.median}
+            row[rival]["verdict"] = pair.verdict
+        table.append(row)
     return table
 
 
-if __name__ == "__main__":
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(study(), indent=1) + "\n", encoding="utf-8")
+def load() -> list[dict[str, Any]]:
+    """The rows of the stored map."""
+    return load_table(RESULTS).to_dict("records")

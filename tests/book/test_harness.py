@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -211,65 +210,13 @@ def test_a_scale_is_the_readers_or_the_papers() -> None:
         harness.choose("papers", 10, 30)  # type: ignore[arg-type]
 
 
-def bumps(*, scale="paper", seeds=None, folder=None):
-    seeds = harness.choose(scale, range(1), range(2)) if seeds is None else seeds
-    return harness.run(PROBLEM, {"UCB": UCB()}, 2, seeds, folder=folder, name="bumps")
-
-
-def sizes(*, scale="paper", seeds=None, folder=None):
-    frame = pd.DataFrame({"size": [harness.choose(scale, 1.5, 2.5)]}, index=["row"])
-    frame.attrs = {"scale": scale}
-    return frame
-
-
-EXPERIMENTS = {"bumps": bumps, "sizes": sizes}
-
-
-def test_command_lists_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    harness.command(EXPERIMENTS, tmp_path, arguments=[])
-    assert capsys.readouterr().out.split() == ["bumps", "sizes"]
-
-
-def test_command_stores_the_papers_scale_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    harness.command(EXPERIMENTS, tmp_path, lambda c: c.final(regret), ["bumps", "sizes"])
-    assert "UCB" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
-    harness.command(EXPERIMENTS, tmp_path, arguments=["bumps", "sizes", "--scale", "paper"])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bumps-ucb.npz", "sizes.json"]
-    assert harness.load(PROBLEM, tmp_path, "bumps", ["UCB"]).histories["UCB"].seeds == [0, 1]
-    table = harness.load_table(tmp_path / "sizes.json")
-    assert (table.loc["row", "size"], table.attrs) == (2.5, {"scale": "paper"})
-
-
-def test_studies_are_listed_or_stored_with_their_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    studies = {"a": lambda: iter([{"x": 1, "end": [0.5, 1.5]}, {"x": 2, "end": [2.5, 3.5]}])}
-    harness.make_tables(studies, tmp_path / "results", "book.some", [])
-    assert capsys.readouterr().out.split() == ["a"]
-    assert list(tmp_path.iterdir()) == []
-    harness.make_tables(studies, tmp_path / "results", "book.some", ["a"])
-    table = harness.load_table(tmp_path / "results" / "a.json")
-    assert (table["end"].iloc[1], table.attrs) == ([2.5, 3.5], {"command": "python -m book.some a"})
-    with pytest.raises(ValueError, match="study must be one of a, got 'b'"):
-        harness.make_tables(studies, tmp_path, "book.some", ["b"])
-
-
-def test_command_takes_seeds_and_a_folder(tmp_path: Path) -> None:
-    harness.command(EXPERIMENTS, tmp_path, arguments=["bumps", "--seeds", "7", "10:12", "--out", str(tmp_path / "x")])
-    assert History.load(tmp_path / "x" / "bumps-ucb.npz").seeds == [7, 10, 11]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["bumbs"], "did you mean 'bumps'"),
-        (["bumps", "--seeds", "1-3"], "ranges such as 0:30, got '1-3'"),
-        (["bumps", "--scale", "papr"], "invalid choice"),
-    ],
-)
-def test_command_explains_mistakes(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        harness.command(EXPERIMENTS, tmp_path, arguments=arguments)
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+def test_a_part_of_an_experiment_is_one_policy_for_fewer_steps() -> None:
+    policies = {"UCB": UCB(), "random": Random()}
+    with harness.alone("UCB", 2):
+        found = harness.run(PROBLEM, policies, 5, [1])
+    assert list(found.histories) == ["UCB"] and found.histories["UCB"].steps == 2
+    whole = harness.run(PROBLEM, policies, 3, [1])
+    assert list(whole.histories) == list(policies)
+    assert torch.equal(whole.histories["UCB"]["query"][:, :2], found.histories["UCB"]["query"])
+    with harness.alone("UBC"), pytest.raises(ValueError, match="did you mean 'UCB'"):
+        harness.run(PROBLEM, policies, 3, [1])

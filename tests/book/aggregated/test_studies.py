@@ -2,6 +2,7 @@
 
 import itertools
 
+import pandas as pd
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from cbo_lib.simulate import simulate
 @pytest.mark.parametrize("name", [p.stem for p in studies.RESULTS.glob("*.json")])
 def test_a_stored_table_says_what_made_it(name):
     frame = studies.load(name)
-    assert frame.attrs["command"] == f"python -m book.aggregated.studies {name}"
+    assert frame.attrs["command"] == f"python -m book run aggregated.{name} --scale paper --publish"
     assert len(frame) > 0
 
 
@@ -35,7 +36,8 @@ def test_the_first_seeds_of_figure_4_are_what_a_run_gives(name, curve, points):
 
 @pytest.mark.parametrize("name", ["figure_6", "path"])
 def test_the_first_seeds_of_a_study_are_those_stored(name):
-    row, stored = next(studies.STUDIES[name](seeds=range(2))), studies.load(name).iloc[0]
+    first = next(iter(studies.STUDIES[name].values()))
+    row, stored = next(first(seeds=range(2))), studies.load(name).iloc[0]
     for column, value in row.items():
         if column in ("end", "mean"):
             assert value == pytest.approx(stored[column][:2], abs=2e-3)
@@ -45,7 +47,7 @@ def test_the_first_seeds_of_a_study_are_those_stored(name):
 
 def test_the_first_functions_of_the_prior_are_those_stored():
     frame = studies.load("prior_draws")
-    found = list(itertools.islice(studies.some_draws(range(2), 80), 8))
+    found = list(itertools.islice(studies.prior_draws(1, 1, range(2)), 8))
     for row in (found[4], found[5], found[7]):  # GPOO with twice the delta, that with the code's beta, GPTree
         key = {name: row[name] for name in ("d", "S", "policy", "lengthscale", "c")}
         for column in ("end", "mean", "target 1", "target 10", "depth", "rounds a split"):
@@ -54,12 +56,13 @@ def test_the_first_functions_of_the_prior_are_those_stored():
 
 
 def test_parts_of_a_row_are_joined_by_seed():
-    assert studies.joined([{"S": 1, "end": [0.1]}, {"S": 1, "end": [0.2]}]) == {"S": 1, "end": [0.1, 0.2]}
+    parts = [pd.DataFrame([{"S": 1, "end": [0.1]}]), pd.DataFrame([{"S": 1, "end": [0.2]}])]
+    assert studies.joined(parts).to_dict("records") == [{"S": 1, "end": [0.1, 0.2]}]
 
 
 def test_the_first_rounds_of_the_study_of_the_exponent_are_those_stored():
     frame = studies.load("exponent")
-    for row, (_, stored) in zip(itertools.islice(studies.exponent(steps=40), 2), frame.iterrows(), strict=False):
+    for row, (_, stored) in zip(studies.exponent(0.03, range(10), steps=40), frame.iterrows(), strict=False):
         assert (row["noise"], row["learns from"]) == (stored["noise"], stored["learns from"])
         assert row["depth"] == pytest.approx(stored["depth"][:40], abs=1e-3)
         assert row["regret"] == pytest.approx(stored["regret"][:40], abs=2e-3)
@@ -112,9 +115,9 @@ def test_the_draws_of_the_prior_are_joined_by_policy(monkeypatch):
             yield label, GPOO(problem.space, prior=experiments.prior("peaks"), delta=14.0 * c)
 
     monkeypatch.setattr(studies, "drawn_policies", drawn)
-    rows = list(studies.prior_draws(seeds=range(4), steps=3, chunk=2))
-    assert len(rows) == 12
-    for row in rows:
+    joined = studies.joined([pd.DataFrame(list(studies.prior_draws(2, 10, s, 3))) for s in (range(2), range(2, 4))])
+    assert len(joined) == 3
+    for row in joined.to_dict("records"):
         assert len(row["end"]) == len(row["depth"]) == 4
 
 

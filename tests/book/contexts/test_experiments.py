@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from book import figures, harness
+from book import figures
 from book.contexts import experiments, problems, tables, theory
 from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
 from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
@@ -213,17 +213,12 @@ def test_a_slip_changes_a_run_and_nothing_else(tiny, name):
 
 def test_slips_are_stored_beside_the_panels_they_change(tiny, tmp_path, capsys):
     experiments.figure_1("ackley", folder=tmp_path, only=["GP-UCB"])
-    arguments = ["slip-root of beta", "--scale", "paper", "--out", str(tmp_path)]
-    harness.command(experiments.EXPERIMENTS, tmp_path, arguments=arguments)
+    experiments.slip("root of beta", folder=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"ackley-gp_ucb.npz", "slip-root_of_beta.npz"}
     kept = experiments.small_slip("root of beta", tmp_path)
     assert list(kept.histories) == ["as written", "slip"]
     with pytest.raises(ValueError, match="folder must hold results of 'branin'"):
         experiments.small_slip("diagonal", experiments.RESULTS.parent)
-
-
-def test_the_command_knows_every_panel_and_slip():
-    assert list(experiments.EXPERIMENTS) == [*PANELS, *(f"slip-{name}" for name in SLIPS), "table_1", "step_seconds"]
 
 
 def test_slips_have_names():

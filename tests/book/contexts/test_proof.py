@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from book.contexts import proof
+from cbo_lib.history import pack_arrays
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,8 @@ def test_the_terms_have_their_bounds_and_add_up(runs):
 def test_what_is_stored_is_loaded_again(tmp_path, monkeypatch, runs):
     monkeypatch.setattr(proof, "PROBLEMS", {})
     monkeypatch.setattr(proof, "runs", lambda *_: runs)
-    proof.store(tmp_path / "a.npz", 10, 3)
+    arrays = {f"draws/{key}": array for key, array in proof.arrays_of("draws", 10, 3).items()}
+    (tmp_path / "a.npz").write_bytes(pack_arrays(arrays))
     found, loaded = runs["DRBO-KDE"], proof.load("draws", "DRBO-KDE", tmp_path / "a.npz")
     torch.testing.assert_close(loaded.regret, found.regret, rtol=1e-6, atol=1e-6)
     assert list(loaded.links) == list(found.links()) and list(loaded.terms) == list(found.terms())

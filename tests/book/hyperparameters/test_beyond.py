@@ -13,16 +13,18 @@ from cbo_lib.simulate import simulate
 F64 = torch.float64
 
 
-@pytest.mark.parametrize("name", beyond.STUDIES)
+@pytest.mark.parametrize("name", ["masters", "boxes"])
 def test_a_stored_table_says_what_made_it(name):
     frame = beyond.load(name)
-    assert frame.attrs["command"] == f"python -m book.hyperparameters.beyond {name}"
+    assert frame.attrs["command"] == f"python -m book run hyperparameters.{name} --scale paper --publish"
     assert {len(ends) for ends in frame["end"]} == {len(frame["end"].iloc[0])}
 
 
 def test_the_first_seeds_of_the_masters_are_those_stored():
     stored = beyond.load("masters")
-    for row, (_, kept) in zip(beyond.masters(seeds=range(2)), stored.iterrows(), strict=True):
+    rows = [row for panel in beyond.PANELS for row in beyond.masters(range(2), panel)]
+    assert list(beyond.PANELS) == list(beyond.master_panels(range(2)))
+    for row, (_, kept) in zip(rows, stored.iterrows(), strict=True):
         assert (row["panel"], row["policy"]) == (kept["panel"], kept["policy"])
         assert row["end"] == pytest.approx(kept["end"][:2], abs=0.02)
 

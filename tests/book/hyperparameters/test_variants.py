@@ -84,7 +84,7 @@ def test_stored_tables_hold_every_setting(panel):
 
 def test_a_setting_gives_rows_for_all_policies_and_horizons():
     setting = phases.settings("mean")[0]
-    rows = phases.one("mean", setting, range(2), "cpu")
+    rows = [{**setting, **row} for row in phases.rows("mean", setting, range(2))]
     assert {row["policy"] for row in rows} == set(phases.stored("mean").policy)
     assert {row["horizon"] for row in rows} == {50, 100}
     assert all(row["end_mean"] == 0 for row in rows if row["policy"] == "HE-GP-UCB")

@@ -7,6 +7,7 @@ import torch
 from book.indirect import mismatch
 from book.indirect.mismatch import SampledInformation, drawn_problem, true_information, variance_explained
 from book.indirect.problems import known_prior
+from book.indirect.registry import RUNS
 from cbo_lib.simulate import simulate
 from tests.indirect.helpers import F64
 
@@ -85,13 +86,10 @@ def test_other_kernels_are_refused():
         mismatch.peaks(0.15, "best", [0], 1)
 
 
-def test_the_command_stores_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr(mismatch, "peaks", lambda blur, kernels: {"CMES": np.zeros((2, 8))})
-    monkeypatch.setattr(mismatch, "family", lambda blur: {"CMES": np.zeros((2, 10))})
-    monkeypatch.setattr(mismatch, "efficiency", lambda blur: np.zeros((2, 3, 6)))
-    mismatch.main(["--out", str(tmp_path / "all.npz")])
-    found = mismatch.stored(tmp_path / "all.npz")
-    assert len(found) == 6 + 2 * len(mismatch.BLURS) and found["peaks/0.3/fitted/CMES"].shape == (2, 8)
+def test_what_is_stored_has_all_parts_of_the_command():
+    found = {"/".join(name.split("/")[:-1]) or name for name in mismatch.stored()}
+    parts = RUNS["mismatch"].parts()
+    assert found == {part if not part.startswith("efficiency") else "efficiency" for part in parts}
 
 
 def test_no_rule_asks_for_more_than_there_is():

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from book.functions import prior_samples
 from book.indirect import schedule
+from book.indirect.registry import RUNS
 from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from cbo_lib.random import ReplicateGenerators
@@ -222,13 +223,8 @@ def test_the_accounts_add_up_and_the_repaired_theorem_holds():
         assert bool(((part["regret"] - part["search"]).abs() <= multiplier * gap + 1e-9).all())
 
 
-def test_what_is_stored_is_what_the_command_makes(tmp_path, monkeypatch):
-    file = tmp_path / "schedules.npz"
-    monkeypatch.setattr("sys.argv", ["schedule", "--steps", "4", "--seeds", "2", "--out", str(file)])
-    schedule.main()
-    with np.load(file) as made:
-        assert {key.split("/k")[0].rsplit("/", 1)[0] for key in made} == set(schedule.SCHEDULES)
-        for name in schedule.SCHEDULES:
-            kept = schedule.stored(name)
-            for kind, values in kept.items():
-                np.testing.assert_allclose(made[f"{name}/{kind}"], values[:2, :4], atol=2e-4)
+@pytest.mark.parametrize("name", schedule.SCHEDULES)
+def test_what_is_stored_is_what_the_command_makes(name):
+    made = RUNS["schedules"].work(name, range(2), "paper", 4)
+    for kind, values in schedule.stored(name).items():
+        np.testing.assert_allclose(made[kind], values[:2, :4], atol=2e-4)

@@ -1,6 +1,5 @@
 """Elimination inside SBO-KDE: the account is an identity, and the parts are what they say."""
 
-import json
 import math
 
 import pytest
@@ -51,7 +50,7 @@ def test_rules_choose_among_candidates():
 
 
 def test_the_stored_map_has_every_case_and_its_verdicts_follow_from_its_intervals():
-    rows = json.loads(combined.RESULTS.read_text(encoding="utf-8"))
+    rows = combined.load()
     assert {(row["case"], row["multiplier"]) for row in rows} == {
         (case, b) for case in cases(1) for b in ("2", "theory")
     }

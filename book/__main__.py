@@ -1,0 +1,116 @@
+"""``python -m book list | run | compare``: every figure and table of the book by one command."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from book import registry
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse and do; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m book", description="Figures and tables of the book by name.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    listing = commands.add_parser("list", help="what can be run")
+    listing.add_argument("name", nargs="*", help="names, or patterns such as 'contexts.*'")
+    listing.add_argument("--parts", action="store_true", help="and the parts of each")
+    running = commands.add_parser("run", help="run what is not done yet, and make the figures")
+    running.add_argument("name", nargs="+", help="names, or patterns such as '*.figure_*'; '*' is all")
+    running.add_argument("--scale", choices=("reader", "paper"), default="reader", help="default: reader")
+    running.add_argument("--seeds", nargs="+", metavar="SEED", help="numbers, or ranges such as 0:30")
+    running.add_argument("--parts", nargs="+", metavar="PATTERN", help="some parts, such as 'newsvendor/*'")
+    running.add_argument("--chunk", type=_count, help="seeds a task; the numbers' last digits depend on it")
+    running.add_argument("--steps", type=_count, help="at most so many rounds, to try or to time a run")
+    where = running.add_mutually_exclusive_group()
+    where.add_argument("--workers", type=int, help="processes of this machine; 0: this one, as at the reader's scale")
+    where.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask scheduler, tcp://host:8786")
+    running.add_argument("--device", default="cpu", help="where tensors lie, such as cuda; default: cpu")
+    running.add_argument("--out", type=Path, help="a folder; default: runs/<scale>. Each experiment has its own in it")
+    running.add_argument("--publish", action="store_true", help="put the results where the pages read them")
+    comparing = commands.add_parser("compare", help="two runs of an experiment as paired differences")
+    comparing.add_argument("folder", type=Path, help="runs/paper/contexts.figure_1, say")
+    comparing.add_argument("other", type=Path)
+    chosen = parser.parse_args(arguments)
+    try:
+        return {"list": _list, "run": _run, "compare": _compare}[chosen.command](chosen)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _list(chosen: argparse.Namespace) -> int:
+    names = [name for pattern in chosen.name or ["*"] for name in registry.match(pattern)]
+    width = max(map(len, names))
+    for name in dict.fromkeys(names):
+        print(f"{name:{width}s}  {registry.TITLES[name]}")
+        if chosen.parts:
+            print(*(f"    {part}" for part in registry.load(name).parts()), sep="\n")
+    return 0
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    seeds = None if chosen.seeds is None else [seed for text in chosen.seeds for seed in _seeds(text)]
+    names = list(dict.fromkeys(name for pattern in chosen.name for name in registry.match(pattern)))
+    from book import outputs, spread, tasks
+
+    root = chosen.out or Path("runs") / chosen.scale
+    plans, where = {}, []
+    for name in names:
+        parts = _parts(name, chosen.parts)
+        if not parts:
+            continue
+        settings = {"seeds": seeds, "chunk": chosen.chunk, "steps": chosen.steps, "device": chosen.device}
+        plans[name] = tasks.plan(name, chosen.scale, parts=parts, **settings)
+        where += [root / name / "tasks"] * len(plans[name])
+    if not plans:
+        raise ValueError(f"--parts must name a part of {', '.join(names)}, got {' '.join(chosen.parts)}")
+    every = [task for some in plans.values() for task in some]
+    workers = chosen.workers
+    if workers is None:
+        workers = spread.cores() if chosen.scale == "paper" and len(every) > 1 else 0
+    spread.run(every, where, workers=workers, scheduler=chosen.scheduler)
+    command = "python -m book " + shlex.join(sys.argv[1:])
+    for name, some in plans.items():
+        experiment = registry.load(name)
+        about = outputs.finish(name, experiment, some, root / name, command)
+        print(f"{root / name}: {len(some)} tasks, {about['seconds']:.1f} s of work")
+        if chosen.publish:
+            print(*(f"    {path}" for path in outputs.publish(experiment, root / name)), sep="\n")
+    return 0
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    from book import outputs
+
+    table, words = outputs.compare(chosen.folder, chosen.other)
+    print(*words, sep="\n")
+    if len(table):
+        print(f"the second minus the first: positive says that the first has less\n{table.to_string()}")
+    return 0
+
+
+def _parts(name: str, patterns: Sequence[str] | None) -> list[str]:
+    found = registry.load(name).parts()
+    return [part for part in found if patterns is None or any(fnmatch(part, pattern) for pattern in patterns)]
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"must be a positive whole number, got {text!r}")
+    return int(text)
+
+
+def _seeds(text: str) -> Sequence[int]:
+    if not re.fullmatch(r"\d+(:\d+)?", text):
+        raise ValueError(f"--seeds must be numbers or ranges such as 0:30, got {text!r}")
+    first, _, end = text.partition(":")
+    return range(int(first), int(end)) if end else [int(first)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,302 @@
+"""What a run leaves in its folder, and two folders side by side.
+
+``results/`` has what the pages read: a history for each policy, a table or arrays, under the names that they have
+there. Beside it lie the figure, ``scores.json`` with one number a seed, ``about.json`` with the command, the versions,
+the platform, the seeds and the time of every task, and ``tasks/``, from which all of it is made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from book import figures, verdict
+from book.harness import save_table
+from book.registry import TITLES, Experiment
+from book.tasks import ROOT, Task, unpack, write
+from cbo_lib.history import History, pack_arrays, provenance, unpack_arrays
+
+#: Most rows, or panels, of a figure that nobody drew for its experiment.
+_ROWS, _PANELS = 60, 8
+
+
+def gather(experiment: Experiment, tasks: Sequence[Task], folder: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    """The results by part, chunks of seeds put together, and the seconds of every task."""
+    chunks: dict[str, list[Any]] = {}
+    seconds = {}
+    for task in tasks:
+        result, about = unpack((folder / task.file).read_bytes())
+        chunks.setdefault(task.part, []).append(result)
+        seconds[task.file] = about["seconds"]
+    merge = experiment.merge or side_by_side
+    return {part: found[0] if len(found) == 1 else merge(found) for part, found in chunks.items()}, seconds
+
+
+def side_by_side(chunks: Sequence[Any]) -> Any:
+    """Replicates of several chunks as one result."""
+    first = chunks[0]
+    if isinstance(first, History):
+        tensors = {name: torch.cat([chunk[name] for chunk in chunks]) for name in first.tensors}
+        return replace(first, tensors=tensors, seeds=[seed for chunk in chunks for seed in chunk.seeds])
+    if isinstance(first, pd.DataFrame):
+        return pd.concat(chunks, ignore_index=True)
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in first}
+
+
+def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Path, command: str) -> dict[str, Any]:
+    """Make all of a folder's files from its tasks; gives what ``about.json`` says."""
+    results, seconds = gather(experiment, tasks, folder / "tasks")
+    (folder / "results").mkdir(parents=True, exist_ok=True)
+    for file, content in stored(experiment, results, command).items():
+        put(content, folder / "results" / file)
+    _write_json(folder / "scores.json", scores(experiment, results, tasks))
+    figure = drawn(results, experiment.curve) if experiment.draw is None else experiment.draw(results)
+    figure.savefig(folder / "figure.svg", metadata={"Date": None})
+    figure.savefig(folder / "figure.png", dpi=110)
+    first = tasks[0]
+    about = {
+        "experiment": name,
+        "title": TITLES.get(name, name),
+        "command": command,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "scale": first.scale,
+        "steps": first.steps,
+        "device": first.device,
+        "code": first.code,
+        **provenance(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "seeds": {part: [seed for t in tasks if t.part == part for seed in t.seeds] for part in results},
+        "seconds": round(sum(seconds.values()), 1),
+        "tasks": seconds,
+    }
+    _write_json(folder / "about.json", about)
+    return about
+
+
+def stored(experiment: Experiment, results: Mapping[str, Any], command: str) -> dict[str, Any]:
+    """The results as the files that the pages read, by name."""
+    first = next(iter(results.values()))
+    if isinstance(first, History):
+        return {experiment.file(part): result for part, result in results.items()}
+    name = experiment.file("")
+    if isinstance(first, pd.DataFrame):
+        frames = list(results.values())
+        frame = pd.concat(frames, ignore_index=isinstance(frames[0].index, pd.RangeIndex))
+        frame.attrs = {**first.attrs, "command": command}
+        return {name: frame}
+    return {name: {experiment.key(part, key): a for part, result in results.items() for key, a in result.items()}}
+
+
+def put(content: Any, path: Path, keep: bool = False) -> None:
+    """Write a result; with ``keep`` arrays of an older file that have other names stay in it."""
+    if isinstance(content, History):
+        content.save(path)
+    elif isinstance(content, pd.DataFrame):
+        save_table(content, path)
+    else:
+        old = unpack_arrays(path.read_bytes()) if keep and path.exists() else {}
+        write(path, pack_arrays({**old, **content}))
+
+
+def publish(experiment: Experiment, folder: Path) -> list[Path]:
+    """Put the results where the pages read them."""
+    home = ROOT / experiment.home
+    home.mkdir(parents=True, exist_ok=True)
+    made = []
+    for file in sorted((folder / "results").iterdir()):
+        if file.suffix == ".npz" and (home / file.name).exists() and _is_arrays(file):
+            put(unpack_arrays(file.read_bytes()), home / file.name, keep=True)
+        else:
+            shutil.copyfile(file, home / file.name)
+        made.append(home / file.name)
+    return made
+
+
+def _is_arrays(file: Path) -> bool:
+    return "__metadata__" not in unpack_arrays(file.read_bytes())
+
+
+def scores(experiment: Experiment, results: Mapping[str, Any], tasks: Sequence[Task]) -> dict[str, Any]:
+    """One number a seed, by part and measure: what ``compare`` compares."""
+    seeds = {part: [seed for task in tasks if task.part == part for seed in task.seeds] for part in results}
+    found: dict[str, Any] = {}
+    for part, result in results.items():
+        measures: dict[str, list[float]] = {}
+        if isinstance(result, History):
+            if experiment.curve in result.tensors:
+                curve = result[experiment.curve].double()
+                measures = {"end": curve[:, -1].tolist(), "over rounds": curve.nanmean(1).tolist()}
+        elif isinstance(result, pd.DataFrame):
+            for label, row in zip(labels(result), result.to_dict("records"), strict=True):
+                for key, value in row.items():
+                    if isinstance(value, list) and len(value) == len(seeds[part]):
+                        measures[f"{label}: {key}"] = [float(x) for x in value]
+        else:
+            for key, array in result.items():
+                if experiment.by_seed is not None:
+                    measures |= {name: values.tolist() for name, values in experiment.by_seed(key, array).items()}
+                elif array.ndim and len(array) == len(seeds[part]) and array.dtype.kind == "f":
+                    measures[key] = array.reshape(len(array), -1)[:, -1].tolist()
+        found[part] = {"seeds": seeds[part], "measures": measures}
+    return found
+
+
+def labels(frame: pd.DataFrame) -> list[str]:
+    """What tells the rows of a table apart: its index, or the texts and whole numbers before its measures."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        return [str(name) for name in frame.index]
+    keys = []
+    for column in frame.columns:
+        if isinstance(frame[column].iloc[0], list | dict):
+            break
+        keys.append(column)
+        if not frame.duplicated(keys).any():
+            break
+    return [", ".join(f"{key} {row[key]}" for key in keys) for row in frame.to_dict("records")]
+
+
+def drawn(results: Mapping[str, Any], curve: str = "regret") -> Figure:
+    """A figure of any results: curves of histories, intervals of a table's rows, means of arrays."""
+    first = next(iter(results.values()))
+    if isinstance(first, History):
+        return drawn_histories(results, curve)
+    if isinstance(first, pd.DataFrame):
+        return drawn_table(pd.concat(list(results.values()), ignore_index=isinstance(first.index, pd.RangeIndex)))
+    return drawn_arrays({f"{part}/{key}": array for part, found in results.items() for key, array in found.items()})
+
+
+def drawn_histories(results: Mapping[str, History], curve: str = "regret") -> Figure:
+    """Means and standard errors, a panel for what stands before the last ``/``, a line for what stands after it."""
+    panels: dict[str, dict[str, History]] = {}
+    for part, history in results.items():
+        panel, _, policy = part.rpartition("/")
+        panels.setdefault(panel, {})[policy] = history
+    figure, axes = _panels(len(panels))
+    for axis, (panel, histories) in zip(axes, panels.items(), strict=True):
+        for policy, history in histories.items():
+            values = history[curve].double().cpu()
+            paid = curve == "simple_regret"
+            x = history["cost"][0].cpu() if paid else torch.arange(1, history.steps + 1)
+            known = ~values.isnan().any(0)
+            figures.plot_replicates(axis, values[:, known], policy, x[known].tolist(), "standard error")
+        axis.set(title=panel, xlabel="cost spent" if paid else "round", ylabel=curve.replace("_", " "))
+        axis.legend(fontsize="x-small")
+    return figure
+
+
+def drawn_table(frame: pd.DataFrame) -> Figure:
+    """The first measure of each row: its mean, with a 95 % interval where there is one number a seed."""
+    column = next((c for c in frame.columns if isinstance(frame[c].iloc[0], list)), None)
+    if column is None:
+        numbers = [c for c in frame.columns if frame[c].dtype.kind == "f"]
+        column = numbers[0] if numbers else frame.columns[-1]
+    names = labels(frame)[:_ROWS]
+    figure, axes = figures.subplots(figsize=(9, 1.2 + 0.24 * len(names)))
+    axis = axes[0, 0]
+    for row, value in enumerate(frame[column].iloc[:_ROWS]):
+        values = np.asarray(value if isinstance(value, list) else [value], dtype=float)
+        width = 1.96 * values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        axis.errorbar(values.mean(), row, xerr=width, fmt="o", color=figures.COLORS[0])
+    axis.set_yticks(range(len(names)), names, fontsize="x-small")
+    axis.invert_yaxis()
+    left = len(frame) - len(names)
+    axis.set(xlabel=str(column), title=f"the first {_ROWS} rows, {left} more are in the table" if left > 0 else "")
+    return figure
+
+
+def drawn_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Figure:
+    """Means over all but the last dimension, a panel for what stands before the last ``/``."""
+    panels: dict[str, dict[str, Any]] = {}
+    for name, array in arrays.items():
+        if array.ndim and array.dtype.kind in "fiub" and array.size:
+            panel, _, line = name.rpartition("/")
+            panels.setdefault(panel, {})[line] = np.nanmean(array.astype(float), axis=tuple(range(array.ndim - 1)))
+    shown = dict(list(panels.items())[:_PANELS])
+    figure, axes = _panels(len(shown))
+    for axis, (panel, lines) in zip(axes, shown.items(), strict=True):
+        for line, values in list(lines.items())[:8]:
+            axis.plot(np.arange(1, values.size + 1), values.reshape(-1), label=line)
+        axis.set(title=panel, xlabel="column")
+        axis.legend(fontsize="x-small")
+    return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Any]]:
+    columns = min(4, max(1, count))
+    rows = max(1, math.ceil(count / columns))
+    figure, axes = figures.subplots(rows, columns, figsize=(max(6.0, 3.6 * columns), 3.4 * rows))
+    for axis in list(axes.flat)[count:]:
+        axis.set_axis_off()
+    return figure, list(axes.flat)[:count]
+
+
+def compare(own: Path, other: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Two folders of one experiment as paired differences, the other's scores minus one's own, seed by seed.
+
+    Returns:
+        A table of what both have and that is not the same, and what was the same or could not be compared, in words.
+
+    Raises:
+        ValueError: if a folder holds no finished run.
+    """
+    for folder in (own, other):
+        if not (folder / "scores.json").exists():
+            raise ValueError(f"folder must hold a finished run (scores.json), got {folder}")
+    first, second = (json.loads((folder / "scores.json").read_text("utf-8")) for folder in (own, other))
+    rows, words = {}, []
+    for part in first:
+        if part not in second:
+            words.append(f"{part}: only in {own}")
+            continue
+        shared = [seed for seed in first[part]["seeds"] if seed in second[part]["seeds"]]
+        at = [[found[part]["seeds"].index(seed) for seed in shared] for found in (first, second)]
+        for measure, values in first[part]["measures"].items():
+            rival = second[part]["measures"].get(measure)
+            if rival is None:
+                continue
+            a = torch.tensor([values[i] for i in at[0]], dtype=torch.float64)
+            b = torch.tensor([rival[i] for i in at[1]], dtype=torch.float64)
+            if torch.equal(a, b):
+                words.append(f"{part}, {measure}: the same in {len(shared)} seeds")
+            elif len(shared) < 2 or not bool((a.isfinite() & b.isfinite()).all()):
+                words.append(f"{part}, {measure}: {len(shared)} seeds in both, too few or not finite")
+            else:
+                rows[f"{part}, {measure}"] = verdict.paired(a, b)
+    words += [f"{part}: only in {other}" for part in second if part not in first]
+    return verdict.table(rows, 4), words
+
+
+def same(own: Path, other: Path) -> list[str]:
+    """The files of results that differ between two folders, in any bit of an array or a table."""
+    names = sorted({file.name for folder in (own, other) for file in (folder / "results").glob("*")})
+    return [name for name in names if not _equal(own / "results" / name, other / "results" / name)]
+
+
+def _equal(one: Path, other: Path) -> bool:
+    if not (one.exists() and other.exists()):
+        return False
+    if one.suffix != ".npz":
+        contents = (json.loads(path.read_text("utf-8")) for path in (one, other))
+        a, b = ({k: v for k, v in content.items() if k != "about"} for content in contents)
+        return bool(a == b)
+    first, second = (unpack_arrays(path.read_bytes()) for path in (one, other))
+    names = (first.keys() | second.keys()) - {"__metadata__"}
+    return all(n in first and n in second and first[n].tobytes() == second[n].tobytes() for n in names)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,119 @@
+"""Every figure and table that can be run, by name: ``python -m book list`` shows what stands here.
+
+Each chapter says in its own ``registry`` module how its experiments run; names and titles stand here, so that they can
+be listed before torch is imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scale = Literal["reader", "paper"]
+
+TITLES: Mapping[str, str] = {
+    "aggregated.figure_4": "Figure 4: GPOO and its rivals on peaks and periodic, in two configurations",
+    "aggregated.figure_5": "Figure 5: two trees after 80 rounds on spike",
+    "aggregated.figure_6": "Figure 6: points a cell and children, on spike",
+    "aggregated.path": "from the paper's text to its published code, one factor at a time",
+    "aggregated.prior_draws": "map: functions of the prior, one and two variables",
+    "aggregated.exponent": "how deep the tree grows, by noise",
+    "aggregated.cost": "Remark 2 and Appendix B: what a round costs",
+    "indirect.figure_1": "Figure 1 as a map: a fixed number of queries",
+    "indirect.figure_2": "Figure 2 as a map: a budget and queries that cost more the finer they are",
+    "indirect.applications": "a bandit of agents and districts on a map",
+    "indirect.pilots": "lengthscales that pilot studies find",
+    "indirect.schedules": "Theorem 2: queries that grow finer on a schedule",
+    "indirect.mismatch": "map: peaks of f and g in different places",
+    "contexts.figure_1": "Figure 1: seven problems, cumulative regret or reward",
+    "contexts.figure_2": "Figure 2: Ackley with four contexts",
+    "contexts.table_1": "Table 1: seconds of a run",
+    "contexts.table_2": "Table 2: how well the density is known",
+    "contexts.step_seconds": "Table 1 at the paper's effort: seconds of a step",
+    "contexts.slips": "small slips in each policy",
+    "contexts.map": "map: the claims as paired differences",
+    "contexts.known_function": "caution, if f were known",
+    "contexts.discrepancy": "the kernel of DRBO-MMD, if f were known",
+    "contexts.proof": "the links of both theorems on runs of the paper's problems",
+    "contexts.rates": "how fast the terms of the theorems grow",
+    "subsets.figure_1": "Figures 1 and 2, free variables of variance 0.02: regret and evaluations against cost",
+    "subsets.figure_2": "Figures 1 and 2, free variables of variance 0.04",
+    "subsets.map": "map: priors, schedules of alpha, repairs",
+    "subsets.walk": "the steps of the proof on runs of the paper's problems",
+    "hyperparameters.figure_2": "Figure 2: lengthscale, period, decomposition, mean",
+    "hyperparameters.robust": "epsilon-regret of HE-StableOpt",
+    "hyperparameters.landscape": "the highest place of a real landscape",
+    "hyperparameters.phases-lengthscale": "map of Figure 2a: what the paper leaves open",
+    "hyperparameters.phases-period": "map of Figure 2b",
+    "hyperparameters.phases-decomposition": "map of Figure 2c",
+    "hyperparameters.phases-mean": "map of Figure 2d",
+    "hyperparameters.phases-landscape": "map of the landscape",
+    "hyperparameters.masters": "regret balancing beside HE-GP-UCB",
+    "hyperparameters.boxes": "a box, with sizes known or fitted",
+    "synthesis.combined": "map: unknown contexts and an unknown prior at once",
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How a figure or table is run, in parts that know nothing of each other.
+
+    Args:
+        parts: their names. ``panel/policy`` for runs that are drawn together.
+        work: gives the result of a part from its name, seeds, scale and a limit of rounds (None: the scale's): a
+            ``History``, a table, or arrays by name.
+        seeds: those of a part at a scale.
+        chunk: how many seeds a task has. None: all, where a result is a summary over seeds.
+        file: where a result is put. Histories: the name of the file of a part; tables and arrays: of the only file.
+        home: the folder beside the pages that the pages read, such as ``book/contexts/results``.
+        key: what a result is called in a file of arrays, from its part and its own name.
+        by_seed: measures of an array, one number a seed each, by name. Default: its last column, where it has one row a
+            seed.
+        merge: makes one result of those of the chunks. Default: replicates side by side.
+        curve: what of a history is drawn and compared.
+        draw: makes the figure from the results by part. Default: one that any result of the kind has.
+        float64: whether torch's default dtype is that.
+    """
+
+    parts: Callable[[], Sequence[str]]
+    work: Callable[[str, Sequence[int], Scale, int | None], Any]
+    seeds: Callable[[str, Scale], Sequence[int]]
+    file: Callable[[str], str]
+    home: str
+    chunk: int | None = None
+    key: Callable[[str, str], str] = "{}/{}".format
+    by_seed: Callable[[str, Any], Mapping[str, Any]] | None = None
+    merge: Callable[[Sequence[Any]], Any] | None = None
+    curve: str = "regret"
+    draw: Callable[[Mapping[str, Any]], Figure] | None = None
+    float64: bool = False
+
+
+def match(pattern: str) -> list[str]:
+    """The names that a word means: one name, or all that match a pattern such as ``contexts.*`` or ``*.figure_*``.
+
+    Raises:
+        ValueError: if there is none, with the nearest names.
+    """
+    found = fnmatch.filter(TITLES, pattern)
+    if found:
+        return found
+    tails = {name.partition(".")[2]: name for name in TITLES}
+    near = difflib.get_close_matches(pattern, TITLES, n=3, cutoff=0.6)
+    near += [tails[tail] for tail in difflib.get_close_matches(pattern.rpartition(".")[2], tails, n=3, cutoff=0.6)]
+    near += [name for name in TITLES if pattern in name]
+    hint = f"; did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else "; see: python -m book list"
+    raise ValueError(f"no experiment is called {pattern!r}{hint}")
+
+
+def load(name: str) -> Experiment:
+    """How an experiment is run; imports its chapter."""
+    chapter, _, figure = name.partition(".")
+    return importlib.import_module(f"book.{chapter}.registry").RUNS[figure]

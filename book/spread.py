@@ -1,0 +1,104 @@
+"""Who does the tasks: this process, processes of this machine, or the workers of a Dask scheduler.
+
+The numbers are the same: a task says which seeds run together, and whoever does it does it in one thread. What is sent
+is a task's name; what comes back says which file was written. The folder must be one that all workers share.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from book.tasks import Task, perform
+
+#: Of a worker process; two threads a product would make other last digits than one.
+_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+#: How often a task is tried again after its worker died or it failed.
+RETRIES = 2
+
+
+def run(
+    tasks: Sequence[Task],
+    folders: Sequence[Path],
+    *,
+    workers: int = 0,
+    scheduler: str | None = None,
+    progress: bool | None = None,
+) -> list[dict[str, Any]]:
+    """Do the tasks that are not done; gives what ``perform`` says of these.
+
+    Args:
+        tasks: what to do.
+        folders: where the file of each goes.
+        workers: processes of this machine; 0 this one.
+        scheduler: address of a Dask scheduler, ``tcp://host:8786``; then ``workers`` does not count.
+        progress: whether to show a bar with the time left. Default: in a terminal.
+    """
+    open_ = [(t, f) for t, f in zip(tasks, folders, strict=True) if not (f / t.file).exists()]
+    hidden = None if progress is None else not progress
+    bar = tqdm(total=len(tasks), initial=len(tasks) - len(open_), unit="task", disable=hidden, dynamic_ncols=True)
+    done = []
+    with bar:
+        if not open_:
+            return []
+        source = _here(open_) if scheduler is None and not workers else _there(open_, workers, scheduler)
+        for record in source:
+            done.append(record)
+            bar.update()
+    return done
+
+
+def _here(work: Sequence[tuple[Task, Path]]) -> Iterator[dict[str, Any]]:
+    for task, folder in work:
+        yield perform(task, str(folder))
+
+
+def _there(work: Sequence[tuple[Task, Path]], workers: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
+    from distributed import as_completed
+
+    with client_of(min(workers, len(work)), scheduler) as client:
+        futures = {
+            # The key is the file: a task that is sent twice is done once.
+            client.submit(perform, task, str(folder.resolve()), key=task.file, pure=False, retries=RETRIES): folder
+            for task, folder in work
+        }
+        for future in as_completed(list(futures)):
+            record = future.result()
+            if not (futures[future] / record["file"]).exists():
+                raise FileNotFoundError(
+                    f"{futures[future]} must be a folder that all workers share; {record['by']} wrote {record['file']} "
+                    "where this process does not see it"
+                )
+            yield record
+            future.release()
+
+
+@contextmanager
+def client_of(workers: int, scheduler: str | None = None) -> Iterator[Any]:
+    """A client of a scheduler, or of a cluster of one-thread processes on this machine that ends with it."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    if scheduler is not None:
+        with Client(scheduler, timeout="30s") as client:
+            yield client
+        return
+    settings = {"distributed.nanny.pre-spawn-environ": {**_ENVIRONMENT, "MALLOC_TRIM_THRESHOLD_": "65536"}}
+    options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        dask.config.set(settings),
+        # Memory is shared by all tasks of a machine: a limit of a worker would only stop it.
+        LocalCluster(**options, processes=True, memory_limit=0, host="127.0.0.1") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def cores() -> int:
+    """How many processes may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

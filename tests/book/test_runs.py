@@ -1,0 +1,279 @@
+"""``python -m book``: the same numbers whoever does the work, nothing lost, nothing twice."""
+
+import itertools
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from book import registry, spread, tasks
+from book.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+#: GPOO on two parts with a few seeds: a task takes a tenth of a second.
+NAME, SEEDS = "aggregated.figure_5", range(4)
+
+
+def of(folder: Path) -> Path:
+    return folder / NAME / "tasks"
+
+
+def the_plan(chunk: int = 1) -> list[tasks.Task]:
+    return tasks.plan(NAME, "reader", seeds=SEEDS, chunk=chunk, steps=4)
+
+
+def numbers(folder: Path) -> dict[str, bytes]:
+    """The bits of every array of every task."""
+    from cbo_lib.history import unpack_arrays
+
+    found = {}
+    for file in sorted(folder.glob("*.npz")):
+        for name, array in unpack_arrays(file.read_bytes()).items():
+            if name != "about":
+                found[f"{file.name}/{name}"] = array.tobytes()
+    return found
+
+
+def run(plan: list[tasks.Task], folder: Path, **options) -> list[dict]:
+    return spread.run(plan, [folder] * len(plan), progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tasks done in this process."""
+    folder = tmp_path_factory.mktemp("alone")
+    assert len(run(the_plan(), folder)) == len(the_plan()) == 8
+    return folder
+
+
+def test_names_are_listed_without_torch() -> None:
+    script = "import sys; from book.__main__ import main; main(['list']); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(registry.TITLES)
+
+
+def test_every_chapter_registers_what_is_listed() -> None:
+    for chapter in dict.fromkeys(name.partition(".")[0] for name in registry.TITLES):
+        listed = {name.partition(".")[2] for name in registry.TITLES if name.startswith(f"{chapter}.")}
+        module = __import__(f"book.{chapter}.registry", fromlist=["RUNS"])
+        assert set(module.RUNS) == listed, chapter
+        for figure, experiment in module.RUNS.items():
+            parts = experiment.parts()
+            assert len(parts) == len(set(parts)) > 0, figure
+            assert (ROOT / experiment.home).is_dir(), figure
+            for scale in ("reader", "paper"):
+                assert len(experiment.seeds(parts[0], scale)) > 0, figure
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("contexts.figur_1", "contexts.figure_1"),
+        ("table_1", "contexts.table_1"),
+        ("subset.map", "subsets.map"),
+        ("phases-maen", "hyperparameters.phases-mean"),
+    ],
+)
+def test_an_unknown_name_meets_its_neighbors(name: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", name])
+    assert stop.value.code == 2
+    assert near in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "1-3"], "ranges such as 0:30, got '1-3'"),
+        (["--steps", "0"], "positive whole number"),
+        (["--parts", "none"], "--parts must name a part"),
+        (["--workers", "2", "--scheduler", "tcp://a:1"], "not allowed with"),
+        (["--device", "cuda"], "torch finds no CUDA device"),
+    ],
+)
+def test_mistakes_are_explained(arguments: list[str], message: str, tmp_path: Path, capsys) -> None:
+    import torch
+
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SystemExit):
+        main(["run", NAME, "--out", str(tmp_path), *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, capsys, monkeypatch) -> None:
+    from cbo_lib.history import History
+
+    arguments = ["run", NAME, "--seeds", "0:4", "--steps", "4", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["book", *arguments])
+    assert main(arguments) == 0
+    folder = tmp_path / NAME
+    assert {path.name for path in folder.iterdir()} == {
+        "figure.svg",
+        "figure.png",
+        "results",
+        "scores.json",
+        "about.json",
+        "tasks",
+    }
+    history = History.load(folder / "results" / "figure_5-10.npz")
+    assert history.seeds == list(SEEDS)
+    assert history["regret"].shape == (4, 4)
+    about = json.loads((folder / "about.json").read_text("utf-8"))
+    assert about["command"] == f"python -m book run {NAME} --seeds 0:4 --steps 4 --out {tmp_path}"
+    assert about["seeds"]["1"] == list(SEEDS)
+    assert about["versions"]["torch"] and about["platform"] and about["seconds"] > 0
+    before = {path: path.stat().st_mtime_ns for path in (folder / "tasks").iterdir()}
+    assert main(arguments) == 0  # nothing is done again
+    assert {path: path.stat().st_mtime_ns for path in (folder / "tasks").iterdir()} == before
+    capsys.readouterr()
+    other = [*arguments[:-1], str(tmp_path / "other"), "--chunk", "2"]
+    assert main(other) == 0
+    assert main(["compare", str(folder), str(tmp_path / "other" / NAME)]) == 0
+    said = capsys.readouterr().out
+    assert "1, end: the same in 4 seeds" in said or "mean difference" in said
+    assert main(["compare", str(folder), str(folder)]) == 0
+    assert "the same in 4 seeds" in capsys.readouterr().out
+
+
+def test_two_runs_are_compared_in_pairs(tmp_path: Path) -> None:
+    from book import outputs
+
+    for name, shift in (("a", 0.0), ("b", 1.0)):
+        (tmp_path / name).mkdir()
+        content = {"p": {"seeds": [1, 2, 3], "measures": {"end": [0.5 + shift, 0.25 + shift, 0.5 + 1.5 * shift]}}}
+        (tmp_path / name / "scores.json").write_text(json.dumps(content | {f"only {name}": content["p"]}))
+    table, words = outputs.compare(tmp_path / "a", tmp_path / "b")
+    assert table.loc["p, end", "verdict"] == "holds" and table.loc["p, end", "n"] == 3
+    assert len(words) == 2 and all("only in" in word for word in words)
+    with pytest.raises(ValueError, match="folder must hold a finished run"):
+        outputs.compare(tmp_path, tmp_path / "a")
+
+
+def test_a_task_is_named_by_all_that_numbers_depend_on() -> None:
+    from dataclasses import replace
+
+    first = the_plan()[0]
+    others = [
+        replace(first, **change)
+        for change in ({"seeds": (0, 1)}, {"scale": "paper"}, {"steps": None}, {"device": "cuda"}, {"code": "x"})
+    ]
+    assert len({task.file for task in [first, *others]}) == 6
+    with pytest.raises(ValueError, match="code must be that of the client"):
+        tasks.perform(others[-1], "nowhere")
+
+
+def test_unfinished_files_have_names_of_their_own(tmp_path: Path, monkeypatch) -> None:
+    seen = []
+    monkeypatch.setattr(os, "replace", lambda source, target: seen.append(Path(source).name))
+    for _ in range(2):
+        tasks.write(tmp_path / "a.npz", b"x")
+    assert len(set(seen)) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_are_the_same_bits_with_1_2_and_4_workers_and_after_a_kill(alone: Path, tmp_path: Path) -> None:
+    """One cluster that grows; with four workers one is killed while it works, and its nanny starts another."""
+    from distributed import Client, LocalCluster
+
+    expected = numbers(alone)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit=0, host="127.0.0.1"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        for workers in (1, 2, 4):
+            cluster.scale(workers)
+            client.wait_for_workers(workers)
+            folder = tmp_path / str(workers)
+            killed = workers == 4
+            plan = the_plan()
+            futures = [
+                client.submit(tasks.perform, task, str(folder), key=f"{workers}-{task.file}", pure=False, retries=2)
+                for task in plan
+            ]
+            if killed:
+                while not any(file.suffix == ".npz" for file in folder.glob("*")):
+                    time.sleep(0.02)
+                pids = list(client.run(os.getpid).values())
+                os.kill(pids[0], signal.SIGKILL)
+            records = client.gather(futures)
+            assert numbers(folder) == expected
+            written = Counter(record["file"] for record in records)
+            assert set(written.values()) == {1} and len(written) == len(plan)
+            assert not list(folder.glob("*.partial"))
+
+
+def test_a_killed_client_is_resumed(alone: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "book", "run", NAME, "--seeds", "0:4", "--chunk", "1", "--steps", "4"]
+    command += ["--out", str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list(of(tmp_path).glob("*.npz"))) < 2:
+            time.sleep(0.01)
+        process.kill()
+    first = {path.name: path.stat().st_mtime_ns for path in of(tmp_path).glob("*.npz")}
+    again = run(the_plan(), of(tmp_path))
+    assert len(first) >= 2 and len(again) == 8 - len(first)
+    assert all((of(tmp_path) / name).stat().st_mtime_ns == at for name, at in first.items())
+    assert numbers(of(tmp_path)) == numbers(alone)
+
+
+def test_two_schedulers_share_a_folder(alone: Path, tmp_path: Path) -> None:
+    """Half of the tasks by one scheduler, then all by another: the second does the other half."""
+    started, python = [], [sys.executable, "-m"]
+    try:
+        addresses = []
+        for _ in range(2):
+            scheduler = subprocess.Popen(
+                [*python, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"],
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            started.append(scheduler)
+            for line in scheduler.stderr:
+                if found := re.search(r"tcp://127\.0\.0\.1:\d+", line):
+                    addresses.append(found[0])
+                    break
+            worker = [*python, "distributed.cli.dask_worker", addresses[-1], "--nthreads", "1"]
+            worker += ["--no-dashboard", "--local-directory", str(tmp_path / "scratch")]
+            started.append(subprocess.Popen(worker, cwd=ROOT, stderr=subprocess.DEVNULL))
+        plan, folder = the_plan(), tmp_path / "tasks"
+        first = run(plan[:4], folder, scheduler=addresses[0])
+        second = run(plan, folder, scheduler=addresses[1])
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.communicate()
+    assert (len(first), len(second)) == (4, 4)
+    assert {record["by"] for record in first} != {record["by"] for record in second}
+    assert numbers(folder) == numbers(alone)
+
+
+def test_commands_named_on_pages_exist() -> None:
+    """Every ``python -m book`` in a page or a docstring names what there is."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "book").rglob("*.md"), *(ROOT / "book").rglob("*.ipynb")]
+    pages += [*(ROOT / "book").glob("*/*.py"), *(ROOT / "book").glob("*/results/*.json")]
+    named = {}
+    for page in pages:
+        for command in re.findall(r"python -m book(?: (?:run|list)|\.[\w.]+)[^`\n\\#)]*", page.read_text("utf-8")):
+            named.setdefault(command.rstrip('", '), page)
+    assert len(named) > 20
+    for command, page in named.items():
+        words = shlex.split(command)
+        if words[2] == "book":
+            names = list(itertools.takewhile(lambda word: not word.startswith("-"), words[4:]))
+            assert all(registry.match(name) for name in names), (page, command)
+        else:
+            path = ROOT / (words[2].replace(".", "/") + ".py")
+            assert path.exists() and "__main__" in path.read_text("utf-8"), (page, command)
