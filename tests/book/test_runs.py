@@ -272,7 +272,7 @@ def test_commands_named_on_pages_exist() -> None:
     for command, page in named.items():
         words = shlex.split(command)
         if words[2] == "book":
-            names = list(itertools.takewhile(lambda word: not word.startswith("-"), words[4:]))
+            names = list(itertools.takewhile(lambda word: word[0] not in "-|", words[4:]))
             assert all(registry.match(name) for name in names), (page, command)
         else:
             path = ROOT / (words[2].replace(".", "/") + ".py")
