@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -270,7 +269,7 @@ def test_commands_named_on_pages_exist() -> None:
             named.setdefault(command.rstrip('", '), page)
     assert len(named) > 20
     for command, page in named.items():
-        words = shlex.split(command)
+        words = command.replace("'", "").split()
         if words[2] == "book":
             names = list(itertools.takewhile(lambda word: word[0] not in "-|", words[4:]))
             assert all(registry.match(name) for name in names), (page, command)
