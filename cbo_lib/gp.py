@@ -55,9 +55,7 @@ class GaussianProcess:
 
     def prior_mean(self, measure: Measure) -> Tensor:
         """Prior mean of each measure, ``... x n``; a constant counts as often as the weights sum to."""
-        if callable(self.mean):
-            return measure.expectation(self.mean)
-        return self.mean * measure.weights.sum(-1)
+        return measure.expectation(self.mean) if callable(self.mean) else self.mean * measure.weights.sum(-1)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.

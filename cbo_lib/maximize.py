@@ -81,8 +81,7 @@ def maximize_box(
     wanted = f"({'replicates' if len(raw) == 1 else len(raw)}, {n})"
     require(fits, f"values must map points {tuple(raw.shape)} to values {wanted}", raw_values.shape)
     require(torch.isfinite(raw_values), "values must be finite at all raw points", "a NaN or an infinity")
-    replicates = raw_values.shape[0]
-    raw = raw.expand(replicates, n, dim)
+    raw = raw.expand(len(raw_values), n, dim)
     first = []
     free = torch.ones_like(raw_values, dtype=torch.bool)
     for _ in range(starts):  # the best raw points in order, ties broken as rounding would not

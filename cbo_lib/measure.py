@@ -58,9 +58,9 @@ class Measure:
         return measure
 
     @classmethod
-    def dirac(cls, x: Any) -> "Measure":
-        """The value at single points: ``x`` is ``... x n x d``."""
-        points = as_values("x", x, (..., "n", "d")).unsqueeze(-2)
+    def dirac(cls, x: Any, known: bool = False) -> "Measure":
+        """The value at single points: ``x`` is ``... x n x d``; if ``known``, a tensor whose numbers are finite."""
+        points = (x if known else as_values("x", x, (..., "n", "d"))).unsqueeze(-2)
         return cls._of(points, torch.ones_like(points[..., 0]))
 
     @classmethod

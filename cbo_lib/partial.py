@@ -47,7 +47,7 @@ def moments(model: Posterior | Model, points: Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
         model = model.measure_posterior
     if isinstance(model, Posterior):
-        return model.mean_and_variance(Measure.dirac(points))
+        return model.mean_and_variance(Measure.dirac(points, known=True))
     parts = [model.posterior(part) for part in points.split(_POINTS, -2)]
     mean, variance = (torch.cat([getattr(part, name) for part in parts], -2) for name in ("mean", "variance"))
     return mean.squeeze(-1), variance.squeeze(-1).clamp_min(0.0)

@@ -277,8 +277,7 @@ class TrackedPosterior:
         kernel_batch = self._kernel.batch_shape
         if kernel_batch == self.batch_shape and kernel_batch.numel() > 1:
             # Nothing is shared.
-            asked = self.queries[index]
-            return covariance(self._kernel, asked, self.queries)
+            return covariance(self._kernel, self.queries[index], self.queries)
         new = index[self._gram_row[index] < 0].unique()
         if k := new.numel():
             start = self._gram_queries.numel()

@@ -50,7 +50,7 @@ class MMDUpperConfidenceBound(PartialAcquisition):
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The worst case."""
-        return self.ball.worst_case(bounds)
+        return self.ball.worst_case(bounds, known=True)
 
 
 class MinimaxUpperConfidenceBound(MMDUpperConfidenceBound):
@@ -58,4 +58,4 @@ class MinimaxUpperConfidenceBound(MMDUpperConfidenceBound):
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The approximation."""
-        return self.ball.minimax_approx(bounds)
+        return self.ball.minimax_approx(bounds, known=True)

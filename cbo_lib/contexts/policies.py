@@ -158,7 +158,7 @@ class ContextPolicy(Policy):
         """Condition the Gaussian process."""
         query = row["query"]
         points = self.space.join(query, row["context"]) if self.models_contexts else query
-        self.surrogate.observe(Measure.dirac(points.unsqueeze(-2)), row["y"].unsqueeze(-1))
+        self.surrogate.observe(Measure.dirac(points.unsqueeze(-2), known=True), row["y"].unsqueeze(-1))
 
     def best(self) -> Tensor:
         """The decision of the largest merit."""

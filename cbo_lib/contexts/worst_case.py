@@ -84,13 +84,14 @@ class MMDBall:
         self._reference = reference.expand(*batch, m).reshape(-1, m)  # g m
         self._gram = gram.expand(*batch, m, m).reshape(-1, m, m)  # g m m
 
-    def worst_case(self, values: Tensor, tolerance: float = 2e-5) -> Tensor:
+    def worst_case(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
         """The smallest ``q'v`` over the ball; the gradient is that with ``q`` held fixed (envelope theorem).
 
         Args:
             values: ``v``, ``*b x n x m``; without batch dimensions ``... x m``.
             tolerance: how far the result may be above the minimum, relative to the range of each ``v``. The ball is
                 larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
+            known: whether the values are known to be finite; to look at them makes a device wait. Default no.
 
         Returns:
             ``*b x n``; without batch dimensions ``...``.
@@ -98,12 +99,12 @@ class MMDBall:
         Raises:
             ValueError: if a shape is wrong or a value is not finite.
         """
-        return (self.worst_distribution(values, tolerance) * values).sum(-1)
+        return (self.worst_distribution(values, tolerance, known) * values).sum(-1)
 
     @torch.no_grad()
-    def worst_distribution(self, values: Tensor, tolerance: float = 2e-5) -> Tensor:
+    def worst_distribution(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
         """The ``q`` of ``worst_case``, of the shape of ``values``; arguments and errors as there."""
-        rows = self._rows(values).detach()
+        rows = self._rows(values, known).detach()
         low, place = rows.min(-1, keepdim=True)
         spread = rows.amax(-1, keepdim=True) - low
         radius = self._radius[:, None, None]
@@ -113,13 +114,13 @@ class MMDBall:
         everything = self._reaches.take_along_dim(place, -1) <= radius
         wanted = ~everything & (radius > 0) & (spread > 0)
         result = torch.where(everything & (radius > 0), corner, reference)
-        if bool(wanted.any()):
+        if self._solver is not None:
             scaled = (rows - low) / torch.where(spread > 0, spread, 1.0)
             solved = self._solver.minimizers(scaled.double(), wanted, tolerance)
             result = torch.where(wanted, solved.to(result), result)
         return result.reshape(values.shape)
 
-    def minimax_approx(self, values: Tensor) -> Tensor:
+    def minimax_approx(self, values: Tensor, known: bool = False) -> Tensor:
         """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022], minimax approximation).
 
         As a function of the radius the worst case is convex. So it lies above its tangent at zero, whose slope is the
@@ -128,7 +129,7 @@ class MMDBall:
 
         Shapes and errors are those of ``worst_case``; differentiable in ``values``.
         """
-        rows = self._rows(values)
+        rows = self._rows(values, known)
         worst, place = rows.min(-1, keepdim=True)
         mean = (rows * self._reference.unsqueeze(-2)).sum(-1, keepdim=True)
         radius, tiny = self._radius[:, None, None], torch.finfo(rows.dtype).tiny
@@ -146,9 +147,9 @@ class MMDBall:
         weighted = rows @ inverse
         return (rows * weighted).sum(-1, keepdim=True) - weighted.sum(-1, keepdim=True).square() / total
 
-    def _rows(self, values: Tensor) -> Tensor:
+    def _rows(self, values: Tensor, known: bool) -> Tensor:
         """Values as ``g x n x m``."""
-        values = as_values("values", values, (..., "m >= 1"))
+        values = values if known else as_values("values", values, (..., "m >= 1"))
         m = self._gram.shape[-1]
         shape = ", ".join([*map(str, self.batch_shape), "n", str(m)]) if self.batch_shape else f"..., {m}"
         fits = values.shape[-1] == m and (not self.batch_shape or values.shape[:-2] == self.batch_shape)
@@ -164,7 +165,10 @@ class MMDBall:
         return square.clamp_min(0.0).sqrt().unsqueeze(-2)
 
     @cached_property
-    def _solver(self) -> SimplexBall:
+    def _solver(self) -> SimplexBall | None:
+        """None where all mass may sit at any context."""
+        if bool((self._reaches <= self._radius[:, None, None]).all()):
+            return None
         gram, eps = self._gram.double(), torch.finfo(torch.float64).eps  # single precision stalls far from the end
         diagonal = gram.diagonal(dim1=-2, dim2=-1)
         radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
@@ -172,8 +176,7 @@ class MMDBall:
         tolerance = torch.maximum(2.5e-6 * radius.square(), 16 * eps * diagonal.amax(-1))
         factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance)
         assert factor is not None
-        if factor.shape[-2] == 0:
-            factor = torch.zeros_like(gram[:, :1])
+        factor = factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
         return SimplexBall(factor, self._reference.double(), radius)
 
     @cached_property

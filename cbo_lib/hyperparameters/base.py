@@ -156,7 +156,7 @@ class CandidatePolicy(Policy):
                 parts = self._tracked.mean, self._tracked.variance
                 mean, variance = (part.gather(-1, index[:, None].expand(*part.shape[:-1], -1)) for part in parts)
             return mean, variance.sqrt().expand_as(mean)
-        points = Measure.dirac((self.space.finite() if x is None else x).unsqueeze(-3))
+        points = Measure.dirac((self.space.finite() if x is None else x).unsqueeze(-3), known=True)
         # The root of zero has an infinite slope; a variance of zero is left only without noise.
         mean, variance = self._posterior.mean_and_variance(points)
         variance = variance.clamp_min(1e-20)
@@ -232,7 +232,7 @@ class CandidatePolicy(Policy):
             **self._fitted,
         }
         if self._tracked is None or index is None:
-            self._posterior = self._posterior.extend(Measure.dirac(query[:, None, None, :]), y[:, None, None])
+            self._posterior = self._posterior.extend(Measure.dirac(query[:, None, None, :], True), y[:, None, None])
         else:
             batch = self._tracked.batch_shape
             noise = self.noise if isinstance(self.noise, Tensor) else None
@@ -261,9 +261,7 @@ class CandidatePolicy(Policy):
     def posteriors(self) -> Posterior:
         """Those of all candidates, ``replicates x |U|``."""
         self._refresh()
-        if self._tracked is None or self.count == 0:
-            return self._posterior
-        return self._given(self._posterior)
+        return self._posterior if self._tracked is None or self.count == 0 else self._given(self._posterior)
 
     def record(self) -> Mapping[str, Tensor]:
         """Of the last round: the responsible candidate (-1: none), every candidate's ``mean``, ``std``, ``sqrt_beta``.

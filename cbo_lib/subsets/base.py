@@ -133,7 +133,7 @@ class SubsetPolicy(Policy):
         self._recommended = torch.where(better.unsqueeze(-1), self._query, self._recommended)
         self._there = self.search.prediction(row["query"])
         version = self.surrogate.version
-        self.surrogate.observe(Measure.dirac(row["query"].unsqueeze(-2)), row["y"].unsqueeze(-1))
+        self.surrogate.observe(Measure.dirac(row["query"].unsqueeze(-2), known=True), row["y"].unsqueeze(-1))
         posterior = self.surrogate.posterior()
         if self.surrogate.version == version:
             self.search.update(posterior)

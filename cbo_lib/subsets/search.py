@@ -127,7 +127,7 @@ class Search:
 
     def prediction(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean and standard deviation of f at one full point a replicate, ``replicates`` each."""
-        mean, variance = self.posterior.mean_and_variance(Measure.dirac(points.unsqueeze(-2)))
+        mean, variance = self.posterior.mean_and_variance(Measure.dirac(points.unsqueeze(-2), known=True))
         return mean.squeeze(-1), variance.sqrt().squeeze(-1)
 
     def expect(self, points: Tensor, wanted: Tensor) -> Decisions:
