@@ -1,10 +1,11 @@
-"""Draw the pictures of the home page, one for light and one for dark pages.
+"""Draw the pictures of the home page and of the chapters' first pages, one for light and one for dark pages.
 
     python book/_tools/draw_home.py
 
 Plain SVG with text as text, so that they stay small and legible at any size.
 """
 
+import functools
 import itertools
 import math
 from html import escape
@@ -23,6 +24,35 @@ LANES = [
     ("context", "unknown contexts", "one draw of f"),
     ("subset", "variable subsets", "one draw, a price"),
 ]
+#: By chapter: the lane of its query, what is chosen (two lines), what is seen (two lines), and what is looked for.
+CHAPTERS = {
+    "aggregated": ("cell", "a cell of", "the domain", "the mean of f", "in the cell", "the best single point"),
+    "indirect": ("blur", "an action,", "the world blurs", "the mean of f", "in the blur", "the input of largest f"),
+    "contexts": (
+        "context",
+        "a decision, the",
+        "world a context",
+        "f at one draw",
+        "and the draw",
+        "the decision that is best on average",
+    ),
+    "subsets": (
+        "subset",
+        "variables to set,",
+        "the rest varies",
+        "f at one draw",
+        "and a price",
+        "the cheapest subset that is good enough",
+    ),
+    "hyperparameters": (
+        "doubt",
+        "a point, under",
+        "priors in doubt",
+        "f at the point,",
+        "not the prior",
+        "the largest f, whichever prior is true",
+    ),
+}
 LEFT, RIGHT, TOP, LANE = 218.0, 510.0, 40.0, 66.0
 
 
@@ -108,6 +138,46 @@ def dependencies(theme: str) -> str:
     return svg(720, 330, parts)
 
 
+def opener(chapter: str, theme: str) -> str:
+    """What is chosen, what it weighs under f, what is seen, and what is looked for."""
+    ink, soft, colors = THEMES[theme]
+    name, *words, aim = CHAPTERS[chapter]
+    color = colors[[lane[0] for lane in LANES].index(name)] if name != "doubt" else colors[0]
+    places, base = [i / 150 for i in range(151)], TOP + 190
+    path = " ".join(f"{across(x):.1f},{TOP + 72 - 38 * curve(x):.1f}" for x in places)
+    parts = [
+        text(0, 80, "you choose", soft),
+        text(0, 112, words[0], ink, 22),
+        text(0, 140, words[1], ink, 22),
+        text(RIGHT + 24, 80, "you see", soft),
+        text(RIGHT + 24, 112, words[2], ink, 22),
+        text(RIGHT + 24, 140, words[3], ink, 22),
+        text(LEFT, 20, "the unknown f", soft),
+        text(0, base + 42, f"you look for {aim}", soft),
+        f'<polyline points="{path}" fill="none" stroke="{ink}" stroke-width="2.5"/>',
+        f'<path d="M{LEFT:.0f} {base:.0f}H{RIGHT:.0f}" stroke="{soft}" stroke-width="1"/>',
+    ]
+    if name == "doubt":  # how far f may lie from what each prior expects, given three values
+        seen = (0.12, 0.5, 0.86)
+        for height, reach, shade in ((44, 0.05, colors[3]), (16, 0.18, colors[1])):
+            near = [min(abs(x - c) for c in seen) for x in places]
+            band = " ".join(
+                f"L{across(x):.1f} {base - height * (1 - math.exp(-((d / reach) ** 2))):.1f}"
+                for x, d in zip(places, near, strict=True)
+            )
+            area = f"M{LEFT:.0f} {base:.0f} {band} L{RIGHT:.0f} {base:.0f}Z"
+            parts.append(f'<path d="{area}" fill="{shade}" fill-opacity="0.3" stroke="{shade}" stroke-width="2"/>')
+        dots = ((across(x), TOP + 72 - 38 * curve(x)) for x in seen)
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="{ink}"/>' for x, y in dots]
+        return svg(720, base + 60, parts)
+    top = " ".join(f"L{across(x):.1f} {base - 44 * weight(name, x):.1f}" for x in places)
+    area = f"M{LEFT:.0f} {base:.0f} {top} L{RIGHT:.0f} {base:.0f}Z"
+    parts.append(f'<path d="{area}" fill="{color}" fill-opacity="0.35" stroke="{color}" stroke-width="2"/>')
+    if "draw" in " ".join(words):
+        parts.append(f'<circle cx="{across(0.66):.1f}" cy="{base:.0f}" r="7" fill="{color}"/>')
+    return svg(720, base + 60, parts)
+
+
 def svg(width: float, height: float, parts: list[str]) -> str:
     """A whole picture."""
     font = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -117,11 +187,9 @@ def svg(width: float, height: float, parts: list[str]) -> str:
 
 def pictures() -> dict[str, str]:
     """Every picture by its file name."""
-    return {
-        f"{name}-{theme}.svg": draw(theme)
-        for name, draw in {"settings": settings, "dependencies": dependencies}.items()
-        for theme in THEMES
-    }
+    draw = {"settings": settings, "dependencies": dependencies}
+    draw |= {f"opener-{chapter}": functools.partial(opener, chapter) for chapter in CHAPTERS}
+    return {f"{name}-{theme}.svg": make(theme) for name, make in draw.items() for theme in THEMES}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pictures of the home page are what their script draws, and can be read in light and dark."""
+"""The pictures of the first pages are what their script draws, and the chapters open alike."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from book._tools.draw_home import STATIC, THEMES, pictures
+from book._tools.draw_home import CHAPTERS, STATIC, THEMES, pictures
 
 BACKGROUND = {"light": "#ffffff", "dark": "#121212"}
 
@@ -42,9 +42,33 @@ def test_words_stay_legible_on_a_phone(name: str) -> None:
     assert min(sizes) * 350 / width >= 9
 
 
-def test_home_page_shows_every_picture() -> None:
-    page = (Path(STATIC).parent / "index.md").read_text(encoding="utf-8")
-    assert all(name in page for name in pictures())
+def test_first_pages_show_every_picture() -> None:
+    for name in pictures():
+        folder = name.split("-")[1] if name.startswith("opener") else "."
+        page = (Path(STATIC).parent / folder / "index.md").read_text(encoding="utf-8")
+        assert re.search(rf"_static/{name}\n:class: only-{name[:-4].split('-')[-1]}\n:alt: \w", page), name
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_chapters_open_alike(chapter: str) -> None:
+    """Picture, aims, prerequisites and time, main finding, what holds and when, the notebooks, the library's page."""
+    page = (Path(STATIC).parent / chapter / "index.md").read_text(encoding="utf-8")
+    parts = ['"description": "', "\n# ", "{cite", "{image}", "**You will be able to** ", "**You need** ", "**Time:** "]
+    parts += ["**Main finding", "\n## What holds, and when\n", "| | Holds | Fails, or is undecided |\n|---|---|---|\n"]
+    parts += ["(4_experiments.ipynb).", "\n## The five notebooks\n", "- [](1_setting.ipynb): ", "(../practice/api/"]
+    places = [page.find(part) for part in parts]
+    assert -1 not in places and places == sorted(places), dict(zip(parts, places, strict=True))
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.*?) *\|$", page, re.M)
+    assert len(rows) >= 4
+    notebooks = re.findall(r"^- \[\]\((\d_\w+\.ipynb)\): \w", page, re.M)
+    assert notebooks == sorted(path.name for path in (Path(STATIC).parent / chapter).glob("*.ipynb"))
+    assert 80 <= len(re.search(r'"description": "(.+)"', page)[1]) <= 200
+
+
+def test_notebooks_on_regret_have_titles_of_their_own() -> None:
+    books = (nbformat.read(Path(STATIC).parent / chapter / "3_regret.ipynb", as_version=4) for chapter in CHAPTERS)
+    titles = [book.cells[0].source.splitlines()[0] for book in books]
+    assert len(set(titles)) == len(CHAPTERS) and all(title.startswith("# ") for title in titles)
 
 
 HOURS = {"about two hours": 2, "about five hours": 5, "about seven hours": 7, "about 90 minutes": 1.5}
