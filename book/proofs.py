@@ -22,6 +22,8 @@ STATES = {
     "loose": "loose",
     "broken": "broken: the left side is larger",
 }
+#: Colors of the terms, from below.
+_LOOKS: tuple[int | str, ...] = (0, 1, 2, 3, 4, 5, "soft", "faint")
 #: How many rounds are shown at most.
 SHOWN = 40
 
@@ -54,14 +56,18 @@ class Link:
 
         It is broken where it fails in more replicates than its probability allows, and at all if that is unknown.
         """
-        applies = torch.ones_like(claim.left, dtype=torch.bool) if claim.applies is None else claim.applies
+        whole = torch.ones_like(claim.left, dtype=torch.bool) if claim.applies is None else claim.applies
+        # What else a claim is made of (points, candidates, subsets) counts as one.
+        applies, holds = whole.flatten(2).any(-1) if whole.dim() > 2 else whole, claim.holds
+        holds = holds.flatten(2).all(-1) if holds.dim() > 2 else holds
         count = applies.sum(0)
+        many = whole.flatten(2).sum((0, 2)) if whole.dim() > 2 else count
         left, right = (
-            torch.where(applies, side, 0.0).nan_to_num(posinf=0.0).sum(0) / count.clamp_min(1)
+            torch.where(whole, side, 0.0).nan_to_num(posinf=0.0).transpose(0, 1).flatten(1).sum(1) / many.clamp_min(1)
             for side in (claim.left, claim.right)
         )
         allowed = 0.0 if np.isnan(claim.probability) else 1 - claim.probability
-        failing = (~claim.holds).sum(0) > allowed * count
+        failing = (~holds).sum(0) > allowed * count
         return cls(name, torch.where(count > 0, left, torch.nan), right, supports, broken=failing)
 
     def state(self, step: int) -> str:
@@ -82,6 +88,19 @@ class Link:
         if self.state(step) == "open":
             return "not claimed in this round"
         return f"{short(float(self.left[step]))} {self.sign} {short(float(self.right[step]))}, {self.state(step)}"
+
+
+def chain(sides: Mapping[str, Tensor]) -> list[Link]:
+    """A chain of inequalities, each expression at most the next: the links between them.
+
+    Args:
+        sides: the expressions by name, from the smallest, each ``replicates x rounds``; NaN where a run says nothing.
+    """
+    links: list[Link] = []
+    for (_, left), (name, right) in itertools.pairwise(sides.items()):
+        below = links[-1].name if links else ""
+        links.append(Link(name, left.nanmean(0), right.nanmean(0), below))
+    return links
 
 
 def short(value: float) -> str:
@@ -156,15 +175,18 @@ def regret(
     view = View(0.5, 330, x=[first, first + max(count - 1, 1)], y=limits, xl="round", yl=f"{name} ({unit})")
     labels, alts = [], []
     for k, step in enumerate(steps):
-        for color, (key, low, high) in zip(itertools.cycle(range(6)), stacks):
+        for row, (key, low, high) in enumerate(stacks):
+            color = _LOOKS[row % len(_LOOKS)]
             around = np.concatenate([np.stack([x, high], 1), np.stack([x, low], 1)[::-1]])
-            view.add(k, "area", outline(view, around), c=color, o=0.55, order=color)
+            view.add(k, "area", outline(view, around), c=color, o=0.55, order=row)
             view.explain(k, f"{key} {short(parts[key][step])}", "box", color, "", "", 0.55)
-        view.add(k, "line", outline(view, np.stack([x, np.asarray(total, dtype=float)], 1)), c=6, w=2.2, order=8)
+        view.add(
+            k, "line", outline(view, np.stack([x, np.asarray(total, dtype=float)], 1)), c=6, w=2.2, order=len(stacks)
+        )
         view.explain(k, f"{name} {short(float(total[step]))}", "line", 6, "", "", 1.0)
         if step < count - 1:
-            view.add(k, "box", x[step], x[-1], *limits, c="ground", o=0.75, order=9)
-        view.add(k, "rule", x[step], c="soft", w=1.2, dir="v", order=10)
+            view.add(k, "box", x[step], x[-1], *limits, c="ground", o=0.75, order=len(stacks) + 1)
+        view.add(k, "rule", x[step], c="soft", w=1.2, dir="v", order=len(stacks) + 2)
         states = [link.state(step) for link in links]
         told = [f"{states.count(state)} {state}" for state in STATES if state in states]
         broken = [link.name for link, state in zip(links, states, strict=True) if state == "broken"]
@@ -194,7 +216,7 @@ def _still(
     """The last round as an ordinary figure."""
     figure, axes = figures.subplots(1, 2, figsize=(9, max(4.0, 0.36 * len(links))))
     left, right = axes[0]
-    for color, (key, low, high) in zip(itertools.cycle(figures.COLORS[:-1]), stacks):
+    for color, (key, low, high) in zip(itertools.cycle([*figures.COLORS[:-1], "0.5", "0.8"]), stacks):
         left.fill_between(x, low, high, color=color, alpha=0.55, linewidth=0, label=key)
     left.plot(x, total, color=figures.COLORS[-1], label=name)
     left.set(xlabel="round", ylabel=f"{name} ({unit})")

@@ -156,12 +156,43 @@ def require_alt(alt: str) -> None:
         raise ValueError("alt must say what is seen, got an empty text")
 
 
-def embed(data: Mapping[str, Any], still: str, note: str) -> HTML:
+def cell(
+    still: str,
+    waves: Sequence[tuple[float, float, float]],
+    errors: Sequence[float],
+    lengthscale: float,
+    variance: float,
+    noise: float,
+    start: tuple[float, float],
+    cells: Sequence[tuple[float, float, float]] = (),
+    points: int = 20,
+    limits: tuple[float, float] = (-3.0, 3.0),
+) -> HTML:
+    """A cell that readers drag over an unknown curve on [0, 1], with the posterior after its report; see ``cell.js``.
+
+    Args:
+        still: markup of the figure that is shown where no script runs.
+        waves: amplitude, frequency and phase of the sines that add up to f.
+        errors: of the reports, one after the other.
+        lengthscale: of the squared exponential kernel.
+        variance: of the kernel.
+        noise: standard deviation that the posterior assumes of a report.
+        start: center and width of the cell at first.
+        cells: center, width and report of cells that have reported before.
+        points: of each cell.
+        limits: of the vertical axis.
+    """
+    data = {"kind": "cell", "waves": waves, "errors": errors, "lengthscale": lengthscale, "variance": variance}
+    data |= {"noise": noise, "start": start, "cells": cells, "points": points, "limits": limits}
+    return embed(data, still, "Without JavaScript the cell stays where it is.", "cbo-stepper cbo-drag")
+
+
+def embed(data: Mapping[str, Any], still: str, note: str, style: str = "cbo-stepper") -> HTML:
     """Data for ``stepper.js`` beside the picture that is shown without it, and what is said there."""
     # "</script" would end the element early, and "<!--<script" would never end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return HTML(
-        f'<figure class="cbo-stepper"><div class="cbo-stage">{still}</div>'
+        f'<figure class="{style}"><div class="cbo-stage">{still}</div>'
         f"<noscript>{html.escape(note)}</noscript>"
         f'<script type="application/json">{text}</script></figure>'
     )

@@ -121,8 +121,10 @@
     if (s) stamp(svg, { s: s[0], c, r: 4, hollow: s.length > 1 }, 13, 7);
   };
 
-  const drawView = (holder, view, t, room, first = view) => {
-    const wide = room >= 560, width = Math.floor(wide ? room * view.w : room);
+  const widthOf = (view, room) => Math.floor(room >= 560 ? room * view.w : room);
+  const nameLines = (view, room) => lines(view.xl ?? "", Math.floor((widthOf(view, room) - 12) / 6.4));
+  const drawView = (holder, view, t, room, all = [view]) => {
+    const wide = room >= 560, width = widthOf(view, room), first = all[0];
     const box = make("div", holder, { class: "cbo-view", style: `width:${width}px` });
     const title = Array.isArray(view.title) ? view.title[t] : view.title;
     if (title) make("div", box, { class: "cbo-view-title" }, title);
@@ -133,8 +135,10 @@
     let yt = view.off ? [] : view.yt ?? (view.ylog ? powers : ticks)(...span(ys), yWant);
     if (!wide && yt.length && yt.every(([, s]) => !s)) yt = first.yt ?? yt; // rows named by the view beside it, which is above now
     const left = view.off ? 4 : 12 + Math.max(0, ...yt.map(([, s]) => s.length)) * 6.6 + (view.yl ? 18 : 0);
-    const names = lines(view.xl ?? "", Math.floor((width - 12) / 6.4));
-    const [right, top, bottom] = [14, 8, view.off ? 4 : (view.xt?.length === 0 ? 8 : 22) + (view.xl ? 4 + 14 * names.length : 0)];
+    const names = nameLines(view, room);
+    // Panels beside each other keep their rows level.
+    const level = wide && view.w < 1 ? Math.max(...all.map((v) => nameLines(v, room).length)) : names.length;
+    const [right, top, bottom] = [14, 8, view.off ? 4 : (view.xt?.length === 0 ? 8 : 22) + (level ? 4 + 14 * level : 0)];
     let inner = Math.max(40, width - left - right), tall = Math.max(60, view.h - top - bottom);
     if (view.eq) {
       const ratio = Math.abs((ys[1] - ys[0]) / (xs[1] - xs[0]));
@@ -251,7 +255,7 @@
       if (!room) return;
       picture.style.minHeight = "";
       picture.replaceChildren();
-      for (const view of data.views) drawView(picture, view, t, room, data.views[0]);
+      for (const view of data.views) drawView(picture, view, t, room, data.views);
       height.now = room === height.room ? Math.max(height.now, picture.offsetHeight) : picture.offsetHeight;
       height.room = room;
       picture.style.minHeight = `${height.now}px`; // a longer legend at another step must not move the page
@@ -327,6 +331,6 @@
       }
     }
   };
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", all);
-  else all();
+  if (document.readyState === "complete") all();
+  else document.addEventListener("DOMContentLoaded", all); // when cell.js, which comes later, is there
 })();

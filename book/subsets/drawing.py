@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
+from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures
+from book import figures, proofs
+from book.proofs import Link
 from book.subsets.problem import SubsetProblem
+from book.subsets.regret import quality_ledger
+from book.subsets.walk import ALPHA, SQRT_BETA, Step
 from cbo_lib.history import History
 from cbo_lib.subsets.policies import good_enough
 
@@ -110,3 +115,42 @@ def _plays(axes: Axes, history: History, problem: SubsetProblem, replicate: int,
         xlim=(0, history.steps + 1),
         xlabel="play",
     )
+
+
+#: What the picture of the proof calls a step of the walk, which step that is, and what it leads to.
+_LINKS = (
+    ("others explored cost at most f*", "3 others, explored", ""),
+    ("best explored costs two widths", "4 best, explored: width", ""),
+    ("Lemma 7: mean widths", "4 Lemma 7", "best explored costs two widths"),
+    ("Lemma 6: information", "4 Lemma 6", "Lemma 7: mean widths"),
+    ("f* - L under the least width", "6 f* - L under least width", ""),
+    ("the least under the average", "6 least under average", "f* - L under the least width"),
+    ("the average under the lemmas", "6 average under lemmas", "the least under the average"),
+    ("threshold under U", "7 threshold under U", ""),
+    ("U under today's bound", "7 U under today's", "threshold under U"),
+    ("today's bound, two widths", "7 today's under two widths", "U under today's bound"),
+    ("f within its width", "1 mean within its width", "today's bound, two widths"),
+)
+
+
+def proof(history: History, problem: SubsetProblem, steps: Mapping[str, Step]) -> HTML:
+    """The quality regret of stored runs, play by play: the terms that add up to it, and the links of the walk.
+
+    Args:
+        history: of the runs of ``walk``.
+        problem: what was played.
+        steps: of ``walk.steps``.
+    """
+    ledger, plays = quality_ledger(history, problem, SQRT_BETA, ALPHA), history.steps
+    links = []
+    for name, key, target in _LINKS:
+        left, right = torch.broadcast_tensors(steps[key].left, steps[key].right)
+        early = int(history["exploring"][0].sum()) if left.shape[1] < plays else 0
+        left, right = (side.expand(-1, plays - early) for side in (left, right))
+        missing = left.new_full((early,), torch.nan)
+        broken = (left > right + 1e-9).any(0)
+        failing = torch.cat([torch.zeros(early, dtype=torch.bool), broken])
+        below, above = (torch.cat([missing, side.mean(0)]) for side in (left, right))
+        links.append(Link(name, below, above, target, broken=failing))
+    terms = {name: term.mean(0) for name, term in ledger.terms.items()}
+    return proofs.regret(ledger.regret.mean(0), terms, links)

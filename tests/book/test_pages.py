@@ -174,7 +174,7 @@ STEPS = """(figure) => {
 def test_pictures_step(visitor: Any, html: Path) -> None:
     for name in pages_with(html, r'<figure class="cbo-stepper"'):
         page = visitor.open(name)
-        figures = page.locator("figure.cbo-stepper:has(.cbo-controls)")
+        figures = page.locator("figure.cbo-stepper:has(input[type=range])")
         assert figures.count() == static_count(html, name, r'<figure class="cbo-stepper"')
         for index in range(figures.count()):
             seen = figures.nth(index).evaluate(STEPS)
