@@ -20,7 +20,7 @@ from book.steppers import View, outline, picture
 STATES = {
     "tight": "tight: the right side is at most twice the left",
     "loose": "loose",
-    "broken": "broken: the left side is larger",
+    "broken": "broken: it fails, in mean or in some run",
 }
 #: Colors of the terms, from below.
 _LOOKS: tuple[int | str, ...] = (0, 1, 2, 3, 4, 5, "soft", "faint")
