@@ -66,6 +66,15 @@ handout: .venv/.installed ## make student releases of the exercises in build/han
 	@$(BIN)/python book/_tools/handout.py build/handout
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/handout . && cp requirements.lock build/handout/
 
+.PHONY: grade
+grade: .venv/.installed ## mark the notebooks in SUBMISSIONS=folder/<student>/<chapter>.ipynb into build/grade
+	@test -d '$(SUBMISSIONS)' || { echo 'Say where they are: make grade SUBMISSIONS=folder'; exit 2; }
+	@$(AGG) $(ONE_THREAD) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python book/_tools/grade.py '$(SUBMISSIONS)' build/grade
+
+.PHONY: slides
+slides: .venv/.installed ## make one lecture a chapter in build/slides (CHAPTERS="contexts subsets" for some)
+	$(call stage,slides,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/slides.py build/slides $(CHAPTERS))
+
 lint: .venv/.installed ## check style and types
 	$(call stage,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy)
 

@@ -12,6 +12,7 @@ import ast
 import copy
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
@@ -20,6 +21,7 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
+POINTS = re.compile(r"^\*(\d+) points \((\d+(?: \+ \d+)*)\), about (\d+) minutes\.\*$", re.M)
 
 FORM = '''
 def form(number, answer, names, kinds):
@@ -46,7 +48,8 @@ INTRODUCTION = {
         "You run the check, which says whether the answer has the right form; whether it is right is decided when you"
         " hand in the notebook.\nChange nothing but the cells that hold a `TODO`; you may add cells of your own."
     ),
-    "Each exercise has the same four parts.": "Each exercise has the same three parts.",
+    "Each exercise has the same four parts.": "Each exercise has the same three parts, and says what each part of its"
+    " answer is worth.",
     "All checks share three helpers.": "All checks share one helper.",
 }
 
@@ -95,6 +98,57 @@ def asked(student: str) -> tuple[int, list[str], list[str]]:
     return int(last.targets[0].id.partition("_")[2]), named, [kinds.get(name, "value") for name in named]
 
 
+@dataclass(frozen=True)
+class Exercise:
+    """What an exercise asks, and what its parts are worth.
+
+    Attributes:
+        number: from 1.
+        title: as the notebook has it.
+        level: easy, medium or hard.
+        names: of the parts of the answer.
+        kinds: ``"value"``, ``"function"`` or ``"class"`` each.
+        points: of each part.
+        minutes: that it takes.
+        stub: the cell to fill in.
+    """
+
+    number: int
+    title: str
+    level: str
+    names: list[str]
+    kinds: list[str]
+    points: list[int]
+    minutes: int
+    stub: str
+
+    @property
+    def total(self) -> int:
+        """All points."""
+        return sum(self.points)
+
+
+def exercises(notebook: nbformat.NotebookNode) -> list[Exercise]:
+    """The exercises of a notebook.
+
+    Raises:
+        ValueError: if one does not state points and minutes, or not one number for each part of its answer.
+    """
+    found, head, worth = [], None, None
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and (title := re.match(r"## Exercise (\d+) \((\w+)\): (.*)", cell.source)):
+            head, worth = title, POINTS.search(cell.source)
+        elif "student" in cell.metadata.get("tags", []):
+            number, names, kinds = asked(cell.source)
+            if head is None or worth is None or int(head[1]) != number:
+                raise ValueError(f"exercise {number} must state its points and minutes")
+            points = [int(n) for n in worth[2].split(" + ")]
+            if len(points) != len(names) or sum(points) != int(worth[1]):
+                raise ValueError(f"exercise {number} must state points for its {len(names)} parts, got {worth[0]}")
+            found.append(Exercise(number, head[3], head[2], names, kinds, points, int(worth[3]), cell.source))
+    return found
+
+
 def without_solutions(notebook: NotebookNode) -> NotebookNode:
     """An exercise notebook whose checks know the form of an answer alone.
 
@@ -125,11 +179,31 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
     return nbformat.v4.new_notebook(cells=cells, metadata=notebook.metadata)
 
 
+def mark_cells(notebook: NotebookNode, found: list[Exercise]) -> None:
+    """Say in nbgrader's words which cells are to fill in, and which are checks that count so many points."""
+    left = iter(found)
+    exercise = None
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        cell.metadata = NotebookNode()
+        about = {"schema_version": 3, "task": False, "grade": False, "solution": False, "locked": True}
+        if "student" in tags:
+            exercise = next(left)
+            about |= {"grade_id": f"answer_{exercise.number}", "solution": True, "locked": False}
+        elif "check" in tags and exercise is not None:
+            about |= {"grade_id": f"check_{exercise.number}", "grade": True, "points": exercise.total}
+        elif "check" in tags:
+            about |= {"grade_id": "form"}
+        else:
+            continue
+        cell.metadata["nbgrader"] = {**about, "cell_type": cell.cell_type}
+
+
 def release(notebook: NotebookNode, works: dict[str, str]) -> NotebookNode:
     """The student release of an exercise notebook: without solutions, in plain text, without outputs."""
     result = without_solutions(notebook)
+    mark_cells(result, exercises(notebook))
     for cell in result.cells:
-        cell.metadata = NotebookNode()
         if cell.cell_type == "markdown":
             cell.source = plain(cell.source, works)
         else:
@@ -138,7 +212,9 @@ def release(notebook: NotebookNode, works: dict[str, str]) -> NotebookNode:
 
 
 def strip(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Take the solutions out of an exercise notebook before its page is made."""
+    """Take the solutions out of an exercise notebook, and the mistakes out of the guide, before a page is made."""
+    if docname.endswith("teaching/mistakes"):
+        source[0] = re.sub(r"^\| \| Mistake .*?(\n\n|\Z)", "", source[0], flags=re.M | re.S)
     if docname.endswith("5_exercises"):
         source[0] = nbformat.writes(without_solutions(nbformat.reads(source[0], as_version=4)))
 

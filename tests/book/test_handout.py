@@ -2,9 +2,12 @@
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from book._tools import handout
+from book._tools import guide, handout
+from book.teaching.mistakes import MISTAKES
+
+HEAD = "## Exercise 1 (easy): twice\n\n*3 points (2 + 1), about 5 minutes.*"
 
 
 def notebook(*roles: str) -> nbformat.NotebookNode:
@@ -32,6 +35,28 @@ def test_checks_know_the_form_alone():
 def test_a_task_and_its_check_stand_together(roles):
     with pytest.raises(ValueError, match="check"):
         handout.without_solutions(notebook(*roles))
+
+
+def test_points_stand_in_the_notebook():
+    whole = notebook("check", "student", "check")
+    with pytest.raises(ValueError, match="state its points"):
+        handout.exercises(whole)
+    whole.cells.insert(0, new_markdown_cell(HEAD))
+    (exercise,) = handout.exercises(whole)
+    assert (exercise.points, exercise.minutes, exercise.total, exercise.title) == ([2, 1], 5, 3, "twice")
+    released = handout.release(whole, {})
+    ids = [c.metadata.get("nbgrader", {}).get("grade_id") for c in released.cells]
+    assert ids == [None, "form", "answer_1", "check_1"]
+    assert released.cells[-1].metadata.nbgrader.points == 3
+    whole.cells[0].source = HEAD.replace("2 + 1", "2")
+    with pytest.raises(ValueError, match="points for its 2 parts"):
+        handout.exercises(whole)
+
+
+def test_every_chapter_is_worth_the_same():
+    for chapter in handout.chapters():
+        notebook = nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
+        assert sum(exercise.total for exercise in handout.exercises(notebook)) == 50
 
 
 @pytest.mark.parametrize(
@@ -87,8 +112,10 @@ class App:
 
 
 def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_path):
-    source = nbformat.writes(notebook("check", "student", "check", "solution"))
-    for wish, pages in (("yes", {}), ("no", {"book/subsets/5_exercises": 3, "book/subsets/1_setting": 4})):
+    whole = notebook("check", "student", "check", "solution")
+    whole.cells.insert(0, new_markdown_cell(HEAD))
+    source = nbformat.writes(whole)
+    for wish, pages in (("yes", {}), ("no", {"book/subsets/5_exercises": 4, "book/subsets/1_setting": 5})):
         monkeypatch.setenv("SOLUTIONS", wish)
         app = App(tmp_path)
         handout.setup(app)
@@ -102,6 +129,17 @@ def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_
     download.write_text(source, encoding="utf-8")
     app.connected["build-finished"](app, None)
     assert "42" not in download.read_text(encoding="utf-8")
+
+
+def test_the_guide_keeps_the_mistakes_to_itself():
+    page = guide.text()
+    told = {guide.cell(m.says) for chapter in MISTAKES.values() for m in chapter}
+    assert all(text in page for text in told)
+    read = [page]
+    handout.strip(App(None), "book/teaching/mistakes", read)
+    assert not [text for text in told if text in read[0]]
+    assert read[0].count("| | Exercise |") == 5
+    assert read[0].rstrip() == guide.text(mistakes=False).rstrip()
 
 
 def test_every_chapter_is_released(tmp_path, monkeypatch):

@@ -1,0 +1,62 @@
+"""Mark submissions.
+
+    python book/_tools/grade.py submissions build/grade
+
+``submissions`` holds a folder for each student, with notebooks named as they were handed out. The output folder gets
+``marks.csv``, a page of feedback for each student, and nbgrader's gradebook.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from book._tools.grading import course
+from book._tools.grading.boxes import Boxes, Limits
+
+SHUT = {"network": "no network", "files": "no files of this machine", "processes": "no other processes"}
+
+
+def main() -> None:
+    """Mark all submissions of a folder."""
+    limits = Limits()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("submissions", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--cell", type=float, default=limits.cell, help="seconds that a cell may run")
+    parser.add_argument("--call", type=float, default=limits.call, help="seconds that a call of an answer may run")
+    parser.add_argument("--memory", type=float, default=limits.memory / 2**30, help="GiB beyond the library's own")
+    wish = parser.parse_args()
+    if not wish.submissions.is_dir():
+        parser.error(f"{wish.submissions} must be a folder with a folder for each student")
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    found = list(course.submissions(wish.submissions))
+    if not found:
+        parser.error(f"{wish.submissions} holds no <student>/<chapter>.ipynb")
+    limits = Limits(wish.cell, wish.call, limits.total, int(wish.memory * 2**30))
+    with course.quiet(), Boxes(limits, (wish.submissions.resolve(), wish.output.resolve())) as boxes:
+        box = boxes.open()
+        kept = [text for name, text in SHUT.items() if box.shut.get(name) is True]
+        box.close()
+        print(f"Submissions see {', '.join(kept) or 'all that you see'}; time and memory are limited.")
+        for missing in (text for text in SHUT.values() if text not in kept):
+            print(f"Beware: this system does not grant '{missing}'. Mark submissions that you trust, or use Linux.")
+        made = course.Course(wish.output, boxes)
+        for student, chapter, path in sorted(found, key=lambda entry: (entry[1], entry[0])):
+            start = time.monotonic()
+            result = made.grade(student, chapter, path)
+            whole = sum(mark.exercise.total for mark in result.marks)
+            notes = "".join(f"\n    {note}" for note in result.notes)
+            print(
+                f"{student}, {chapter}: {result.total:g} of {whole} ({time.monotonic() - start:.0f} s){notes}",
+                flush=True,
+            )
+        made.write()
+    print(f"Marks: {wish.output / 'marks.csv'}. Feedback: {wish.output / 'feedback'}/<student>/index.html.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,373 @@
+"""A course in a folder, on top of nbgrader: its gradebook, its pages of feedback, and the marks as a table.
+
+nbgrader restores the check cells of a submission, keeps the gradebook and makes the feedback. It does not run the
+submission: the preprocessor ``Judged`` takes the place of its own, whose verdict a submission could write itself.
+"""
+
+import contextlib
+import copy
+import csv
+import html
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
+from traitlets.config import Config
+
+from book._tools import handout
+from book._tools.grading.boxes import Box, Boxes, Lost
+from book._tools.grading.judge import Judge, Mark
+
+MOST_BYTES, MOST_CELLS, MOST_LOST = 5 * 2**20, 500, 3
+log = logging.getLogger("grade")
+
+
+@dataclass
+class Result:
+    """What a submission is worth, and what happened.
+
+    Attributes:
+        student: the name of the folder.
+        chapter: of the exercises.
+        marks: one an exercise.
+        printed: what each cell printed, by its index, and its error.
+        notes: for the teacher.
+    """
+
+    student: str
+    chapter: str
+    marks: list[Mark] = field(default_factory=list)
+    printed: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        """All points."""
+        return sum(mark.total for mark in self.marks)
+
+
+# --- a submission becomes a notebook that nobody needs to fear
+
+
+def read(path: Path) -> NotebookNode:
+    """A submission's cells and nothing else: sources, and which cell of the release each is.
+
+    Raises:
+        ValueError: if it is no notebook.
+    """
+    if path.is_symlink() or not path.is_file():
+        raise ValueError("it is no file")
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8", errors="replace"))["cells"]
+        found = []
+        for cell in cells[:MOST_CELLS]:
+            source = cell.get("source", "")
+            source = source if isinstance(source, str) else "".join(str(line) for line in source)
+            metadata = cell.get("metadata", {})
+            known = metadata.get("nbgrader", {}) if isinstance(metadata, dict) else {}
+            name = str(known.get("grade_id", "")) if isinstance(known, dict) else ""
+            found.append((cell.get("cell_type"), source.encode(errors="replace").decode(), name))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("it is no notebook") from None
+    made = [
+        (nbformat.v4.new_code_cell if kind == "code" else nbformat.v4.new_markdown_cell)(
+            source, metadata={"nbgrader": {"grade_id": name}} if name else {}
+        )
+        for kind, source, name in found
+    ]
+    return nbformat.v4.new_notebook(cells=made, metadata={"kernelspec": KERNEL})
+
+
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+
+
+def known_cells(notebook: NotebookNode, release: NotebookNode) -> NotebookNode:
+    """Mark the cells of the release in a submission, each once, and add the checks that are missing."""
+    left = {c.metadata["nbgrader"]["grade_id"]: c for c in release.cells if "nbgrader" in c.metadata}
+    for cell in notebook.cells:
+        own = left.get(cell.metadata.pop("nbgrader", {}).get("grade_id"))
+        if own is not None and own.cell_type == cell.cell_type:
+            cell.metadata["nbgrader"] = dict(left.pop(own.metadata["nbgrader"]["grade_id"]).metadata["nbgrader"])
+    notebook.cells += [copy.deepcopy(cell) for cell in left.values() if cell.metadata["nbgrader"]["grade"]]
+    return notebook
+
+
+# --- running and marking
+
+
+class Submission:
+    """A submission in its box, which is made anew without the cell that broke it."""
+
+    def __init__(self, notebook: NotebookNode, boxes: Boxes, result: Result) -> None:
+        self.boxes, self.result, self.lost = boxes, result, 0
+        self.sources = {
+            index: cell.source
+            for index, cell in enumerate(notebook.cells)
+            if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
+        }
+        self.box: Box | None = None
+
+    def ready(self) -> Box | None:
+        """The box with all cells run; none if too much was lost."""
+        while self.box is None and self.lost <= MOST_LOST:
+            box = self.boxes.open()
+            at = -1
+            try:
+                for at, source in list(self.sources.items()):
+                    self.result.printed[at] = box.run(source)
+                self.box = box
+            except Lost as lost:
+                box.close()
+                del self.sources[at]
+                self.result.printed[at] = ("", f"the cell was left out: {lost}")
+                self.note(f"cell {at + 1} was left out: {lost}")
+        return self.box
+
+    def note(self, text: str) -> None:
+        """Tell the teacher that a box was lost."""
+        self.lost += 1
+        self.result.notes.append(text)
+
+    def mark(self, judge: Judge, number: int, blank: Mark) -> Mark:
+        """Mark an exercise; an answer that breaks the box is worth nothing."""
+        box = self.ready()
+        if box is None:
+            said = "The notebook could not be run."
+        else:
+            try:
+                return judge.mark(box, number)
+            except Lost as lost:
+                said = f"The answer cannot be used: {lost}."
+                self.note(f"exercise {number}: {lost}")
+                self.close()
+        blank.says = [said] * len(blank.says)
+        return blank
+
+    def close(self) -> None:
+        """End the box."""
+        if self.box is not None:
+            self.box.close()
+            self.box = None
+
+
+def untouched(notebook: NotebookNode, number: int, stub: str) -> bool:
+    """Whether the cell to fill in is as it was handed out, and no other cell answers."""
+    name = f"answer_{number}"
+    own = [c.source for c in notebook.cells if c.cell_type == "code" and re.search(rf"\b{name}\b", c.source)]
+    own = [source for source in own if not source.startswith("print(form(")]
+    return own == [stub]
+
+
+def examine(notebook: NotebookNode, judge: Judge, boxes: Boxes, result: Result) -> Result:
+    """Run a submission and mark all exercises."""
+    submission = Submission(notebook, boxes, result)
+    try:
+        for exercise in judge.exercises:
+            blank = Mark(exercise, [0.0] * len(exercise.names), ["No answer."] * len(exercise.names))
+            if untouched(notebook, exercise.number, exercise.stub):
+                result.marks.append(blank)
+            else:
+                result.marks.append(submission.mark(judge, exercise.number, blank))
+    finally:
+        submission.close()
+    return result
+
+
+# --- nbgrader
+
+
+class Judged(NbGraderPreprocessor):
+    """Write what cells printed and what the judge says into a notebook, in the form that nbgrader takes for marks."""
+
+    results: ClassVar[dict[tuple[str, str], Result]] = {}
+    examined: ClassVar[Callable[[NotebookNode, str, str], Result]]
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """Take the place of running the notebook."""
+        about = resources["nbgrader"]
+        result = type(self).examined(nb, about["student"], about["assignment"])
+        self.results[about["student"], about["assignment"]] = result
+        checks = {f"check_{mark.exercise.number}": mark for mark in result.marks}
+        for index, cell in enumerate(nb.cells):
+            if cell.cell_type != "code":
+                continue
+            cell.outputs = []
+            text, error = result.printed.get(index, ("", None))
+            shown = text if error is None or error in text else f"{text}\n{error}"
+            if shown.strip():
+                cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=shown))
+            mark = checks.get(cell.metadata.get("nbgrader", {}).get("grade_id"))
+            if mark is not None:
+                plain = {"text/plain": f"{mark.total:g}"}
+                said = nbformat.v4.new_output("stream", name="stdout", text=mark.text + "\n")
+                cell.outputs = [said, nbformat.v4.new_output("execute_result", data=plain, execution_count=1)]
+        return nb, resources
+
+
+class Course:
+    """A folder with a gradebook.
+
+    Args:
+        folder: made if it is not there; what it holds is made anew.
+        boxes: where submissions run.
+    """
+
+    def __init__(self, folder: Path, boxes: Boxes) -> None:
+        self.folder, self.boxes = folder.resolve(), boxes
+        self.judges: dict[str, Judge] = {}
+        self.results: list[Result] = []
+        self.config = Config()
+        self.config.CourseDirectory.root = str(self.folder)
+        self.config.Autograde.autograde_preprocessors = [Judged, SaveAutoGrades]
+        self.config.HTMLExporter.sanitize_html = True
+        self.works = handout.entries()
+        if self.folder.exists():
+            for name in ("source", "release", "submitted", "autograded", "feedback", "gradebook.db", "marks.csv"):
+                path = self.folder / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _run(self, converter: type, chapter: str, student: str = "*") -> None:
+        directory = CourseDirectory(config=self.config)
+        directory.assignment_id, directory.student_id = chapter, student
+        made = converter(coursedir=directory, config=self.config)
+        made.log = logging.getLogger("nbgrader")
+        made.start()
+
+    def prepare(self, chapter: str) -> Judge:
+        """Put the release of a chapter into the gradebook; the judge of its answers."""
+        if chapter not in self.judges:
+            self.judges[chapter] = judge = Judge(chapter)
+            path = self.folder / "source" / chapter / f"{chapter}.ipynb"
+            path.parent.mkdir(parents=True)
+            nbformat.write(handout.release(judge.notebook, self.works), path)
+            self._run(GenerateAssignment, chapter)
+        return self.judges[chapter]
+
+    def grade(self, student: str, chapter: str, path: Path, feedback: bool = True) -> Result:
+        """Mark a submission; one that cannot be read is worth nothing."""
+        judge = self.prepare(chapter)
+        release = nbformat.read(self.folder / "release" / chapter / f"{chapter}.ipynb", as_version=4)
+        unread = None
+        try:
+            notebook = known_cells(read(path), release)
+        except (ValueError, OSError) as error:
+            unread, notebook = str(error), known_cells(nbformat.v4.new_notebook(), release)
+        target = self.folder / "submitted" / student / chapter / f"{chapter}.ipynb"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, target)
+
+        def examined(nb: NotebookNode, student: str, chapter: str) -> Result:
+            result = Result(student, chapter)
+            if unread is not None:
+                result.notes.append(f"the submission was not marked, {unread}")
+            return examine(nb, judge, self.boxes, result)
+
+        Judged.examined = staticmethod(examined)
+        self._run(Autograde, chapter, student)
+        if feedback:
+            self._run(GenerateFeedback, chapter, student)
+        self.results.append(Judged.results[student, chapter])
+        return self.results[-1]
+
+    def stored(self, result: Result) -> float:
+        """The points of a submission in the gradebook, in which a teacher may have changed them."""
+        with Gradebook(f"sqlite:///{self.folder}/gradebook.db") as book:
+            return float(book.find_submission(result.chapter, result.student).score)
+
+    def write(self) -> None:
+        """The table of marks, and for each student a page that leads to what was said of each notebook."""
+        most = max((len(r.marks) for r in self.results), default=0)
+        head = ["student", "chapter", *[f"exercise {n + 1}" for n in range(most)], "points", "of", "notes"]
+        with (self.folder / "marks.csv").open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(head)
+            for r in sorted(self.results, key=lambda r: (r.student, r.chapter)):
+                points = [f"{m.total:g}" for m in r.marks] + [""] * (most - len(r.marks))
+                whole = sum(m.exercise.total for m in r.marks)
+                name = f"'{r.student}" if r.student[:1] in "=+-@" else r.student  # no formula in a spreadsheet
+                table.writerow([name, r.chapter, *points, f"{self.stored(r):g}", whole, "; ".join(r.notes)])
+        for student in {r.student for r in self.results}:
+            own = sorted((r for r in self.results if r.student == student), key=lambda r: r.chapter)
+            target = self.folder / "feedback" / student / "index.html"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(page(student, own), encoding="utf-8")
+
+
+def page(student: str, results: list[Result]) -> str:
+    """A page of feedback for a student."""
+    parts = []
+    for r in results:
+        whole = sum(m.exercise.total for m in r.marks)
+        rows = "".join(
+            f"<tr><td>{m.exercise.number}. {html.escape(m.exercise.title)}</td>"
+            f"<td>{m.total:g} of {m.exercise.total}</td><td>{html.escape(m.text).replace(chr(10), '<br>')}</td></tr>\n"
+            for m in r.marks
+        )
+        link = f'<a href="{r.chapter}/{r.chapter}.html">the notebook with all that was said</a>'
+        parts.append(
+            f"<h2>{r.chapter.capitalize()}: {r.total:g} of {whole} points</h2>\n<p>{link}</p>\n"
+            "<table>\n<tr><th>Exercise</th><th>Points</th><th>What was said</th></tr>\n" + rows + "</table>\n"
+        )
+    style = "body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    style += "td,th{text-align:left;vertical-align:top;padding:.4em .8em;border-bottom:1px solid #bbb}"
+    name = html.escape(student)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Feedback for {name}</title>'
+        f"<style>{style}</style></head><body>\n<h1>Feedback for {name}</h1>\n" + "".join(parts) + "</body></html>\n"
+    )
+
+
+def submissions(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Student, chapter and file of all submissions: ``<student>/<chapter>.ipynb``, or one folder deeper.
+
+    A file may carry more behind the chapter's name, as browsers add it; the newest counts.
+    """
+    for student in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        if not re.fullmatch(r"[\w.@' -]{1,100}", student.name) or student.name.startswith("."):
+            log.warning("Left out: a student's folder cannot have the name %r.", student.name)
+            continue
+        files = [
+            p for p in sorted(student.glob("*.ipynb")) + sorted(student.glob("*/*.ipynb")) if ".ipynb_" not in str(p)
+        ]
+        for chapter in handout.chapters():
+            own = [p for p in files if p.name.startswith(chapter)]
+            files = [p for p in files if p not in own]
+            if own:
+                yield student.name, chapter, max(own, key=lambda p: p.lstat().st_mtime)
+        for path in files:
+            log.warning("Left out: %s begins with no chapter's name.", path)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep nbgrader's account of itself from the screen."""
+    logger = logging.getLogger("nbgrader")
+    before, logger.propagate = logger.propagate, False
+    logger.addHandler(handler := logging.NullHandler())
+    path = os.environ["PATH"]  # nbgrader calls alembic, which lies beside Python
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), path])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.environ["PATH"] = path
+        logger.propagate = before
+        logger.removeHandler(handler)

@@ -1,0 +1,1 @@
+"""What teachers need: the guide and the typical mistakes."""

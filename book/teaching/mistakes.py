@@ -1,0 +1,808 @@
+"""Typical wrong answers: what students do, what it is worth, and what they are told.
+
+The tests mark each of them, and the page of the instructor guide shows them, so both say the same. An answer is an
+expression in which ``s`` is the solution; it may use what the notebook defines.
+"""
+
+from typing import NamedTuple
+
+
+class Mistake(NamedTuple):
+    """A wrong answer.
+
+    Attributes:
+        number: of the exercise.
+        what: the mistake in words.
+        answer: the answer, an expression.
+        points: what each part is worth.
+        says: what is said of the first part that is wrong.
+    """
+
+    number: int
+    what: str
+    answer: str
+    points: tuple[int, ...]
+    says: str
+
+
+#: A policy that is right, for the eighth exercise or the seventh of ``aggregated``, with the two numbers.
+POLICIES = {
+    "aggregated": """
+class Right(GPOO):
+    def recommended(self):
+        lower = self.tracked.mean - self.widths()
+        return self.best_of(self.expanded, lower)
+
+
+own = aggregated_regret(simulate(problem, Right(space, prior=known, delta=delta), 50, range(30)), problem)
+change = (own - gpoo_regret)[:, -1]
+s = (Right, change.mean(), change.std() / math.sqrt(30))
+""",
+    "contexts": """
+class Right(SBOKDE):
+    def draw(self):
+        return self.contexts
+
+
+change = cumulative_regret(run_policy(Right), beach)[:, -1] - base_regret
+s = (Right, change.mean(), change.std() / math.sqrt(20))
+""",
+    "hyperparameters": """
+class Right(CandidatePolicy):
+    def begin(self):
+        super().begin()
+        self.ranks = torch.zeros(self.replicates, len(self.space.candidates))
+
+    def score(self, mean, std):
+        return self.upper(mean, std)[torch.arange(len(mean)), self.responsible()]
+
+    def responsible(self):
+        return self.ranks.argmin(-1)
+
+    def judge(self, row, played):
+        errors = (row["y"][:, None] - self.mean).abs()
+        self.ranks = self.ranks + errors.argsort(-1).argsort(-1)
+
+    def weights(self):
+        return torch.nn.functional.one_hot(self.responsible(), self.ranks.shape[-1]).to(self.ranks)
+
+
+own = cumulative_regret(simulate(problem, Right(space, initial=3), 43, seeds), problem)[:, -1]
+change = own - he_regret
+s = (Right, change.mean(), change.std() / math.sqrt(20))
+""",
+    "indirect": """
+class Right(IndirectPolicy):
+    def scores(self):
+        upper = self.mean + 2 * self.std
+        upper[:, : self.n] = -torch.inf
+        joint = self.covariance
+        there = joint[torch.arange(len(joint)), upper.argmax(-1)]
+        total = joint.diagonal(dim1=-2, dim2=-1) + self.noise**2
+        return there**2 / total / self.space.costs
+
+
+own = recommendation_regret(simulate(problem, Right(space, **options), 30, seeds), problem)[:, -1]
+change = own - cmes_regret
+s = (Right, change.mean(), change.std() / math.sqrt(20))
+""",
+    "subsets": """
+class Right(SubsetPolicy):
+    def decide(self):
+        every = torch.ones_like(self.plays, dtype=torch.bool)
+        decisions = self.search.maximize(every, self.sqrt_beta)
+        if self.count < self.space.m:
+            return torch.full_like(self.plays[:, 0], self.count), decisions
+        early = self.spent < self.space.budget / 2
+        learn = decisions.std * self.plays / self.paid
+        score = torch.where(early[:, None], learn, decisions.bound(self.sqrt_beta))
+        return score.argmax(-1), decisions
+
+
+change = end_regret(run_policy(Right(space, **known))) - base_regret
+s = (Right, change.mean(), change.std() / math.sqrt(20))
+""",
+}
+
+MISTAKES: dict[str, list[Mistake]] = {
+    "aggregated": [
+        Mistake(
+            1,
+            "the covariance of the two values is forgotten",
+            "(lambda w: 0.5, s[1])",
+            (0, 2),
+            "The two values are correlated: do not forget their covariance.",
+        ),
+        Mistake(
+            1,
+            "the variance of the sum",
+            "(lambda w: 4 * s[0](w), s[1])",
+            (0, 2),
+            "This is the variance of the sum of both values, not of their mean.",
+        ),
+        Mistake(
+            1,
+            "the distance of the points in the place of the width",
+            "(s[0], s[1] / 2)",
+            (2, 0),
+            "This is how far apart the two points are. How wide is their cell?",
+        ),
+        Mistake(
+            2,
+            "the width of the root is missing",
+            "(delta(0), s[1], s[2])",
+            (0, 1, 2),
+            "The b-value of the root also holds its confidence width.",
+        ),
+        Mistake(
+            2,
+            "the slack of a child is missing",
+            "(s[0], s[1] - delta(1), s[2])",
+            (1, 0, 2),
+            "The b-value of a child also holds delta(1).",
+        ),
+        Mistake(
+            2,
+            "the depth without a comparison",
+            "(s[0], s[1], 0)",
+            (1, 1, 0),
+            "Compare the width with delta at each depth, from the root down.",
+        ),
+        Mistake(
+            3,
+            "beta for its root",
+            "(lambda *case: s[0](*case) ** 2, s[1])",
+            (0, 2),
+            "This is beta. Take its square root.",
+        ),
+        Mistake(
+            3,
+            "the 2 of the exponent is lost",
+            "(lambda *case: s[0](*case) / math.sqrt(2), s[1])",
+            (0, 2),
+            "exp(-z^2 / 2) has a 2 in it.",
+        ),
+        Mistake(3, "the factor upside down", "(s[0], 1 / s[1])", (2, 0), "This is its inverse."),
+        Mistake(
+            4,
+            "the deviation for the variance",
+            "(lambda *case: math.sqrt(s[0](*case)), s[1])",
+            (0, 2),
+            "This is the standard deviation.",
+        ),
+        Mistake(
+            4, "draws teach nothing", "(lambda c, noise, T: c, s[1])", (0, 2), "Every draw must lower the variance."
+        ),
+        Mistake(
+            4,
+            "the precision",
+            "(lambda *case: 1 / s[0](*case), s[1])",
+            (0, 2),
+            "This is the posterior precision. The variance is its inverse.",
+        ),
+        Mistake(5, "delta is not squared", "(s[0] * 14, s[1], s[2])", (0, 2, 2), "Delta is squared in the lemma."),
+        Mistake(5, "sigma is not squared", "(s[0] * 10, s[1], s[2])", (0, 2, 2), "Sigma is squared in the lemma."),
+        Mistake(
+            5,
+            "a constant that is larger than needed",
+            "(s[0], 3, s[2])",
+            (2, 0, 2),
+            "The first constant is safe, but a smaller one does.",
+        ),
+        Mistake(
+            6,
+            "equal parts",
+            "(lambda b, h, k: split_longest_side(b, h, 2) if k == 2 else 1 / 0, s[1])",
+            (0, 2),
+            "These parts are equal.",
+        ),
+        Mistake(6, "the factor of halves", "(s[0], 0.5)", (4, 0), "Equal parts shrink like this."),
+        Mistake(
+            6,
+            "three children are taken for two",
+            "(lambda b, h, k: s[0](b, h, 2), s[1])",
+            (0, 2),
+            "Three children must raise ValueError.",
+        ),
+        Mistake(
+            7,
+            "the policy is left as it was",
+            "(GPOO, *s[1:])",
+            (0, 0, 0),
+            "After round 10, 9 of 30 recommendations do not have the largest lower bound.",
+        ),
+        Mistake(
+            7,
+            "the sign of the difference is reversed",
+            "(s[0], -s[1], s[2])",
+            (6, 0, 2),
+            "The sign is reversed: cautious - GPOO.",
+        ),
+        Mistake(
+            7,
+            "the deviation of one difference stands for that of the mean",
+            "(s[0], s[1], s[2] * math.sqrt(30))",
+            (6, 2, 0),
+            "This is the standard deviation of one difference. The mean of 30 varies less.",
+        ),
+        Mistake(
+            8,
+            "the dimension may become negative",
+            "(lambda p, q: 1 / q - 1 / p, s[1])",
+            (0, 4),
+            "For p = 0.5, q = 1: d is the smallest number that is not negative: at least one ball always fits.",
+        ),
+        Mistake(
+            8,
+            "solved for q = 1 alone",
+            "(lambda p, q: max(0.0, 1 - 1 / p), s[1])",
+            (0, 4),
+            "For p = 2, q = 2: This is for q = 1. How wide is the ball for another q?",
+        ),
+        Mistake(
+            8,
+            "a fit at scales that are too large",
+            "(s[0], 0.9)",
+            (6, 0),
+            "The fitted dimension 0.90 is far from dimension(2, 1). Use small scales and a small eta.",
+        ),
+    ],
+    "contexts": [
+        Mistake(
+            1,
+            "the sum of the bells",
+            "(lambda c, seen: s[0](c, seen) * len(seen), *s[1:])",
+            (0, 1, 1),
+            "This is the sum of the bells. Divide by n.",
+        ),
+        Mistake(1, "the integral upside down", "(s[0], 1 / s[1], s[2])", (2, 0, 1), "This is its inverse."),
+        Mistake(1, "solved for one context", "(s[0], s[1], 32)", (2, 1, 0), "So it is for one context."),
+        Mistake(
+            2,
+            "the stock is not paid for",
+            "(lambda x, b, *p: s[0](x, b, *p) + b * x, *s[1:])",
+            (0, 1, 1),
+            "The stock must be bought.",
+        ),
+        Mistake(
+            2,
+            "the mean demand as the best stock",
+            "(s[0], 0.5, s[2])",
+            (2, 0, 1),
+            "This is the mean demand. It ignores the prices.",
+        ),
+        Mistake(
+            2,
+            "a gain in the place of a loss",
+            "(s[0], s[1], -s[2])",
+            (2, 1, 0),
+            "A loss is what the best stock earns minus what this one earns.",
+        ),
+        Mistake(
+            3,
+            "the mass for the radius",
+            "(s[0], s[1] / 2, s[2])",
+            (2, 0, 1),
+            "This is the mass that moves. The radius is twice that.",
+        ),
+        Mistake(
+            3,
+            "the function gives the mass, too",
+            "(lambda a, b: s[0](a, b) / 2, *s[1:])",
+            (0, 1, 1),
+            "This is the mass that moves. The radius is twice that.",
+        ),
+        Mistake(3, "one round late", "(s[0], s[1], 15)", (2, 1, 0), "bold is chosen a round earlier."),
+        Mistake(
+            4,
+            "no ball at all",
+            "(lambda v, w, floor, radius: float(w @ v), *s[1:])",
+            (0, 2, 2),
+            "This is the average without any ball.",
+        ),
+        Mistake(
+            4,
+            "what is lost for what is left",
+            "(s[0], 0.21875, s[2])",
+            (2, 0, 2),
+            "This is what is lost. Subtract it from 1/2.",
+        ),
+        Mistake(
+            4, "a ratio for a difference", "(s[0], s[1], 2.25)", (2, 2, 0), "This is the ratio. Give the difference."
+        ),
+        Mistake(5, "alpha becomes negative", "(lambda *case: -1.0, *s[1:])", (0, 2, 2), "alpha must not be negative."),
+        Mistake(5, "the sign of beta is reversed", "(s[0], s[1], -s[2])", (2, 2, 0), "Check the sign of beta."),
+        Mistake(
+            5,
+            "kappa for alpha",
+            "(s[0], 0.8, s[2])",
+            (2, 0, 2),
+            "This is kappa = alpha - beta. Which constraint gives alpha?",
+        ),
+        Mistake(6, "the root is forgotten", "(lambda *case: s[0](*case) ** 2, *s[1:])", (0, 2, 2), "Take the root."),
+        Mistake(
+            6,
+            "the kernel is taken to vanish",
+            "(s[0], math.sqrt(2), s[2])",
+            (2, 0, 2),
+            "So it is if the kernel vanishes. At distance 1 it does not.",
+        ),
+        Mistake(6, "one round early", "(s[0], s[1], 21)", (2, 2, 0), "In this round the radius is still larger."),
+        Mistake(
+            7,
+            "all signs are reversed",
+            "(lambda *case: [-v for v in s[0](*case)], *s[1:])",
+            (0, 3, 2, 2),
+            "All signs are reversed.",
+        ),
+        Mistake(
+            7,
+            "an example that loses nothing as there is nothing to lose",
+            "(s[0], lambda: (torch.tensor([[0.0, 1], [0, 1]]), torch.eye(2)[0], torch.eye(2)[1]), *s[2:])",
+            (3, 0, 2, 2),
+            "All decisions are worth the same. Then nothing can be lost.",
+        ),
+        Mistake(
+            7, "one context and four are exchanged", "(*s[:2], s[3], s[2])", (3, 3, 0, 0), "So it is for 4 contexts."
+        ),
+        Mistake(
+            8,
+            "the policy of the library again, one sample for all",
+            "(MyPolicy, *s[1:])",
+            (0, 0, 0),
+            "The answer cannot be used: ValueError: draw must give shape (20, M, 1), got None",
+        ),
+        Mistake(
+            8,
+            "the sign of the difference is reversed",
+            "(s[0], -s[1], s[2])",
+            (6, 0, 2),
+            "The sign is reversed: yours - SBO-KDE.",
+        ),
+        Mistake(
+            8,
+            "the deviation of one difference stands for that of the mean",
+            "(s[0], s[1], s[2] * math.sqrt(20))",
+            (6, 2, 0),
+            "This is the deviation of one difference. A mean varies less.",
+        ),
+    ],
+    "hyperparameters": [
+        Mistake(
+            1,
+            "the prior mean is left out",
+            "(lambda k, m, *rest: s[0](k, 0.0, *rest), s[1])",
+            (0, 2),
+            "The prior mean is missing under the candidate 'long, raised'.",
+        ),
+        Mistake(1, "the ratio of variances", "(s[0], s[1] ** 2)", (2, 0), "So do the variances."),
+        Mistake(1, "the factor upside down", "(s[0], 1 / s[1])", (2, 0), "This is its inverse."),
+        Mistake(
+            2,
+            "the likelihood for its logarithm",
+            "(lambda *case: s[0](*case).exp(), *s[1:])",
+            (0, 1, 1),
+            "This is the likelihood. Give its logarithm.",
+        ),
+        Mistake(
+            2, "counted from one", "(s[0], s[1] + 1, s[2])", (2, 0, 1), "With the peak missed: indices count from zero."
+        ),
+        Mistake(2, "the sign is reversed", "(lambda *case: -s[0](*case), *s[1:])", (0, 1, 1), "The sign is reversed."),
+        Mistake(
+            3,
+            "absolute values before the sum",
+            "(lambda e, w, xi, n: e.abs().sum(-1) > (xi * n).sqrt() + w.sum(-1), s[1])",
+            (0, 2),
+            "Errors of both signs cancel: sum first.",
+        ),
+        Mistake(
+            3,
+            "errors below zero are let go",
+            "(lambda e, w, xi, n: e.sum(-1) > (xi * n).sqrt() + w.sum(-1), s[1])",
+            (0, 2),
+            "A sum far below zero refutes too.",
+        ),
+        Mistake(
+            3,
+            "the threshold of round one",
+            "(s[0], 11)",
+            (2, 0),
+            "xi belongs to the round of the test, not to round 1: it grows.",
+        ),
+        Mistake(
+            4,
+            "the variance",
+            "(lambda *case: s[0](*case) ** 2, *s[1:])",
+            (0, 2, 2),
+            "This is the variance. Take its square root.",
+        ),
+        Mistake(4, "the factor upside down", "(s[0], 1 / s[1], s[2])", (2, 0, 2), "This is its inverse."),
+        Mistake(4, "one side of two", "(s[0], s[1], s[2] / 2)", (2, 2, 0), "The error may be far below zero as well."),
+        Mistake(
+            5,
+            "means without widths",
+            "(lambda m, sd, b, alive: s[0](m, 0 * sd, b, alive), s[1])",
+            (0, 2),
+            "The bound is the mean plus sqrt_beta times std.",
+        ),
+        Mistake(
+            5,
+            "dropped candidates still choose",
+            "(lambda m, sd, b, alive: s[0](m, sd, b, alive | True), s[1])",
+            (0, 2),
+            "A dropped candidate chose.",
+        ),
+        Mistake(
+            5,
+            "the rounds of the initial design are counted",
+            "(s[0], s[1] * 40 / 43)",
+            (4, 0),
+            "Leave the initial design out.",
+        ),
+        Mistake(
+            6,
+            "the bound for the sum",
+            "(lambda T, U: math.sqrt(T * U), *s[1:])",
+            (0, 2, 2),
+            "This is the bound. Whole numbers may not reach it.",
+        ),
+        Mistake(
+            6,
+            "all 30 are counted",
+            "(s[0], 30, s[2])",
+            (2, 0, 2),
+            "Compare without a large tolerance: most T stay just below the bound.",
+        ),
+        Mistake(
+            6,
+            "a largest count for a largest T",
+            "(s[0], s[1], 5)",
+            (2, 2, 0),
+            "This is the bound of one count. There are five.",
+        ),
+        Mistake(
+            7,
+            "the norm for its square",
+            "(lambda *case: math.sqrt(s[0](*case)), *s[1:])",
+            (0, 3, 3),
+            "This is the norm. Its square is asked for.",
+        ),
+        Mistake(
+            7,
+            "the constant for squared norms",
+            "(s[0], 3.0, s[2])",
+            (4, 0, 3),
+            "This is the constant for squared norms.",
+        ),
+        Mistake(7, "the square of the ratio", "(s[0], s[1], 2.0)", (4, 3, 0), "This is the square of the ratio."),
+        Mistake(
+            8,
+            "the methods give nothing",
+            "(MyPolicy, *s[1:])",
+            (0, 0, 0),
+            "The answer cannot be used: ValueError: weights must give (20, 4), got None",
+        ),
+        Mistake(
+            8,
+            "the sign of the difference is reversed",
+            "(s[0], -s[1], s[2])",
+            (6, 0, 2),
+            "The sign is reversed: yours - HE-GP-UCB.",
+        ),
+        Mistake(
+            8,
+            "the deviation of one difference stands for that of the mean",
+            "(s[0], s[1], s[2] * math.sqrt(20))",
+            (6, 2, 0),
+            "This is the deviation of one difference. A mean varies less.",
+        ),
+    ],
+    "indirect": [
+        Mistake(
+            1,
+            "the covariance of the arms is left out",
+            "(lambda *case: (s[0](*case)[0], torch.diag(s[0](*case)[1].diagonal())), *s[1:])",
+            (0, 1, 1),
+            "A sum was seen: it couples both rewards.",
+        ),
+        Mistake(
+            1,
+            "one arm is always pulled",
+            "(s[0], 1.0, s[2])",
+            (2, 0, 1),
+            "This agent pulls one arm only. What it says about this arm, it says about the difference too.",
+        ),
+        Mistake(
+            1,
+            "the arms are exchanged",
+            "(s[0], s[1], 0.8)",
+            (2, 1, 0),
+            "The arms are exchanged: the uncertain arm must be pulled less.",
+        ),
+        Mistake(
+            2,
+            "the variance is left out",
+            "(lambda *case: s[0](*case) / case[-1], *s[1:])",
+            (0, 1, 1),
+            "The variance v is missing.",
+        ),
+        Mistake(
+            2, "no root in one dimension", "(s[0], 1 / 3, s[2])", (2, 0, 1), "The factor is a root in one dimension."
+        ),
+        Mistake(2, "the square of the correlation", "(s[0], s[1], s[2] ** 2)", (2, 1, 0), "This is its square."),
+        Mistake(
+            3,
+            "weights are made to sum to one",
+            "(lambda *case: s[0](*case) / s[0](*case).sum(-1, keepdim=True), *s[1:])",
+            (0, 1, 1),
+            "Eq. 12 does not normalize.",
+        ),
+        Mistake(
+            3,
+            "an average is taken to be one",
+            "(s[0], 1.0, s[2])",
+            (2, 0, 1),
+            "So the true average is. The estimate is another number.",
+        ),
+        Mistake(3, "the ridge for lambda", "(s[0], s[1], 1.0)", (2, 1, 0), "The ridge is N lambda, with N = 4."),
+        Mistake(
+            4,
+            "the error of the fit",
+            "(lambda *case: 0 * s[0](*case), *s[1:])",
+            (0, 2, 2),
+            "The errors are wrong for lambda = 0.01.",
+        ),
+        Mistake(
+            4,
+            "the same lambda",
+            "(s[0], 0.01, s[2])",
+            (2, 0, 2),
+            "Then the ridge is 11 lambda. The formula has 12 lambda.",
+        ),
+        Mistake(
+            4,
+            "the smallest lambda",
+            "(s[0], s[1], min(lambdas))",
+            (2, 2, 0),
+            "The smallest lambda fits best, and predicts badly.",
+        ),
+        Mistake(5, "the sign is reversed", "(lambda gamma: -s[0](gamma), *s[1:])", (0, 2, 2), "The sign is reversed."),
+        Mistake(5, "two equal samples", "(s[0], (2.2, 2.2), s[2])", (2, 0, 2), "Two equal samples are one sample."),
+        Mistake(5, "the larger root", "(s[0], s[1], 1.5)", (2, 2, 0), "This is the larger gamma."),
+        Mistake(
+            6,
+            "no blur at all",
+            "(lambda a, omega, tau: torch.sin(omega * a), *s[1:])",
+            (0, 2, 2),
+            "This is f. The average is lower.",
+        ),
+        Mistake(6, "omega is left out", "(s[0], s[1] * 2 * math.pi, s[2])", (2, 0, 2), "So it is for omega = 1."),
+        Mistake(
+            6, "the whole width", "(s[0], s[1], 2 * s[2])", (2, 2, 0), "This works too, but half of it does already."
+        ),
+        Mistake(
+            7,
+            "the 1 / 2 is lost",
+            "(lambda *case: 2 * s[0](*case), *s[1:])",
+            (0, 4, 2),
+            "Taylor's formula has a factor 1 / 2.",
+        ),
+        Mistake(
+            7,
+            "the mean square for its root",
+            "(s[0], lambda *case: s[1](*case) ** 2, s[2])",
+            (4, 0, 2),
+            "This is the mean square. Take its root.",
+        ),
+        Mistake(7, "the ratio upside down", "(s[0], s[1], 1 / s[2])", (4, 4, 0), "This is lengthscale / tau."),
+        Mistake(
+            8,
+            "the method gives nothing",
+            "(MyPolicy, *s[1:])",
+            (0, 0, 0),
+            "The answer cannot be used: ValueError: scores must give (20, 109), got None",
+        ),
+        Mistake(
+            8,
+            "the sign of the difference is reversed",
+            "(s[0], -s[1], s[2])",
+            (6, 0, 2),
+            "The sign is reversed: yours - CMES.",
+        ),
+        Mistake(
+            8,
+            "the deviation of one difference stands for that of the mean",
+            "(s[0], s[1], s[2] * math.sqrt(20))",
+            (6, 2, 0),
+            "This is the deviation of one difference. A mean varies less.",
+        ),
+    ],
+    "subsets": [
+        Mistake(
+            1,
+            "the variance before the truncation",
+            "(lambda scale: scale**2, *s[1:])",
+            (0, 1, 1),
+            "This is the variance of Z. Truncation lowers it.",
+        ),
+        Mistake(
+            1,
+            "the limit of a coin",
+            "(s[0], 0.25, s[2])",
+            (2, 0, 1),
+            "Only half the mass at each end has this. No bell does.",
+        ),
+        Mistake(
+            1,
+            "the deviation before the truncation",
+            "(s[0], s[1], 0.2)",
+            (2, 1, 0),
+            "So it is before the truncation, which lowers the variance.",
+        ),
+        Mistake(
+            2,
+            "nothing is set",
+            "(lambda f, controls, x, nodes: f(nodes).mean(), *s[1:])",
+            (0, 1, 1),
+            "The controlled variables are not set.",
+        ),
+        Mistake(
+            2,
+            "the variances are left out",
+            "(s[0], 3.46, s[2])",
+            (2, 0, 1),
+            "This is f at the means. The variances are missing.",
+        ),
+        Mistake(
+            2,
+            "the sign is reversed",
+            "(s[0], s[1], -s[2])",
+            (2, 1, 0),
+            "The sign is reversed: without variation it is worth more.",
+        ),
+        Mistake(
+            3,
+            "the best, whatever it costs",
+            "(lambda v, c, a: int(v.argmax()), *s[1:])",
+            (0, 1, 1),
+            "Only acceptable subsets count.",
+        ),
+        Mistake(3, "an index that may be the goal", "(s[0], 0, s[2])", (2, 0, 1), "For alpha = 0.11 this one is i_*."),
+        Mistake(
+            3,
+            "a difference for a share",
+            "(s[0], s[1], 0.42)",
+            (2, 1, 0),
+            "This is the difference to f*. Divide by the new f*.",
+        ),
+        Mistake(
+            4,
+            "the largest upper bound",
+            "(lambda u, *case: int(u.argmax()), *s[1:])",
+            (0, 2, 2),
+            "The cheapest is wanted.",
+        ),
+        Mistake(4, "counted from one", "(s[0], s[1] + 1, s[2])", (2, 0, 2), "Indices count from zero."),
+        Mistake(
+            4, "the share for the number", "(s[0], s[1], s[2] / 120)", (2, 2, 0), "This is the share of the orders."
+        ),
+        Mistake(
+            5,
+            "the first two are exchanged",
+            "(lambda cov: [s[0](cov)[k] for k in (1, 0, 2)], *s[1:])",
+            (0, 2, 2),
+            "The first is sd(g). This is the second.",
+        ),
+        Mistake(
+            5, "uncorrelated for the answer", "(s[0], 0.0, s[2])", (2, 0, 2), "Then it is smaller by the root of 2."
+        ),
+        Mistake(5, "the factor upside down", "(s[0], s[1], 1 / s[2])", (2, 2, 0), "This is its inverse."),
+        Mistake(
+            6,
+            "rounded down",
+            "(lambda *case: s[0](*case) - 1, *s[1:])",
+            (0, 2, 2),
+            "Round up: there the radius is not small enough yet.",
+        ),
+        Mistake(
+            6, "one play too few", "(s[0], s[1] - 1, s[2])", (2, 0, 2), "There the bound is still cut off at zero."
+        ),
+        Mistake(
+            6,
+            "one interval for two",
+            "(s[0], s[1], 1382)",
+            (2, 2, 0),
+            "Both have a radius: two of them must fit into the difference.",
+        ),
+        Mistake(
+            7,
+            "values for sums",
+            "(lambda *case: [torch.diff(t, prepend=t[:1] * 0) for t in s[0](*case)], *s[1:])",
+            (0, 4, 2),
+            "R^f is a sum over the plays so far: cumsum.",
+        ),
+        Mistake(
+            7,
+            "the best is played",
+            "(s[0], lambda T: torch.zeros(T, dtype=torch.long), s[2])",
+            (4, 0, 2),
+            "R^c_T / T goes from 0.000 to 0.000: no money is wasted for good. Which subset does R_T not mind?",
+        ),
+        Mistake(7, "a cost of one", "(s[0], s[1], 1.0)", (4, 4, 0), "Then R_T = R^f_T for its plays."),
+        Mistake(
+            8,
+            "the method gives nothing",
+            "(MyPolicy, *s[1:])",
+            (0, 0, 0),
+            "The answer cannot be used: ValueError: decide must give a tuple: subset, decisions",
+        ),
+        Mistake(
+            8,
+            "the sign of the difference is reversed",
+            "(s[0], -s[1], s[2])",
+            (6, 0, 2),
+            "The sign is reversed: yours - Algorithm 1.",
+        ),
+        Mistake(
+            8,
+            "the deviation of one difference stands for that of the mean",
+            "(s[0], s[1], s[2] * math.sqrt(20))",
+            (6, 2, 0),
+            "This is the deviation of one difference. A mean varies less.",
+        ),
+    ],
+}
+
+#: What each exercise teaches.
+TEACHES = {
+    "aggregated": [
+        "the variance of an average of correlated values",
+        "b-values, and how delta forces the order of the first draws",
+        "a union bound over nodes and rounds",
+        "the posterior variance under repeated draws of one cell",
+        "to test a lemma on its smallest case, and to repair it",
+        "to write a partition that the library's tree accepts",
+        "to change a policy and to compare it by paired differences",
+        "how peaks and metrics decide how many cells stay in play",
+    ],
+    "contexts": [
+        "a kernel density estimate and its bandwidth, and the curse of dimension",
+        "stochastic optimization by quantiles, and what lost data cost",
+        "that the radius of a ball orders decisions",
+        "the worst distribution in a total variation ball, in closed form",
+        "a linear program solved by its kinks and constraints",
+        "distances of distributions by kernels, and when a ball is everything",
+        "the three parts of regret under an estimated distribution",
+        "to write a policy, and to judge it by paired differences",
+    ],
+    "hyperparameters": [
+        "the posterior from its formulas, and that deviations depend on the prior",
+        "the marginal likelihood, and what it cannot know",
+        "a test of a model by its sum of errors",
+        "why it matters which round a width belongs to",
+        "optimism about the function and the model at once",
+        "a sum of roots under a budget, as the regret bound has it",
+        "norms of functions in the space of another kernel",
+        "to write a policy over candidates, and to judge it",
+    ],
+    "indirect": [
+        "how an average couples what it averages",
+        "a blurred kernel in closed form",
+        "conditional mean embeddings and their weights",
+        "cross-validation without refitting, and its ridge",
+        "what an acquisition by entropy sees in a sample of the maximum",
+        "what averages cannot show",
+        "bounds and root mean squares of a gap, and when an expansion holds",
+        "to write an acquisition that counts costs, and to judge it",
+    ],
+    "subsets": [
+        "the variance of a truncated normal",
+        "the worth of a play as an expectation over what is not set",
+        "the goal of the chapter: acceptable first, cheap second",
+        "one step of Algorithm 1, with all its ties",
+        "three averages of widths, and their order",
+        "how plays narrow a cost interval",
+        "three notions of regret, and what each does not see",
+        "to spend a budget, and to judge how it was spent",
+    ],
+}

@@ -1,0 +1,67 @@
+"""Each solution gets full marks, and each typical wrong answer what the rubric says; the guide says the same."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from book._tools import guide, handout
+from book.teaching.mistakes import MISTAKES
+from tests.marking import Marked, marked
+
+
+class Chapter:
+    """The tests of a chapter, which share a box."""
+
+    chapter = ""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def answers(cls) -> Iterator[Marked]:
+        with marked(cls.chapter) as made:
+            yield made
+
+    @pytest.mark.parametrize("number", range(1, 9))
+    def test_a_solution_gets_full_marks(self, number, answers):
+        mark = answers.solution(number)
+        assert mark.points == mark.exercise.points, mark.text
+        assert set(mark.says) == {"Right."}
+
+    @pytest.mark.parametrize("at", range(24))
+    def test_a_mistake_gets_what_the_rubric_says(self, at, answers):
+        mistake, mark = answers.mistakes[at], answers.mistake(at)
+        assert tuple(mark.points) == mistake.points
+        most = zip(mark.says, mark.points, mark.exercise.points, strict=True)
+        said = next(said for said, got, whole in most if got < whole)
+        assert re.sub(r"\d+", "#", said) == re.sub(r"\d+", "#", mistake.says)  # counts of runs may differ by one
+
+    def test_there_are_three_for_each_exercise(self, answers):
+        assert [m.number for m in answers.mistakes] == [n for n in range(1, 9) for _ in range(3)]
+
+
+class TestAggregated(Chapter):
+    chapter = "aggregated"
+
+
+class TestContexts(Chapter):
+    chapter = "contexts"
+
+
+class TestHyperparameters(Chapter):
+    chapter = "hyperparameters"
+
+
+class TestIndirect(Chapter):
+    chapter = "indirect"
+
+
+class TestSubsets(Chapter):
+    chapter = "subsets"
+
+
+def test_every_chapter_has_its_mistakes():
+    assert sorted(MISTAKES) == handout.chapters()
+
+
+def test_the_guide_is_made_of_the_same():
+    assert guide.PAGE.read_text(encoding="utf-8") == guide.text()

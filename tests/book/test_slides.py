@@ -1,0 +1,48 @@
+"""Lectures made of notebooks."""
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from book._tools import handout, slides
+
+
+@pytest.fixture
+def notebook():
+    image = (
+        '<figure><img class="cbo-figure" alt="A curve &amp; a line." src="data:image/svg+xml;base64,PHN2Zy8+"></figure>'
+    )
+    show = new_code_cell("show()", outputs=[new_output("display_data", data={"text/html": image})])
+    text = new_code_cell("print()", outputs=[new_output("stream", text="no figure")])
+    end = "## In five lines\n\n1. The $K^h$ cells of {cite:t}`zhang2022gaussian`.\n"
+    end += "2. [Two](2.ipynb), $\\frobnicate x$.\n\nRest"
+    cells = ["# A setting\n\ntext", "## Where $f$ is seen", show, text, end]
+    return new_notebook(cells=[new_markdown_cell(c) if isinstance(c, str) else c for c in cells])
+
+
+def test_a_notebook_gives_its_figures_and_last_lines(notebook):
+    title, figure, last = slides.of_notebook(notebook, handout.entries())
+    assert "<h1>A setting</h1>" in title
+    assert "data:image/svg+xml;base64,PHN2Zy8+" in figure
+    assert "<p>A curve &amp; a line.</p>" in figure
+    assert 'alt="f"' in figure
+    assert 'alt="K^h"' in last
+    assert "Zhang et al. (2022)" in last
+    assert "<code>\\frobnicate x</code>" in last  # what cannot be drawn stays legible
+    assert "ipynb" not in last
+    assert "Rest" not in last
+
+
+@pytest.mark.parametrize("chapter", slides.ORDER)
+def test_every_chapter_ends_its_notebooks_in_lines(chapter, notebook):
+    for name in slides.NOTEBOOKS:
+        found = nbformat.read(handout.ROOT / "book" / chapter / f"{name}.ipynb", as_version=4)
+        assert (slides.lines(found) or "").strip(), name
+    page = slides.lecture(chapter, [notebook], handout.entries())
+    assert page.count("<section") == page.count("<footer>") >= 4
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "{cite" not in page
+
+
+def test_the_order_has_every_chapter():
+    assert sorted(slides.ORDER) == handout.chapters()

@@ -1,0 +1,83 @@
+"""One box a chapter with the solutions and the typical wrong answers, for the tests of marking."""
+
+import atexit
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from book._tools.grading.boxes import Box, Boxes, Limits
+from book._tools.grading.judge import Judge, Mark
+from book.teaching.mistakes import MISTAKES, POLICIES
+
+QUICK = Limits(cell=60, call=20)
+
+
+@functools.cache
+def boxes() -> Boxes:
+    """A process that forks boxes, one for all tests of a worker."""
+    made = Boxes(QUICK)
+    made.__enter__()
+    atexit.register(made.__exit__)
+    return made
+
+
+@functools.cache
+def judge_of(chapter: str) -> Judge:
+    judge = Judge(chapter)
+    if chapter != "aggregated":  # its check looks at a policy after its run
+        simulate, runs = judge.space["simulate"], {}
+
+        def once(problem: Any, policy: Any, steps: int, seeds: Any, **more: Any) -> Any:
+            """A policy of the same class is run once."""
+            kind = getattr(policy, "kind", None)
+            key = (policy.__class__.__name__, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
+            if key not in runs:
+                runs[key] = simulate(problem, policy, steps, seeds, **more)
+            return runs[key]
+
+        judge.space["simulate"] = once
+    return judge
+
+
+def source(cell: Any) -> str:
+    return re.sub(r"^print\(check_.*\n?", "", cell.source, flags=re.M)
+
+
+def run_solutions(box: Box, judge: Judge) -> None:
+    """Run the notebook as it is, and the solutions."""
+    for cell in judge.notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        if cell.cell_type == "code" and ("solution" not in tags or cell.id in judge.needed):
+            error = box.run(source(cell))[1]
+            assert error is None, error
+    number = next(e.number for e in judge.exercises if "class" in e.kinds)
+    assert box.run(f"{POLICIES[judge.chapter]}\nsolution_{number} = s")[1] is None
+
+
+class Marked:
+    """The marks of a chapter's solutions and typical mistakes, each made when asked for."""
+
+    def __init__(self, chapter: str) -> None:
+        self.judge, self.mistakes = judge_of(chapter), MISTAKES[chapter]
+        self.box = boxes().open()
+        run_solutions(self.box, self.judge)
+
+    def solution(self, number: int) -> Mark:
+        return self.judge.mark(self.box, number, f"solution_{number}")
+
+    def mistake(self, at: int) -> Mark:
+        wrong = self.mistakes[at]
+        error = self.box.run(f"s = solution_{wrong.number}\nwrong_{at} = {wrong.answer}")[1]
+        assert error is None, error
+        return self.judge.mark(self.box, wrong.number, f"wrong_{at}")
+
+
+@contextlib.contextmanager
+def marked(chapter: str) -> Iterator[Marked]:
+    made = Marked(chapter)
+    try:
+        yield made
+    finally:
+        made.box.close()
