@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from book._tools.grading.boxes import Box, Boxes, Limits
-from book._tools.grading.judge import Judge, Mark
-from book.teaching.mistakes import MISTAKES, POLICIES
+from book._grading.boxes import Box, Boxes, Limits
+from book._grading.judge import Judge, Mark
+from book._grading.mistakes import MISTAKES, POLICIES
 
 QUICK = Limits(cell=60, call=20)
 

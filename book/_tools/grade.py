@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from book._tools.grading import course
-from book._tools.grading.boxes import Boxes, Limits
+from book._grading import course
+from book._grading.boxes import Boxes, Limits
 
 SHUT = {"network": "no network", "files": "no files of this machine", "processes": "no other processes"}
 

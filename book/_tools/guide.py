@@ -11,8 +11,8 @@ import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from book._grading.mistakes import MISTAKES, TEACHES
 from book._tools import handout
-from book.teaching.mistakes import MISTAKES, TEACHES
 
 PAGE = handout.ROOT / "book" / "teaching" / "mistakes.md"
 NAMES = {

@@ -7,10 +7,10 @@ import sys
 import nbformat
 import pytest
 
+from book._grading import course, wire
+from book._grading.boxes import Boxes, Limits
+from book._grading.mistakes import POLICIES
 from book._tools import grade, handout
-from book._tools.grading import course, wire
-from book._tools.grading.boxes import Boxes, Limits
-from book.teaching.mistakes import POLICIES
 from tests.marking import judge_of, source
 
 CHAPTER = "indirect"

@@ -1,11 +1,14 @@
 """Student releases; each notebook's own is tested beside its exercises."""
 
+import tomllib
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from setuptools import find_namespace_packages
 
+from book._grading.mistakes import MISTAKES, POLICIES
 from book._tools import guide, handout
-from book.teaching.mistakes import MISTAKES
 
 HEAD = "## Exercise 1 (easy): twice\n\n*3 points (2 + 1), about 5 minutes.*"
 
@@ -140,6 +143,20 @@ def test_the_guide_keeps_the_mistakes_to_itself():
     assert not [text for text in told if text in read[0]]
     assert read[0].count("| | Exercise |") == 5
     assert read[0].rstrip() == guide.text(mistakes=False).rstrip()
+
+
+def test_the_package_beside_the_releases_holds_no_answers():
+    find = tomllib.loads((handout.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "packages"
+    ]
+    packages = find_namespace_packages(str(handout.ROOT), **find["find"])
+    assert "book.indirect" in packages
+    modules = [p for name in packages for p in (handout.ROOT / name.replace(".", "/")).glob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules)
+    for policy in POLICIES.values():
+        secret = [line for line in policy.splitlines() if len(line) > 40]
+        assert len(secret) >= 1
+        assert not all(line in code for line in secret)
 
 
 def test_every_chapter_is_released(tmp_path, monkeypatch):

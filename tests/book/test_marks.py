@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from book._grading.mistakes import MISTAKES
 from book._tools import guide, handout
-from book.teaching.mistakes import MISTAKES
 from tests.marking import Marked, marked
 
 

@@ -34,10 +34,11 @@ def test_a_notebook_gives_its_figures_and_last_lines(notebook):
 
 
 @pytest.mark.parametrize("chapter", slides.ORDER)
-def test_every_chapter_ends_its_notebooks_in_lines(chapter, notebook):
+def test_the_last_lines_of_every_notebook_are_found(chapter, notebook):
     for name in slides.NOTEBOOKS:
         found = nbformat.read(handout.ROOT / "book" / chapter / f"{name}.ipynb", as_version=4)
-        assert (slides.lines(found) or "").strip(), name
+        ends = any("## In five lines" in c.source for c in found.cells if c.cell_type == "markdown")
+        assert bool((slides.lines(found) or "").strip()) or not ends, name
     page = slides.lecture(chapter, [notebook], handout.entries())
     assert page.count("<section") == page.count("<footer>") >= 4
     assert "http" not in page.replace("http://www.w3.org", "")

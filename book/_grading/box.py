@@ -1,6 +1,6 @@
 """What runs a student's code: a process that forks one box for each submission, and what happens in a box.
 
-    python -m book._tools.grading.box FD
+    python -m book._grading.box FD
 
 It is started where the library lies without solutions, and it never holds one. It imports what notebooks need once,
 so that a box starts in a moment.
@@ -19,7 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from book._tools.grading import sandbox, wire
+from book._grading import sandbox, wire
 
 TEXT = 4000
 

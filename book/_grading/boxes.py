@@ -18,9 +18,9 @@ from typing import Any, Self
 import cloudpickle
 import torch
 
-from book._tools.grading import wire
+from book._grading import wire
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = [
     *("torch", "gpytorch", "botorch", "scipy.optimize", "scipy.stats", "pandas", "matplotlib.pyplot", "cloudpickle"),
     *("IPython.core.interactiveshell", "book.figures", "ipywidgets", "cbo_lib", "cbo_lib.aggregated"),
@@ -58,9 +58,9 @@ def library(target: Path) -> None:
     for package in ("cbo_lib", "book"):
         for path in (ROOT / package).rglob("*"):
             inner = path.relative_to(ROOT)
-            tool = inner.parts[:2] == ("book", "_tools") and inner.name not in ("wire.py", "box.py", "sandbox.py")
-            closed = "teaching" in inner.parts or "results" in inner.parts or "__pycache__" in inner.parts
-            if path.suffix in (".py", ".npz") and not tool and not closed:
+            closed = any(part.startswith("_") or part == "results" for part in inner.parts[:-1])
+            own = inner.parent == Path("book/_grading") and inner.name in ("wire.py", "box.py", "sandbox.py")
+            if path.suffix in (".py", ".npz") and (own or not closed):
                 (target / inner).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target / inner)
 
@@ -82,7 +82,7 @@ class Boxes:
         environment = {**kept, **threads, "MPLBACKEND": "agg", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
         environment |= {"PYTHONPATH": str(self.folder / "library"), "HOME": str(self.folder / "root")}
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(self.folder / "root")}
-        command = [sys.executable, "-m", "book._tools.grading.box", str(theirs.fileno()), json.dumps(IMPORTS)]
+        command = [sys.executable, "-m", "book._grading.box", str(theirs.fileno()), json.dumps(IMPORTS)]
         self.process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env=environment, cwd=self.folder / "root", stdin=subprocess.DEVNULL
         )

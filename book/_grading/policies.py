@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from book._tools.grading.boxes import Kind
+from book._grading.boxes import Kind
 from cbo_lib import contexts, hyperparameters, indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require

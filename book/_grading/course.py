@@ -28,9 +28,9 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from traitlets.config import Config
 
+from book._grading.boxes import Box, Boxes, Lost
+from book._grading.judge import Judge, Mark
 from book._tools import handout
-from book._tools.grading.boxes import Box, Boxes, Lost
-from book._tools.grading.judge import Judge, Mark
 
 MOST_BYTES, MOST_CELLS, MOST_LOST = 5 * 2**20, 500, 3
 log = logging.getLogger("grade")

@@ -16,12 +16,12 @@ from typing import Any
 import nbformat
 import torch
 
-from book._tools.grading.boxes import Box, Function, Kind, Lost, finite
-from book._tools.grading.policies import remote
+from book._grading.boxes import Box, Function, Kind, Lost, finite
+from book._grading.policies import remote
 from book._tools.handout import Exercise, exercises
 from cbo_lib.policy import Policy
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass

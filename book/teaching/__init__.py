@@ -1,1 +1,0 @@
-"""What teachers need: the guide and the typical mistakes."""
