@@ -87,9 +87,79 @@ CONTRAST = """() => {
 }"""
 
 
+# Go through every step of a picture: what is said, what is drawn, and what stands in its data.
+STEPS = """(figure) => {
+  const data = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+  const range = figure.querySelector("input[type=range]"), found = [];
+  for (let k = 0; k < data.labels.length; k++) {
+    range.value = k;
+    range.dispatchEvent(new Event("input"));
+    const drawn = figure.querySelector(".cbo-picture");
+    found.push({
+      label: figure.querySelector(".cbo-label").textContent, valuetext: range.getAttribute("aria-valuetext"),
+      expected: data.labels[k], alt: drawn.getAttribute("aria-label"), alt_expected: data.alts[k],
+      drawn: drawn.innerHTML,
+    });
+  }
+  return { name: range.getAttribute("aria-label"), found };
+}"""
+
+# Every answer to every question of a page, given by the page's own script: thousands of questions and answers between
+# two processes would take most of a minute.
+ANSWERS = """() => [...document.querySelectorAll("form.cbo-quiz")].map((quiz) => {
+  quiz.reset();
+  const verdict = quiz.querySelector(".cbo-quiz-verdict");
+  const button = [...quiz.querySelectorAll("button")].find((b) => b.innerText.trim() === "Check");
+  button.click();
+  const unanswered = verdict.innerText;
+  const given = [...quiz.querySelectorAll("input[type=radio]")].map((radio) => {
+    radio.click();
+    button.click();
+    const shown = [...quiz.querySelectorAll(".cbo-quiz-feedback")].filter((f) => f.checkVisibility());
+    return {
+      right: radio.dataset.right !== undefined, verdict: verdict.innerText,
+      shown: shown.map((f) => f.dataset.choice), text: shown.map((f) => f.innerText.trim()).join(),
+    };
+  });
+  return { polite: quiz.querySelectorAll("[aria-live=polite]").length, unanswered, given,
+    legend: quiz.querySelector("legend").innerText.trim() };
+})"""
+
+STEPPER, QUIZ = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"'
+
+
 def static_count(html: Path, name: str, pattern: str) -> int:
     """How often a pattern stands in the page as it was built, before any script ran."""
     return len(re.findall(pattern, (html / f"{name}.html").read_text(encoding="utf-8")))
+
+
+def assert_pictures_step(page: Any, html: Path, name: str) -> None:
+    """Every step of every picture says and draws what its data say."""
+    figures = page.locator("figure.cbo-stepper:has(input[type=range])")
+    assert figures.count() == static_count(html, name, STEPPER)
+    for index in range(figures.count()):
+        seen = figures.nth(index).evaluate(STEPS)
+        assert seen["name"]
+        for step in seen["found"]:
+            assert step["label"] == step["valuetext"] == step["expected"]
+            assert step["alt"] == step["alt_expected"]
+            assert not re.search("NaN|undefined|Infinity", step["drawn"]), f"{name}: {step['label']}"
+        pictures = [step["drawn"] for step in seen["found"]]
+        assert len(set(pictures)) > len(pictures) / 2, f"{name}: picture {index} hardly changes"
+
+
+def assert_questions_score_themselves(page: Any, html: Path, name: str) -> None:
+    """Every answer to every question gets its verdict and its feedback, and one is right."""
+    answered = page.evaluate(ANSWERS)
+    assert len(answered) == static_count(html, name, QUIZ)
+    for index, seen in enumerate(answered):
+        assert seen["polite"] == 1 and seen["legend"] and seen["unanswered"] == "Choose an answer first."
+        for number, given in enumerate(seen["given"]):
+            assert given["verdict"] == ("Right." if given["right"] else "Not this one.")
+            assert given["shown"] == [str(number)] and given["text"]
+        right = [given["right"] for given in seen["given"]]
+        assert right.count(True) == 1, f"{name}: question {index} has no single right answer"
+    assert "?" not in page.url.split("/")[-1], "a question must not send the form"
 
 
 def assert_whole(visitor: Any, html: Path, name: str) -> Any:
@@ -110,10 +180,18 @@ def assert_whole(visitor: Any, html: Path, name: str) -> Any:
     return page
 
 
+def assert_works(visitor: Any, page: Any, html: Path, name: str) -> None:
+    """What a reader can change on an open page; it is another page afterwards."""
+    assert_pictures_step(page, html, name)
+    assert_questions_score_themselves(page, html, name)
+    assert visitor.complaints == []
+
+
 @pytest.mark.parametrize("visitor", ["http"], indirect=True)
 @every_page
 def test_page_from_a_server_is_whole_and_asks_nobody(visitor: Any, html: Path, name: str) -> None:
-    assert_whole(visitor, html, name)
+    page = assert_whole(visitor, html, name)
+    assert_works(visitor, page, html, name)
 
 
 @every_page
@@ -132,6 +210,8 @@ def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any,
 
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate(OVERFLOW) == []
+
+    assert_works(visitor, page, html, name)
 
 
 @both_ways
@@ -152,66 +232,19 @@ def pages_with(html: Path, pattern: str) -> list[str]:
     return found
 
 
-# Go through every step of a picture: what is said, what is drawn, and what stands in its data.
-STEPS = """(figure) => {
-  const data = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
-  const range = figure.querySelector("input[type=range]"), found = [];
-  for (let k = 0; k < data.labels.length; k++) {
-    range.value = k;
-    range.dispatchEvent(new Event("input"));
-    const drawn = figure.querySelector(".cbo-picture");
-    found.push({
-      label: figure.querySelector(".cbo-label").textContent, valuetext: range.getAttribute("aria-valuetext"),
-      expected: data.labels[k], alt: drawn.getAttribute("aria-label"), alt_expected: data.alts[k],
-      drawn: drawn.innerHTML,
-    });
-  }
-  return { name: range.getAttribute("aria-label"), found };
-}"""
-
-
 @both_ways
-def test_pictures_step(visitor: Any, html: Path) -> None:
-    for name in pages_with(html, r'<figure class="cbo-stepper"'):
-        page = visitor.open(name)
-        figures = page.locator("figure.cbo-stepper:has(input[type=range])")
-        assert figures.count() == static_count(html, name, r'<figure class="cbo-stepper"')
-        for index in range(figures.count()):
-            seen = figures.nth(index).evaluate(STEPS)
-            assert seen["name"]
-            for step in seen["found"]:
-                assert step["label"] == step["valuetext"] == step["expected"]
-                assert step["alt"] == step["alt_expected"]
-                assert not re.search("NaN|undefined|Infinity", step["drawn"]), f"{name}: {step['label']}"
-            pictures = [step["drawn"] for step in seen["found"]]
-            assert len(set(pictures)) > len(pictures) / 2, f"{name}: picture {index} hardly changes"
-        assert visitor.complaints == []
-
-
-@both_ways
-def test_questions_score_themselves(visitor: Any, html: Path) -> None:
-    for name in pages_with(html, r'<form class="cbo-quiz"'):
-        page = visitor.open(name)
-        quizzes = page.locator("form.cbo-quiz")
-        for index in range(quizzes.count()):
-            quiz = quizzes.nth(index)
-            verdict, button = quiz.locator(".cbo-quiz-verdict"), quiz.get_by_role("button", name="Check")
-            shown = quiz.locator(".cbo-quiz-feedback:visible")
-            assert quiz.locator("[aria-live=polite]").count() == 1
-            assert quiz.locator("legend").inner_text().strip()
-            button.click()
-            assert verdict.inner_text() == "Choose an answer first."
-            choices = quiz.get_by_role("radio")
-            verdicts = []
-            for number in range(choices.count()):
-                choices.nth(number).check()
-                button.click()
-                right = choices.nth(number).get_attribute("data-right") is not None
-                verdicts.append(verdict.inner_text())
-                assert verdicts[-1] == ("Right." if right else "Not this one.")
-                assert shown.count() == 1
-                assert shown.get_attribute("data-choice") == str(number)
-                assert shown.inner_text().strip()
-            assert verdicts.count("Right.") == 1, f"{name}: question {index} has no single right answer"
-        assert "?" not in page.url.split("/")[-1], "a question must not send the form"
-        assert visitor.complaints == []
+def test_a_reader_answers_a_question_with_a_mouse(visitor: Any, html: Path) -> None:
+    assert pages_with(html, STEPPER)  # else no picture would be tested
+    page = visitor.open(pages_with(html, QUIZ)[0])
+    quiz = page.locator("form.cbo-quiz").first
+    verdict, button = quiz.locator(".cbo-quiz-verdict"), quiz.get_by_role("button", name="Check")
+    shown, choices = quiz.locator(".cbo-quiz-feedback:visible"), quiz.get_by_role("radio")
+    button.click()
+    assert verdict.inner_text() == "Choose an answer first."
+    for number in range(choices.count()):
+        choices.nth(number).check()
+        button.click()
+        right = choices.nth(number).get_attribute("data-right") is not None
+        assert verdict.inner_text() == ("Right." if right else "Not this one.")
+        assert shown.count() == 1 and shown.get_attribute("data-choice") == str(number)
+    assert visitor.complaints == []
