@@ -56,6 +56,13 @@ def _list(chosen: argparse.Namespace) -> int:
 def _run(chosen: argparse.Namespace) -> int:
     seeds = None if chosen.seeds is None else [seed for text in chosen.seeds for seed in _seeds(text)]
     names = list(dict.fromkeys(name for pattern in chosen.name for name in registry.match(pattern)))
+    from book.device import on_device
+
+    with on_device(chosen.device):  # before the chapters are imported
+        return _run_all(chosen, names, seeds)
+
+
+def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[int] | None) -> int:
     from book import outputs, spread, tasks
 
     root = chosen.out or Path("runs") / chosen.scale

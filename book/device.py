@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from torch.utils._device import _device_constructors
 
 #: Where kernels are made; of all else that makes tensors, the caller has the word.
 _MAKERS = ("book.", "cbo_lib.kernels")
-_BELOW = ("torch", "gpytorch", "linear_operator", "book.device", "contextlib", "functools")
+_BELOW = ("torch", "botorch", "gpytorch", "linear_operator", "cbo_lib.checks", "book.device", "contextlib", "functools")
+#: What reads and draws results, which come from files.
+_READERS = ("book.outputs", "book.figures", "book.verdict")
 
 
 class _OnDevice(TorchFunctionMode):
@@ -33,7 +36,7 @@ class _OnDevice(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func in self.makers and kwargs.get("device") is None and _asked_by().startswith(_MAKERS):
+        if func in self.makers and kwargs.get("device") is None and _made_by_the_book():
             if kwargs.get("generator") is not None:
                 return func(*args, **kwargs).to(self.device)
             if not (args and isinstance(args[0], torch.Tensor)):
@@ -43,17 +46,15 @@ class _OnDevice(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _asked_by() -> str:
-    """The module that asked for a tensor, past those that all tensors come from."""
-    frame = sys._getframe(2)
+def _made_by_the_book() -> bool:
+    """Whether the module that asked for a tensor, past those that all tensors come from, is one that makes problems."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if not name.startswith(_BELOW):
-            return str(name)
-        if frame.f_back is None:
-            break
+            return name.startswith(_MAKERS) and not name.startswith(_READERS)
         frame = frame.f_back
-    return ""
+    return False
 
 
 @contextmanager

@@ -9,7 +9,7 @@ command makes the stored tables::
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -88,12 +88,16 @@ def decisions(
         return tv_average(bounds[..., :count], bounds.amin(-1), radius, radius)
 
     engine = torch.quasirandom.SobolEngine(5, scramble=True, seed=0)
-    points = engine.draw(raw, dtype=contexts.dtype)
+    points = engine.draw(raw, dtype=contexts.dtype).to(contexts)
     return maximize_box(values, problem.space.decisions, points, starts, 100)[0]
 
 
 def known_function(
-    *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    only: Iterable[str] = tuple(LAWS),
 ) -> pd.DataFrame:
     """What the decision loses after some contexts if f is known, by law and share of the radius.
 
@@ -101,6 +105,7 @@ def known_function(
         scale: 40 runs at six counts of contexts, or 8 at two.
         seeds: others.
         folder: where the command stores the table.
+        only: which laws. Default all.
 
     Returns:
         One row a law, share and count, one column a seed: ``E_p f(x*, c) - E_p f(x, c)``.
@@ -109,7 +114,7 @@ def known_function(
     seeds = harness.choose(scale, range(100, 108), range(100, 140)) if seeds is None else seeds
     counts = harness.choose(scale, (10, 100), (10, 20, 50, 100, 200, 340))
     drawn = problem.distribution.sample(ReplicateGenerators(seeds).generators, (max(counts),))
-    for law in LAWS:
+    for law in only:
         for share in SHARES:
             for count in counts:
                 around = nodes(law, drawn[:, :count], problem)
@@ -122,7 +127,11 @@ def known_function(
 
 
 def discrepancy(
-    *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    only: Iterable[float] = (0.05, 0.2, 1.0),
 ) -> pd.DataFrame:
     """What DRBO-MMD would lose on the newsvendor if the profit were known, by lengthscale of its Matérn-5/2 kernel.
 
@@ -130,6 +139,7 @@ def discrepancy(
         scale: 20 runs or 4.
         seeds: others.
         folder: where the command stores the table.
+        only: which lengthscales.
 
     Returns:
         One row a lengthscale and count of contexts: the mean stock, the mean loss and its standard error, and the share
@@ -142,7 +152,7 @@ def discrepancy(
     stocks = torch.linspace(0, 0.4, 41, dtype=grid.dtype)[:, None]
     profits = problem.f(problem.space.join(stocks.unsqueeze(1), grid)).expand(len(seeds), -1, -1)
     nearest = (drawn - grid[:, 0]).abs().argmin(-1)
-    for scale_of_kernel in (0.05, 0.2, 1.0):
+    for scale_of_kernel in only:
         gram = matrix(matern_kernel(scale_of_kernel), grid)
         for count in (10, 50, 100, 200, 349):
             counts = torch.nn.functional.one_hot(nearest[:, :count], len(grid)).to(grid).mean(1)

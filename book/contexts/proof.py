@@ -50,7 +50,8 @@ STORED = Path(__file__).with_name("proof.npz")
 
 def sobol(dim: int, count: int) -> Tensor:
     """The first points of the sequence in the unit box, ``count x dim``."""
-    return torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(count, dtype=torch.float64)
+    points = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(count, dtype=torch.float64)
+    return points.to(torch.zeros(()).device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -314,7 +314,7 @@ def arrays_of(dim: int, draws: int, rounds: int) -> dict[str, np.ndarray]:
     """What is stored for so many contexts; ten times as many draws for the estimate, they are cheap."""
     rng, device = torch.Generator().manual_seed(dim), str(torch.zeros(()).device)
     arrays = {}
-    counts = [n for n in COUNTS if n <= 100 * rounds]
+    counts = [n for n in COUNTS if n <= max(10, rounds**2 // 10)]
     for name, rows in estimation(dim, 10 * draws, rng, device, counts=counts).items():
         arrays[f"estimation/{dim}/{name}"] = rows.cpu().numpy().astype(np.float32)
     for name, rows in regret(dim, draws, rounds, rng, device).items():

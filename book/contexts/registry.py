@@ -54,16 +54,16 @@ def _table_2(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -
 
 
 def _step_seconds(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-    rounds = (11, 55, 100) if steps is None else (11, 12, 13)
+    rounds = (11, 55, 100) if steps is None else (steps + 1, steps + 2, steps + 3)
     return experiments.step_seconds(scale=scale, seeds=seeds, rounds=rounds, only=[part])
 
 
 def _known_function(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-    return caution.known_function(scale=scale, seeds=seeds)
+    return caution.known_function(scale=scale, seeds=seeds, only=[part])
 
 
 def _discrepancy(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-    return caution.discrepancy(scale=scale, seeds=seeds)
+    return caution.discrepancy(scale=scale, seeds=seeds, only=[float(part)])
 
 
 def _proof(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
@@ -129,14 +129,14 @@ RUNS: Mapping[str, Experiment] = {
     "step_seconds": _table("step_seconds", list(experiments.PAPER_TABLE_1), _step_seconds, range(1), range(3)),
     "known_function": _table(
         "known_function",
-        ["all"],
+        list(caution.LAWS),
         _known_function,
         range(100, 108),
         range(100, 140),
         chunk=10,
         merge=partial(pd.concat, axis=1),
     ),
-    "discrepancy": _table("discrepancy", ["all"], _discrepancy, range(100, 104), range(100, 120)),
+    "discrepancy": _table("discrepancy", ["0.05", "0.2", "1.0"], _discrepancy, range(100, 104), range(100, 120)),
     "proof": _arrays("proof", ["draws", *proof.PROBLEMS], _proof, 5, 20),
     "rates": _arrays("rates", [str(dim) for dim in rates.DIMS], _rates, 3, 30, key=lambda part, key: key),
 }

@@ -68,7 +68,8 @@ class PriorDraws:
 
     def average(self, contexts: Tensor, weights: Tensor) -> Function:
         """The weighted average over contexts ``N x 1``, from decisions ``replicates x ... x 1`` to values."""
-        rows = self.weights @ (weights @ self._kernel(contexts[:, 0])).to(self.weights)  # replicates grid
+        over = (weights @ self._kernel(contexts[:, 0])).to(self.weights)
+        rows = (self.weights @ over.unsqueeze(-1)).squeeze(-1)  # replicates grid
 
         def mean(x: Tensor) -> Tensor:
             flat = x.reshape(len(rows), -1)

@@ -55,7 +55,9 @@ def _application(part: str, seeds: Sequence[int], scale: Scale, steps: int | Non
 
 
 def _pilots(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-    return pilots.pilots(scale=scale, seeds=seeds)
+    if steps is None:
+        return pilots.pilots(scale=scale, seeds=seeds)
+    return pilots.lengthscales("linear", (0.2, 1e-3), 30, seeds, steps)
 
 
 def _schedule(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:

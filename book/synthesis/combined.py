@@ -80,7 +80,7 @@ def hills(height: float = 3.0, extra: float = 2.0) -> Family:
     places = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
     bumps = torch.exp(-((grid() - places[:, None]) ** 2) / (2 * 0.04**2))  # 5 SIDE
     means = torch.stack([(height * bumps.sum(0) + extra * bump).repeat_interleave(SIDE) for bump in bumps])
-    return Family(tuple(f"hill at {place:.1f}" for place in places), means, _rbf(0.25).expand(5, -1, -1))
+    return Family(tuple(f"hill at {place:.1f}" for place in places.tolist()), means, _rbf(0.25).expand(5, -1, -1))
 
 
 def worlds(family: Family, truth: Tensor, seed: int) -> World:
@@ -92,7 +92,7 @@ def worlds(family: Family, truth: Tensor, seed: int) -> World:
     center = 0.2 + 0.6 * torch.rand(runs, 1, generator=generator, dtype=torch.float64)
     law = torch.exp(-((grid() - center) ** 2) / (2 * 0.15**2))
     law = law / law.sum(1, keepdim=True)
-    contexts = torch.multinomial(law, HORIZON, replacement=True, generator=generator)
+    contexts = torch.multinomial(law.cpu(), HORIZON, replacement=True, generator=generator).to(law.device)
     noise = NOISE * torch.randn(runs, HORIZON, generator=generator, dtype=torch.float64)
     return World(f.view(runs, SIDE, SIDE), law, contexts, noise, truth)
 

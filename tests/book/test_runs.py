@@ -276,3 +276,17 @@ def test_commands_named_on_pages_exist() -> None:
         else:
             path = ROOT / (words[2].replace(".", "/") + ".py")
             assert path.exists() and "__main__" in path.read_text("utf-8"), (page, command)
+
+
+@pytest.fixture(scope="module")
+def there() -> dict[str, str]:
+    """What became of every figure on an accelerator, pretended where there is none."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.figures_on_device"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+
+
+@pytest.mark.parametrize("name", registry.TITLES)
+def test_every_figure_runs_on_an_accelerator(name: str, there: dict[str, str]) -> None:
+    assert there[name].startswith("ran"), there[name]
