@@ -39,7 +39,7 @@ from cbo_lib.subsets.baselines import InverseRoot
 
 ALPHA, SQRT_BETA, SEEDS = 0.1, 2.0, 20
 _RIVALS = ("UCB-PSQ", "TS-PSQ", "proposed")
-PRIORS = ("pilot", "x16", "x64", "calibrated", "shared", "published", "refitted")
+PRIORS = ("pilot", "x16", "x64", "calibrated", "shared", "shared-x16", "published", "refitted")
 #: The repairs one by one, and together.
 REPAIRS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -110,6 +110,7 @@ def prior_of(panel: Panel, name: str) -> GaussianProcess | None:
         "x64": lambda: scaled(first, 64.0),
         "calibrated": lambda: calibrated(problem, first, SQRT_BETA),
         "shared": lambda: pilot(panel.objective, True),
+        "shared-x16": lambda: scaled(pilot(panel.objective, True), 16.0),
         "published": lambda: published(problem, first),
         "refitted": lambda: None,
     }

@@ -68,3 +68,14 @@ def test_every_run_of_the_map_has_a_name_that_is_run_once() -> None:
 def test_unfitted_prior_is_refused_by_the_walk() -> None:
     with pytest.raises(ValueError, match="prior must be one"):
         walk.setup("plant", "refitted")
+
+
+def test_priors_of_the_map_differ_as_they_are_named() -> None:
+    panel = factors.Panel("plant", "cheap", 0.04, 25)
+    found = {name: factors.prior_of(panel, name) for name in ("pilot", "x16", "shared", "shared-x16")}
+    kernels = {name: process.kernel for name, process in found.items() if process is not None}
+    for wide, narrow in (("x16", "pilot"), ("shared-x16", "shared")):
+        torch.testing.assert_close(kernels[wide].outputscale, 16 * kernels[narrow].outputscale)
+        assert bool((kernels[wide].base_kernel.lengthscale == kernels[narrow].base_kernel.lengthscale).all())
+    assert kernels["shared"].base_kernel.lengthscale.unique().numel() == 1 < panel.problem.space.dim
+    assert factors.prior_of(panel, "refitted") is None
