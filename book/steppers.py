@@ -120,7 +120,13 @@ def _plain(value: Any) -> Any:
 
 
 def picture(
-    views: Sequence[View], labels: Sequence[str], alts: Sequence[str], name: str, still: str, start: int = 0
+    views: Sequence[View],
+    labels: Sequence[str],
+    alts: Sequence[str],
+    name: str,
+    still: str,
+    start: int = 0,
+    auto: bool = False,
 ) -> HTML:
     """The markup of a picture that steps.
 
@@ -131,6 +137,7 @@ def picture(
         name: what the slider steps over.
         still: markup of the picture at the step ``start``, shown where no script runs.
         start: the step that the picture opens with.
+        auto: whether it plays once when it is first seen, except for readers who asked for less motion.
     """
     count = len(labels)
     if not count or len(alts) != count or not 0 <= start < count:
@@ -146,6 +153,7 @@ def picture(
         "labels": list(labels),
         "alts": list(alts),
         "views": [view.data() for view in views],
+        **({"auto": True} if auto else {}),
     }
     return embed(data, still, f"Step {start + 1} of {count}: {labels[start]}. The other steps need JavaScript.")
 

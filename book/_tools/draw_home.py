@@ -10,6 +10,11 @@ import itertools
 import math
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from book.steppers import View, outline, picture
 
 STATIC = Path(__file__).resolve().parents[1] / "_static"
 #: Ink, paper, and a color for each setting, by theme; all have a contrast of at least 3:1 on the theme's background.
@@ -192,6 +197,77 @@ def pictures() -> dict[str, str]:
     return {f"{name}-{theme}.svg": make(theme) for name, make in draw.items() for theme in THEMES}
 
 
+def moving() -> str:
+    """One curve, and a query of each setting that moves over it, as a picture that steps."""
+    ends, base, height = (0.0, 1.0), -2.6, 0.9
+    view = View(1.0, 320, x=list(ends), y=[base, 1.8], xl="x", yl="f")
+    labels, alts, places = [], [], [i / 150 for i in range(151)]
+    for lane, (name, setting, _) in enumerate(LANES):
+        count = 1 if name == "subset" else 9
+        track = [(i + 0.5) / count for i in range(count)]
+        trace: list[tuple[float, float]] = []
+        for turn, x in enumerate(track if name != "subset" else track * 5):
+            weights = [moved(name, x, p) for p in places]
+            total = sum(weights)
+            mean = sum(w * curve(p) for w, p in zip(weights, places, strict=True)) / total
+            drawn = quantile(weights, (0.5 + 0.618 * turn) % 1) / 150
+            value = curve(drawn) if name in ("context", "subset") else mean
+            at = drawn if name in ("context", "subset") else x
+            step = len(labels)
+            view.add(step, "line", outline(view, np.array([[p, curve(p)] for p in places])), c=6, w=2, order=1)
+            top = [[p, base + height * w / max(weights)] for p, w in zip(places, weights, strict=True)]
+            area = outline(view, np.array([[0.0, base], *top, [1.0, base]]))
+            view.add(step, "area", area, c=lane, o=0.35, e=lane, w=1.5)
+            for before in trace:
+                view.add(step, "dot", *before, c=lane, s="o", r=2.5, o=0.6, order=2)
+            support = [p for p, w in zip(places, weights, strict=True) if w > 0.1 * max(weights)]
+            if name != "point":
+                view.add(step, "seg", support[0], round(mean, 3), support[-1], round(mean, 3), c=lane, w=3, order=2)
+            view.add(step, "dot", round(at, 3), round(value, 3), c=lane, s="o", r=6, order=3)
+            view.explain(step, "the unknown f", "line", 6, "", "", 1.0)
+            view.explain(step, f"what a {name} weighs", "box", lane, "", "", 0.35)
+            view.explain(step, "what is seen", "", lane, "", "o", 1.0)
+            if name != "point":
+                view.explain(step, "the average", "line", lane, "", "", 1.0)
+            trace.append((round(at, 3), round(value, 3)))
+            seen = f"f at one draw, {drawn:.2f}, is {value:.2f}; the average is {mean:.2f}"
+            what = {"point": f"f at {x:.2f} is {value:.2f}"}.get(name, f"the average around {x:.2f} is {mean:.2f}")
+            what = seen if name in ("context", "subset") else what
+            labels.append(f"{name} ({setting}): {what}")
+            alts.append(f"One unknown curve f on the interval from 0 to 1. The query is a {name}: {what}.")
+    line = " ".join(f"{720 * p:.0f},{110 - 55 * curve(p):.0f}" for p in places)
+    stroke = f'<polyline points="{line}" fill="none" stroke="#5b6770" stroke-width="2.5"/>'
+    mark = f'<circle cx="{720 * track_start():.0f}" cy="{110 - 55 * curve(track_start()):.0f}" r="8" fill="#0072B2"/>'
+    source = "data:image/svg+xml," + quote(svg(720, 220, [stroke, mark]))
+    still = f'<img alt="{escape(alts[0])}" src="{source}">'
+    return str(picture([view], labels, alts, "Query", still, auto=True).data) + "\n"
+
+
+def track_start() -> float:
+    """Where the first query of the moving picture stands."""
+    return 0.5 / 9
+
+
+def moved(name: str, x: float, place: float) -> float:
+    """How much a query of each kind weighs a place when it stands at ``x``."""
+    if name == "point":
+        return float(abs(place - x) < 0.004)
+    if name == "cell":
+        return float(abs(place - x) <= 0.12)
+    if name == "blur":
+        return math.exp(-((place - x) ** 2) / (2 * 0.08**2))
+    if name == "context":
+        return weight(name, place - x + 0.5)
+    return 1.0
+
+
+def quantile(weights: list[float], part: float) -> int:
+    """The first place at which so much of the weight lies to the left."""
+    total = sum(weights)
+    return next(i for i, mass in enumerate(itertools.accumulate(weights)) if mass >= part * total)
+
+
 if __name__ == "__main__":
+    (STATIC / "moving.html").write_text(moving(), encoding="utf-8")
     for name, content in pictures().items():
         (STATIC / name).write_text(content, encoding="utf-8")

@@ -1,12 +1,13 @@
 """The pictures of the first pages are what their script draws, and the chapters open alike."""
 
+import json
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from book._tools.draw_home import CHAPTERS, STATIC, THEMES, pictures
+from book._tools.draw_home import CHAPTERS, LANES, STATIC, THEMES, moving, pictures
 
 BACKGROUND = {"light": "#ffffff", "dark": "#121212"}
 
@@ -88,3 +89,11 @@ def test_reading_times_follow_from_the_words(chapter: str) -> None:
     )
     if chapter != "foundations":
         assert float(card[1]) / (60 if card[2] == "minutes" else 1) == stated
+
+
+def test_the_moving_picture_is_the_drawn_one_and_shows_every_setting() -> None:
+    assert (STATIC / "moving.html").read_text(encoding="utf-8") == moving(), "run book/_tools/draw_home.py"
+    data = json.loads(re.search(r'<script type="application/json">(.*)</script>', moving())[1])
+    assert {label.split(" (")[0] for label in data["labels"]} == {name for name, _, _ in LANES}
+    assert data["auto"] and len(set(data["labels"])) == len(data["labels"])
+    assert "moving.html" in (Path(STATIC).parent / "index.md").read_text(encoding="utf-8")
