@@ -1,0 +1,19 @@
+"""What is mended in the built pages for those who hear them."""
+
+from book._ext.access import mended
+
+
+def test_the_arrow_of_a_chapter_has_its_name() -> None:
+    link = '<a class="reference internal" href="x.html">2. Cells &amp; <em>trees</em></a>'
+    page = f"<li>{link}<details><summary><span></span></summary></details></li>"
+    assert mended(page) == page.replace("<summary>", '<summary aria-label="Pages of 2. Cells &amp; trees">')
+    assert mended(mended(page)) == mended(page)
+
+
+def test_references_are_items_of_their_list() -> None:
+    assert mended('<div id="a" role="doc-biblioentry">') == '<div id="a" role="listitem">'
+
+
+def test_other_details_stay() -> None:
+    page = "<p>text</p><details><summary>Solution</summary></details>"
+    assert mended(page) == page
