@@ -28,6 +28,7 @@ from book import figures, harness
 from book.contexts import experiments
 from book.contexts.controls import (
     CautiousKnownDensity,
+    FixedDiscrepancy,
     OtherEstimate,
     cross_validated_bandwidth,
     no_bandwidth,
@@ -47,6 +48,10 @@ def _other(p: ContextProblem, n: int, bandwidth: Callable[[torch.Tensor], torch.
     return OtherEstimate(p.space, samples=n, cover=n, bandwidth=bandwidth, **o)
 
 
+def _discrepancy(length: float, p: ContextProblem, n: int, **o: Any) -> ContextPolicy:
+    return FixedDiscrepancy(p.space, lengthscale=length, **o)
+
+
 #: The policies of the map: those of the panels, and the two methods with other estimates.
 MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
     **experiments.MAKERS,
@@ -55,6 +60,7 @@ MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
     ),
     "SBO, cross-validated": lambda p, n, **o: _other(p, n, cross_validated_bandwidth, radius=0, **o),
     "SBO, empirical law": lambda p, n, **o: _other(p, n, no_bandwidth, radius=0, **o),
+    **{f"DRBO-MMD, {length:g}": functools.partial(_discrepancy, length) for length in (0.05, 0.2, 1.0)},
 }
 
 
@@ -112,14 +118,21 @@ class Entry:
 #: An effort that a short study can afford: a quarter of the samples and raw points, and fits after five observations.
 SHORT: Mapping[str, Any] = {"samples": 256, "raw": 32, "iterations": 10, "refit_every": 5}
 
+#: The same with all samples, so that covers and grids are those of the paper: 1,024 and, with four contexts, 1,296.
+GRIDS: Mapping[str, Any] = {**SHORT, "samples": 1024}
+
+#: SBO-KDE, DRBO-KDE, the known density and GP-UCB.
+FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
+
 #: What was run, by name; see above for the horizons.
 MAP: Mapping[str, Entry] = {
     "newsvendor": Entry("newsvendor", {"SBO-KDE": 86, "DRBO-KDE": 86, "GP-UCB": 86}),
-    "ackley": Entry("ackley", {"DRBO-KDE": 68, "GP-UCB": 68}),
-    "ackley, six": Entry("ackley", {"SBO-KDE": 68, "DRBO-KDE": 68, "GP-UCB": 68}, range(100, 106)),
+    "ackley": Entry("ackley", {"SBO-KDE": 68, "DRBO-KDE": 68, "GP-UCB": 68}),
     "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106}),
     "portfolio, normal": Entry("portfolio_normal", {"SBO-KDE": 42, "GP-UCB": 42}),
     "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86}),
+    "hartmann": Entry("hartmann", dict.fromkeys(FOUR, 50), effort=SHORT),
+    "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR[:3], 30), effort=GRIDS),
     "newsvendor, long": Entry("newsvendor", {"SBO-KDE": 296, "GP-UCB": 296}, range(100, 105)),
     "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
 }
@@ -136,6 +149,7 @@ STUDIES: Mapping[str, Entry] = {
                 "SBO, cross-validated",
                 "DRBO, density known",
                 "SBO, empirical law",
+                "GP-UCB",
             ),
             50,
         ),
@@ -145,11 +159,41 @@ STUDIES: Mapping[str, Entry] = {
     "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
 }
 
+#: Studies that are ready to run and not stored.
+WAITING: Mapping[str, Entry] = {
+    "portfolio, normal, short effort": Entry("portfolio_normal", {"GP-UCB": 86, "SBO-KDE": 86}, effort=SHORT),
+    "newsvendor, baselines": Entry(
+        "newsvendor",
+        dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox", "DRBO-MMD"), 50),
+        range(100, 110),
+        effort=SHORT,
+    ),
+    "newsvendor, discrepancy": Entry(
+        "newsvendor", {f"DRBO-MMD, {length:g}": 50 for length in (0.05, 0.2, 1.0)}, range(100, 105), effort=SHORT
+    ),
+    "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
+    "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
+}
+
+#: What the paper's figures would take: all panels whole, with the four at twenty seeds and the others at ten. None of
+#: it is stored; see the page of the experiments for what it costs.
+WHOLE: Mapping[str, Entry] = {
+    **{f"whole, {panel}": Entry(panel, dict.fromkeys(FOUR, 350)) for panel in PANELS},
+    **{
+        f"whole, {panel}, others": Entry(
+            panel, dict.fromkeys(("StableOpt", "DRBO-MMD", "DRBO-MMD-MinimaxApprox"), 350), range(100, 110)
+        )
+        for panel in PANELS
+    },
+}
+
 
 def run(
     name: str, *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
 ) -> Comparison[ContextProblem]:
-    """Run an entry of ``MAP`` or ``STUDIES``: whole, or three of its seeds for 30 evaluations with the reader's effort.
+    """Run an entry of ``MAP``, ``STUDIES``, ``WAITING`` or ``WHOLE``.
+
+    All of it, or three of its seeds for 30 evaluations with the reader's effort.
 
     Args:
         name: of the entry.
@@ -160,7 +204,7 @@ def run(
     Raises:
         ValueError: for another entry or scale.
     """
-    entry, size = harness.pick({**MAP, **STUDIES}, name), experiments.budget(scale)
+    entry, size = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name), experiments.budget(scale)
     problem = PANELS[entry.panel].make()
     samples = size.samples or PANELS[entry.panel].samples
     policies = {policy: entry.policy(policy, problem, samples, **size.options) for policy in entry.steps}
@@ -172,12 +216,12 @@ def run(
 
 
 def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem]:
-    """What the command stored of an entry of ``MAP`` or ``STUDIES``.
+    """What the command stored of an entry of ``MAP``, ``STUDIES``, ``WAITING`` or ``WHOLE``.
 
     Raises:
         ValueError: for another entry, or if the folder holds nothing of it.
     """
-    entry = harness.pick({**MAP, **STUDIES}, name)
+    entry = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name)
     return harness.load(PANELS[entry.panel].make(), folder, file_of(name), list(entry.steps))
 
 

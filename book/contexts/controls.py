@@ -9,10 +9,12 @@ from torch import Tensor
 
 from book.contexts.quadrature import ContextDistribution
 from cbo_lib.acquisition import DecisionAcquisition, PartialAcquisition
+from cbo_lib.contexts.baselines import DRBOMMD
 from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
 from cbo_lib.gp import Posterior
+from cbo_lib.kernels import matern_kernel, matrix
 from cbo_lib.random import uniform
 
 
@@ -136,3 +138,21 @@ class CautiousKnownDensity(DRBOKDE):
     def draw(self) -> Tensor:
         """``M`` contexts, ``replicates x M x Dc``."""
         return self.distribution.sample(self.generators, (self.samples,))
+
+
+class FixedDiscrepancy(DRBOMMD):
+    """DRBO-MMD whose discrepancy has a Matérn-5/2 kernel of one lengthscale, whatever the model has fitted.
+
+    Args:
+        space: see ``DRBOMMD``.
+        lengthscale: of the contexts.
+        options: see ``DRBOMMD``.
+    """
+
+    def __init__(self, space: Space, *, lengthscale: float, **options: Any) -> None:
+        super().__init__(space, **options)
+        self.lengthscale = lengthscale
+
+    def gram(self, posterior: Posterior) -> Tensor:
+        """The kernel on the grid, ``M x M``."""
+        return matrix(matern_kernel(self.lengthscale), self.points)

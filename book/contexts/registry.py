@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from book import harness
-from book.contexts import caution, claims, experiments, proof, rates, tables
+from book.contexts import audit, caution, claims, experiments, proof, rates, tables
 from book.contexts.regret import cumulative_regret
 from book.contexts.slips import SLIPS
 from book.registry import Experiment, Scale
@@ -18,6 +18,7 @@ from cbo_lib.history import History
 HOME = "book/contexts/results"
 _FIGURE_1 = [panel for panel in experiments.PANELS if panel != "ackley_4"]
 _CLAIMS = {**claims.MAP, **claims.STUDIES}
+_WHOLE = {**claims.WAITING, **claims.WHOLE}
 
 
 def _panel(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> History:
@@ -67,7 +68,11 @@ def _discrepancy(part: str, seeds: Sequence[int], scale: Scale, steps: int | Non
 
 
 def _proof(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
-    return proof.arrays_of(part, 40 if steps is None else max(steps, 7), len(seeds))
+    return proof.arrays_of(part, proof.SIZES[part][0] if steps is None else max(steps, 7), len(seeds))
+
+
+def _effort(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
+    return audit.effort(scale=scale, seeds=seeds, panels=[part])
 
 
 def _rates(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _of_figures(part: str, scale: Scale) -> Sequence[int]:
 
 
 def _of_claims(part: str, scale: Scale) -> Sequence[int]:
-    seeds = _CLAIMS[part.partition("/")[0]].seeds
+    seeds = {**_CLAIMS, **_WHOLE}[part.partition("/")[0]].seeds
     return seeds if scale == "paper" else seeds[:3]
 
 
@@ -113,17 +118,22 @@ def _named(part: str) -> str:
     return harness.path("", *part.split("/")).name
 
 
-RUNS: Mapping[str, Experiment] = {
-    "figure_1": _runs([f"{p}/{n}" for p in _FIGURE_1 for n in experiments.POLICIES], _panel, _named, _of_figures, 5),
-    "figure_2": _runs([f"ackley_4/{n}" for n in experiments.POLICIES], _panel, _named, _of_figures, 5),
-    "slips": _runs(list(SLIPS), _slip, lambda part: harness.path("", "slip", part).name, _of_figures, 5),
-    "map": _runs(
-        [f"{name}/{policy}" for name, entry in _CLAIMS.items() for policy in entry.steps],
+def _claims(entries: Mapping[str, claims.Entry]) -> Experiment:
+    return _runs(
+        [f"{name}/{policy}" for name, entry in entries.items() for policy in entry.steps],
         _claim,
         lambda part: harness.path("", claims.file_of(part.partition("/")[0]), part.partition("/")[2]).name,
         _of_claims,
         20,
-    ),
+    )
+
+
+RUNS: Mapping[str, Experiment] = {
+    "figure_1": _runs([f"{p}/{n}" for p in _FIGURE_1 for n in experiments.POLICIES], _panel, _named, _of_figures, 5),
+    "figure_2": _runs([f"ackley_4/{n}" for n in experiments.POLICIES], _panel, _named, _of_figures, 5),
+    "slips": _runs(list(SLIPS), _slip, lambda part: harness.path("", "slip", part).name, _of_figures, 5),
+    "map": _claims(_CLAIMS),
+    "whole": _claims(_WHOLE),
     "table_1": _table("table_1", experiments.POLICIES, _table_1, range(100, 102), range(100, 110)),
     "table_2": _table("table_2", ["raw", "clipped"], _table_2, range(20), range(20)),
     "step_seconds": _table("step_seconds", list(experiments.PAPER_TABLE_1), _step_seconds, range(1), range(3)),
@@ -137,6 +147,13 @@ RUNS: Mapping[str, Experiment] = {
         merge=partial(pd.concat, axis=1),
     ),
     "discrepancy": _table("discrepancy", ["0.05", "0.2", "1.0"], _discrepancy, range(100, 104), range(100, 120)),
-    "proof": _arrays("proof", ["draws", *proof.PROBLEMS], _proof, 5, 20),
+    "effort": _table("effort", list(experiments.PANELS), _effort, range(1), range(2)),
+    "proof": Experiment(
+        parts=lambda: list(proof.SIZES),
+        work=_proof,
+        seeds=lambda part, scale: range(harness.choose(scale, 5, proof.SIZES[part][1])),
+        file=lambda part: "proof.npz",
+        home="book/contexts",
+    ),
     "rates": _arrays("rates", [str(dim) for dim in rates.DIMS], _rates, 3, 30, key=lambda part, key: key),
 }

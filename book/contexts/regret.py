@@ -36,13 +36,14 @@ def cumulative_reward(history: History) -> Tensor:
 
 
 def density_error(contexts: Tensor, problem: ContextProblem, counts: Sequence[int], margin: float = 1.0) -> Tensor:
-    """``|p - p_hat|_1`` of the density estimate from the first ``n`` contexts, in one dimension.
+    """``|p - p_hat|_1`` of the density estimate from the first ``n`` contexts.
 
-    Both densities are those before clipping, on the context box and ``margin`` of its side beyond each end. Clipping
-    brings two distributions no further apart, so this bounds the distance of the clipped ones but for the tails.
+    Both densities are those before clipping; in one dimension on the context box and ``margin`` of its side beyond each
+    end, in more everywhere, see ``sampled_distance``. Clipping brings two distributions no further apart, so this
+    bounds the distance of the clipped ones but for the tails.
 
     Args:
-        contexts: ``replicates x T x 1``.
+        contexts: ``replicates x T x Dc``.
         problem: which knows the true density.
         counts: the ``n``, from 2 to ``T``.
         margin: see above.
@@ -50,6 +51,8 @@ def density_error(contexts: Tensor, problem: ContextProblem, counts: Sequence[in
     Returns:
         ``replicates x len(counts)``.
     """
+    if contexts.shape[-1] > 1:
+        return torch.stack([sampled_distance(contexts[:, :n], problem) for n in counts], -1)
     low, high = problem.space.contexts[:, 0].tolist()
     reach = margin * (high - low)
     density = problem.distribution.density
@@ -85,6 +88,34 @@ def density_distance(estimate: GaussianKDE, density: Function, low: float, high:
         raise ValueError(f"points must be at least 2, got {points}")
     grid = torch.linspace(low, high, points, dtype=samples.dtype, device=samples.device).unsqueeze(-1)
     return torch.trapezoid((estimate.density(grid) - density(grid)).abs(), grid.squeeze(-1), dim=-1)
+
+
+def sampled_distance(contexts: Tensor, problem: ContextProblem, points: int = 2048) -> Tensor:
+    """``|p - p_hat|_1`` of the density estimate from contexts ``replicates x n x Dc``, ``replicates``.
+
+    The mean of ``2 |p - p_hat| / (p + p_hat)`` under the half-half mixture of both, by at least so many Sobol points of
+    each.
+    """
+    replicates, n, dim = contexts.shape
+    sobol = torch.quasirandom.SobolEngine(dim, scramble=True, seed=1).draw(points, dtype=torch.float64).to(contexts)
+    true = problem.distribution.from_uniform(sobol, clip=False).expand(replicates, -1, -1)
+    free = torch.tensor([[-math.inf], [math.inf]]).to(contexts).expand(2, dim)
+    parts = []
+    for at in (true, density_nodes(contexts, free, math.ceil(points / n))):
+        p, estimated = problem.distribution.density(at), GaussianKDE(contexts).density(at)
+        parts.append(((p - estimated).abs() / (p + estimated)).mean(-1))
+    return parts[0] + parts[1]
+
+
+def context_cover(bounds: Tensor) -> Tensor:
+    """Contexts of the box ``2 x Dc`` that stand for all: 257 on a line, or 1,024 Sobol points and the corners."""
+    dim = bounds.shape[-1]
+    if dim == 1:
+        unit = torch.linspace(0, 1, 257, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
+    else:
+        sobol = torch.quasirandom.SobolEngine(dim, scramble=False).draw(1024, dtype=bounds.dtype)
+        unit = torch.cat([torch.cartesian_prod(*[torch.arange(2.0)] * dim).to(sobol), sobol]).to(bounds)
+    return torch.lerp(bounds[0], bounds[1], unit)
 
 
 def density_nodes(contexts: Tensor, bounds: Tensor, each: int = 32) -> Tensor:
@@ -340,8 +371,7 @@ class _Round:
         near = low + (((best - low) / step).floor().clamp(0, parts - 1) + 0.5) * step  # the center of its cell
         x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
         nodes = density_nodes(self.seen, space.contexts, each)
-        fractions = torch.linspace(0, 1, 257, dtype=nodes.dtype, device=nodes.device).unsqueeze(-1)
-        cover = torch.lerp(space.contexts[0], space.contexts[1], fractions)
+        cover = context_cover(space.contexts)
         rule, weights = problem.expectation_nodes
         shared = torch.cat([cover, rule]).expand(count, -1, -1)
         contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)

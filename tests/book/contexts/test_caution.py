@@ -10,6 +10,7 @@ from book.contexts import caution, problems
 from book.contexts.controls import (
     SHARES,
     CautiousKnownDensity,
+    FixedDiscrepancy,
     OtherEstimate,
     cross_validated_bandwidth,
     no_bandwidth,
@@ -95,3 +96,14 @@ def test_the_ball_of_a_long_lengthscale_holds_more():
     frame = caution.discrepancy(scale="reader", seeds=[100, 101])
     assert frame.loc["1.0, 349", "held"] > frame.loc["0.2, 349", "held"]
     assert bool((frame["lost"] >= 0).all()) and frame.loc["0.05, 10", "stock"] == 0
+
+
+def test_a_discrepancy_keeps_its_lengthscale_whatever_is_fitted():
+    problem = problems.newsvendor()
+    effort = {name: value for name, value in EFFORT.items() if name != "samples"}
+    policy = FixedDiscrepancy(problem.space, lengthscale=0.2, size=5, **effort)
+    history = simulate(problem, policy, 7, [0, 1], progress=False)
+    gram = policy.gram(policy.posteriors())
+    r = 5**0.5 * 0.25 / 0.2
+    assert float(gram[0, 1]) == pytest.approx((1 + r + r**2 / 3) * 2.718281828459045**-r, rel=1e-9)
+    assert gram.shape == (5, 5) and bool((history["lengthscale"][:, -1] != 0.2).any())

@@ -52,7 +52,7 @@ def test_decisions_are_those_of_the_differences():
     assert row["mean"] == pytest.approx(float((other - own).mean()), rel=1e-5)
     assert row.low < row["mean"] < row.high and row.wins == pytest.approx(float((own < other).double().mean()))
     assert row.rival_regret == pytest.approx(float(other.mean()))
-    assert claims.decide("x", "matern", claims.stored("ackley")).policy.tolist() == ["DRBO-KDE"]
+    assert claims.decide("x", "matern", claims.stored("newsvendor, today")).policy.tolist() == ["SBO-KDE"]
 
 
 def test_runs_are_cut_to_the_same_seeds_and_steps():
@@ -69,6 +69,15 @@ def test_a_table_has_a_line_a_row_and_a_figure_a_dot():
     _, axes = figures.subplots()
     claims.plot(axes[0, 0], frame)
     assert len(axes[0, 0].get_yticklabels()) == 3
+
+
+def test_the_whole_map_has_every_panel_twenty_seeds_and_350_evaluations():
+    assert len(claims.WHOLE) == 2 * len(PANELS)
+    for panel in PANELS:
+        four, others = claims.WHOLE[f"whole, {panel}"], claims.WHOLE[f"whole, {panel}, others"]
+        assert len(four.seeds) == 20 and len(others.seeds) == 10 and not four.effort
+        assert {*four.steps, *others.steps, "random"} == set(experiments.POLICIES)
+        assert set(four.steps.values()) == set(others.steps.values()) == {350}
 
 
 def test_an_entry_runs_and_is_stored(monkeypatch, tmp_path, capsys):

@@ -28,6 +28,16 @@ def test_the_terms_have_their_bounds_and_add_up(runs):
         assert all(bool((term <= bound + 2.0).all()) for term, bound in terms.values())
 
 
+def test_problems_with_several_contexts_walk_too():
+    found = proof.runs("branin, 2", rounds=7, seeds=2)
+    for policy, run in found.items():
+        total = sum(term for term, _ in run.terms().values())
+        torch.testing.assert_close(total, run.regret.cumsum(-1).mean(0), rtol=0, atol=1e-8)
+        for name, (left, right) in run.links().items():
+            if not name.endswith("in mean") and name != "maximization":
+                assert bool((left <= right + 1e-3).all()), (policy, name)
+
+
 def test_what_is_stored_is_loaded_again(tmp_path, monkeypatch, runs):
     monkeypatch.setattr(proof, "PROBLEMS", {})
     monkeypatch.setattr(proof, "runs", lambda *_: runs)

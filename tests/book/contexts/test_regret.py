@@ -7,8 +7,10 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from book.contexts import problems
 from book.contexts.regret import (
     Constants,
+    context_cover,
     cumulative_regret,
     cumulative_reward,
     density_error,
@@ -111,6 +113,26 @@ def test_the_distance_of_densities_is_that_of_scipy(rng):
             estimate = stats.norm(sample, h).pdf(c[:, None]).mean(1)
             distance = np.trapezoid(np.abs(estimate - stats.norm(0.1, 0.4).pdf(c)), c)
             assert float(ours[r, k]) == pytest.approx(distance, abs=1e-6)
+
+
+def test_the_distance_in_two_dimensions_is_that_on_a_grid(rng):
+    problem = problems.modified_branin()
+    seen = problem.distribution.sample([rng, rng], (12,))
+    ours = density_error(seen, problem, [5, 12])
+    axis = torch.linspace(-0.5, 1.5, 401, dtype=F64)
+    grid = torch.cartesian_prod(axis, axis)
+    for k, n in enumerate((5, 12)):
+        apart = (GaussianKDE(seen[:, :n]).density(grid) - problem.distribution.density(grid)).abs()
+        assert ours[:, k].tolist() == pytest.approx((apart.sum(-1) * 0.005**2).tolist(), rel=0.03)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 4])
+def test_a_cover_holds_the_corners_of_its_box(dim):
+    box = torch.tensor([[-1.0] * dim, [3.0] * dim], dtype=F64)
+    cover = context_cover(box)
+    assert len(cover) == (257 if dim == 1 else 1024 + 2**dim) and bool((cover >= -1).all() and (cover <= 3).all())
+    for corner in torch.cartesian_prod(*[box[:, 0]] * dim).reshape(-1, dim):
+        assert bool((cover == corner).all(-1).any())
 
 
 @pytest.mark.parametrize("name", ["SBO-KDE", "DRBO-KDE"])
