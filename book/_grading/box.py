@@ -123,14 +123,16 @@ def enter(sock: socket.socket, parted: bool, options: dict[str, Any]) -> None:
             if options["furnish"]:
                 sandbox.furnish(Path(home), [Path(p) for p in options["visible"]], [Path(p) for p in options["hidden"]])
                 shut["files"] = True
-            sandbox.give_up_rights()
+            sandbox.give_up_rights(options["user"])
         if not shut["files"]:
             os.chdir(home)
         work = "/tmp" if shut["files"] else home
         os.environ.update(HOME=work, TMPDIR=work, MPLCONFIGDIR=work, IPYTHONDIR=f"{work}/ipython")
         tempfile.tempdir = None
         shut["network"] = not sandbox.online()
-        sandbox.limit(options["memory"], options["seconds"])
+        own = os.geteuid() == options["user"]
+        processes = 64 if own else 512 if parted else None  # as an ordinary user it may be counted with the teacher's
+        sandbox.limit(options["memory"], options["seconds"], processes)
         wire.write(sock, shut)
         serve(sock)
     except BaseException as error:

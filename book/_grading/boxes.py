@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -114,6 +115,7 @@ class Boxes:
             "visible": sorted({str(Path(p).resolve()) for p in prefixes} | {str(self.folder / "library")}),
             "hidden": [str(path) for path in self.hidden],
             "furnish": self.furnish,
+            "user": 1_000_000 + secrets.randbelow(1_000_000_000),
             "memory": self.limits.memory,
             "seconds": self.limits.total,
         }

@@ -105,13 +105,18 @@ def furnish(root: Path, visible: Sequence[Path], hidden: Sequence[Path]) -> None
     os.chdir("/tmp")
 
 
-def give_up_rights() -> None:
-    """Become nobody if this is root, and nothing more than an ordinary user in any case."""
+def give_up_rights(user: int) -> None:
+    """Become a user whom nobody else is if this is root, and nothing more than an ordinary user in any case.
+
+    The system counts processes by user, so two boxes must not share one.
+    """
     if os.geteuid() == 0:
-        with contextlib.suppress(OSError):
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
+        for name in (user, NOBODY):
+            with contextlib.suppress(OSError):
+                os.setgroups([])
+                os.setresgid(name, name, name)
+                os.setresuid(name, name, name)
+                break
     libc = _libc()
     for capability in range(64):
         libc.prctl(_DROP_BOUND, capability, 0, 0, 0)
@@ -120,12 +125,14 @@ def give_up_rights() -> None:
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
 
 
-def limit(memory: int, seconds: int) -> None:
+def limit(memory: int, seconds: int, processes: int | None) -> None:
     """Bound what the process may take: memory beyond what it holds now, time of the processor, files, processes."""
     size = 0
     with contextlib.suppress(OSError):
         size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    wanted = {"AS": size + memory, "CPU": seconds, "FSIZE": 64 * 2**20, "CORE": 0, "NOFILE": 256, "NPROC": 64}
+    wanted = {"AS": size + memory, "CPU": seconds, "FSIZE": 64 * 2**20, "CORE": 0, "NOFILE": 256}
+    if processes is not None:
+        wanted["NPROC"] = processes
     for name, most in wanted.items():
         kind = getattr(resource, f"RLIMIT_{name}", None)
         if kind is not None:

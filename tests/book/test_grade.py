@@ -71,12 +71,13 @@ def with_cells(notebook, cells):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Submissions of a whole class."""
+    """Submissions of a whole class, and beside it those that try something."""
     folder = tmp_path_factory.mktemp("class") / "submissions"
+    hostile = folder.parent / "hostile"
     judge = judge_of(CHAPTER)
     release = handout.release(judge.notebook, handout.entries())
 
-    def submit(student, notebook):
+    def submit(student, notebook, folder=folder):
         (folder / student).mkdir(parents=True)
         nbformat.write(notebook, folder / student / f"{CHAPTER}.ipynb")
 
@@ -106,8 +107,8 @@ def folder(tmp_path_factory):
     submit("edited", edited)
     blank = nbformat.v4.new_notebook()
     for student, cells in HOSTILE.items():
-        submit(student, with_cells(blank, ["print('begun')", *cells, SECOND]))
-    submit("spies", with_cells(blank, [SPY.replace("FOLDER", str(folder)), SECOND]))
+        submit(student, with_cells(blank, ["print('begun')", *cells, SECOND]), hostile)
+    submit("spies", with_cells(blank, [SPY.replace("FOLDER", str(folder)), SECOND]), hostile)
     for student, text in {"empty": "", "no notebook": '{"cells": 3}', "deep": "[" * 100_000}.items():
         (folder / student).mkdir()
         (folder / student / f"{CHAPTER} (1).ipynb").write_text(text)
@@ -118,18 +119,25 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def marks(folder):
-    """The command, run once; the table that it writes, by student."""
-    output = folder.parent / "out"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["grade.py", str(folder), str(output), "--cell", "6", "--call", "2"])
-        patch.setattr(course, "Judge", judge_of)
-        grade.main()
-    with (output / "marks.csv").open(encoding="utf-8") as file:
-        return {row["student"]: row for row in csv.DictReader(file)}, output
+    """The command; the tables that it writes, by student. Who only works has time, also on a busy machine."""
+    table = {}
+    for name, limits in (("submissions", []), ("hostile", ["--cell", "6", "--call", "2"])):
+        output = folder.parent / f"out {name}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["grade.py", str(folder.parent / name), str(output), *limits])
+            patch.setattr(course, "Judge", judge_of)
+            grade.main()
+        with (output / "marks.csv").open(encoding="utf-8") as file:
+            table |= {row["student"]: row for row in csv.DictReader(file)}
+    return table, folder.parent
+
+
+def out(folder, student):
+    return folder / ("out hostile" if student in HOSTILE or student == "spies" else "out submissions")
 
 
 def test_solutions_score_full_marks_and_the_release_none(marks):
-    table, output = marks
+    table, output = marks[0], out(marks[1], "right")
     assert (table["right"]["points"], table["right"]["of"], table["right"]["notes"]) == ("50", "50", "")
     assert [table["untouched"][f"exercise {n}"] for n in range(1, 9)] == ["0"] * 8
     page = (output / "feedback" / "right" / "index.html").read_text(encoding="utf-8")
@@ -161,7 +169,7 @@ def test_the_teacher_is_told(student, says, marks):
 
 def test_what_happened_stands_in_the_feedback(marks):
     def page(student):
-        return (marks[1] / "feedback" / student / "index.html").read_text(encoding="utf-8")
+        return (out(marks[1], student) / "feedback" / student / "index.html").read_text(encoding="utf-8")
 
     assert "it did not stop in 2 s" in page("loops when called")
     assert "NaN is no answer" in page("gives NaN")
@@ -175,7 +183,9 @@ def test_a_submission_sees_nothing(marks, capsys):
         box.close()
     if not all(shut.values()):
         pytest.skip(f"this system shuts nobody in: {shut}")
-    notebook = nbformat.read(marks[1] / "autograded" / "spies" / CHAPTER / f"{CHAPTER}.ipynb", as_version=4)
+    notebook = nbformat.read(
+        out(marks[1], "spies") / "autograded" / "spies" / CHAPTER / f"{CHAPTER}.ipynb", as_version=4
+    )
     assert notebook.cells[0].outputs[0].text == "saw []\n"
 
 
