@@ -1,5 +1,6 @@
 """The built pages in a real browser: from the disk, from a server, narrow, dark, and moving."""
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +129,31 @@ ANSWERS = """() => [...document.querySelectorAll("form.cbo-quiz")].map((quiz) =>
 STEPPER, QUIZ = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"'
 
 
+# Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long.
+LESS = """() => {
+  document.querySelectorAll("mjx-container, .cbo-picture").forEach((e) => e.replaceChildren());
+  [...document.querySelectorAll(".highlight pre")].slice(3).forEach((e) => { e.textContent = "code"; });
+  [...document.querySelectorAll("dl.py")].slice(4).forEach((e) => e.remove());
+}"""
+AXE = """(rules) => axe.run({ resultTypes: ["violations"], ...rules }).then((found) => found.violations
+  .filter((one) => ["critical", "serious"].includes(one.impact))
+  .map((one) => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 120)]))"""
+
+
+def barriers(page: Any) -> list[Any]:
+    """What axe-core finds critical or serious, in light with all rules and in the dark with those of contrast."""
+    package = importlib.util.find_spec("axe_playwright_python")
+    assert package is not None and package.origin is not None
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.evaluate(LESS)
+    page.evaluate(Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
+    found = []
+    for theme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        found += page.evaluate(AXE, rules)
+    return found
+
+
 def static_count(html: Path, name: str, pattern: str) -> int:
     """How often a pattern stands in the page as it was built, before any script ran."""
     return len(re.findall(pattern, (html / f"{name}.html").read_text(encoding="utf-8")))
@@ -212,6 +238,7 @@ def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any,
     assert page.evaluate(OVERFLOW) == []
 
     assert_works(visitor, page, html, name)
+    assert barriers(page) == []
 
 
 @both_ways
