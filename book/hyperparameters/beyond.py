@@ -24,7 +24,7 @@ from book.hyperparameters.panels import Panel
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import draws_of_candidates, lengthscale_candidates, random_truth
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
-from book.hyperparameters.variants import RegretBalancing
+from book.hyperparameters.variants import BalancingApart, RegretBalancing
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.hyperparameters import (
@@ -41,7 +41,7 @@ from cbo_lib.simulate import simulate
 
 RESULTS = Path(__file__).parent / "results"
 Rows = Iterator[dict[str, Any]]
-Kind = Literal["plain", "robust"]
+Kind = Literal["plain", "robust", "grid"]
 
 
 def promises(panel: Panel) -> Tensor:
@@ -72,7 +72,7 @@ def master_panels(seeds: Sequence[int] = range(100)) -> dict[str, Panel]:
 
 
 def masters(seeds: Sequence[int], name: str, steps: int | None = None) -> Rows:
-    """Regret balancing beside HE-GP-UCB on one of the panels."""
+    """Regret balancing beside HE-GP-UCB on one of the panels, with data that all share and with data of one's own."""
     panel = master_panels(seeds)[name]
     panel = replace(panel, steps=min(panel.steps, steps or panel.steps))
     space = panel.problem.space
@@ -80,6 +80,8 @@ def masters(seeds: Sequence[int], name: str, steps: int | None = None) -> Rows:
         "HE-GP-UCB": HEGPUCB(space, **panel.options),
         "balancing, bounds": RegretBalancing(space, promise=promises(panel), **panel.options),
         "balancing, widths": RegretBalancing(space, **panel.options),
+        "apart, bounds": BalancingApart(space, promise=promises(panel), **panel.options),
+        "apart, widths": BalancingApart(space, **panel.options),
         "MLE": MaximumLikelihood(space, **panel.options),
     }
     for policy, run in policies.items():
@@ -115,6 +117,10 @@ def listed(kernels: Sequence[Kernel], known: bool) -> list[Any]:
     return found
 
 
+#: How many places stand for the box where StableOpt runs on a grid.
+PLACES = 101
+
+
 def box(
     known: bool,
     kind: Kind,
@@ -122,7 +128,7 @@ def box(
     steps: int = 25,
     epsilon: float = 0.05,
 ) -> Rows:
-    """The policies of one kind: ``"plain"`` in the box, ``"robust"`` on the grid."""
+    """The policies of one kind: ``"plain"`` without a shift, ``"robust"`` with one, ``"grid"`` on a grid of the box."""
     candidates = lengthscale_candidates(LENGTHSCALES)
     truth = random_truth(len(candidates), seeds)
     draw = draws_of_candidates(candidates, truth, seeds)
@@ -131,13 +137,14 @@ def box(
         return LEVEL + SIZE * draw(points)
 
     priors = listed(candidates.kernels, known)
-    policies: dict[str, type[CandidatePolicy]]
+    unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    space = Space(priors, bounds=unit, epsilon=0.0 if kind == "plain" else epsilon)
+    policies: dict[str, type[CandidatePolicy]] = {"HE-StableOpt": HEStableOpt, "HE-GP-UCB": HEGPUCB}
     if kind == "plain":
-        space = Space(priors, bounds=torch.tensor([[0.0], [1.0]], dtype=torch.float64))
         policies = {"HE-GP-UCB": HEGPUCB, "MLE": MaximumLikelihood, "ExpectedUCB": AveragedUCB}
-    else:
-        space = Space(priors, points=torch.linspace(0, 1, 101, dtype=torch.float64)[:, None], epsilon=epsilon)
-        policies = {"HE-StableOpt": HEStableOpt, "HE-GP-UCB": HEGPUCB}
+    if kind == "grid":
+        points = torch.linspace(0, 1, PLACES, dtype=torch.float64)[:, None]
+        space = Space(priors, points=points, epsilon=epsilon)
     problem = UnknownPriorProblem(space, f, NOISE, truth=truth, replicates=len(seeds))
     for name, policy in policies.items():
         history = simulate(problem, policy(space, sqrt_beta=2.0, initial=4), steps + 4, seeds)
@@ -146,20 +153,28 @@ def box(
             alive = history["alive"][:, -1]
             row["left"] = round(float(alive.sum(-1).double().mean()), 2)
             row["lost"] = round(1 - float(alive.gather(-1, truth[:, None]).double().mean()), 3)
-        if kind == "robust":
-            row["box"] = [round(float(x), 3) for x in box_regret(f, history, epsilon)]
-        yield row | summary(problem, history)
+        if kind != "robust":
+            row |= summary(problem, history)
+        if kind != "plain":
+            rounds = box_regret(f, history, epsilon)
+            row["box"] = [round(float(x), 3) for x in rounds.sum(-1)]
+            if kind == "robust":
+                row |= {"end": row["box"], "best": [round(float(x), 3) for x in rounds.amin(-1)]}
+        yield row
 
 
-def box_regret(f: Function, history: History, epsilon: float, places: int = 2001) -> Tensor:
-    """Cumulative epsilon-regret in the box [0, 1] of points chosen on a grid of it, by a much finer one, ``seeds``."""
+def box_regret(f: Function, history: History, epsilon: float, places: int = 2**13 + 1) -> Tensor:
+    """The epsilon-regret in the box [0, 1] after the initial design, by a dense grid of it, ``seeds x T``.
+
+    The grid has the resolution of the policies, whose points in the box lie on it.
+    """
     dense = torch.linspace(0, 1, places, dtype=torch.float64)[:, None]
     reach = round(epsilon * (places - 1))
     values = f(dense.expand(history.replicates, -1, -1))
     worst = -torch.nn.functional.max_pool1d(-values, 2 * reach + 1, 1, reach)  # balls end where the box does
     chosen = history["chosen"] if "chosen" in history.tensors else history["query"]
     index = (chosen[:, initial_rounds(history) :, 0] * (places - 1)).round().long()
-    return (worst.amax(-1, keepdim=True) - worst.gather(-1, index)).sum(-1)
+    return worst.amax(-1, keepdim=True) - worst.gather(-1, index)
 
 
 def load(name: str) -> pd.DataFrame:

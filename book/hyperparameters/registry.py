@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import torch
@@ -88,11 +88,12 @@ def _beyond(name: str, parts: Sequence[str], work: Any, paper: int) -> Experimen
     )
 
 
+KINDS = get_args(beyond.Kind)
 RUNS: Mapping[str, Experiment] = {
     "figure_2": _figure("lengthscale", "period", "decomposition", "mean"),
     "robust": _figure("robust"),
     "landscape": _figure("landscape"),
     **{f"phases-{panel}": _phase(panel) for panel in phases.PANELS},
     "masters": _beyond("masters", list(beyond.PANELS), _masters, 100),
-    "boxes": _beyond("boxes", ["plain/known", "robust/known", "plain/fitted", "robust/fitted"], _boxes, 20),
+    "boxes": _beyond("boxes", [f"{kind}/{sizes}" for sizes in ("known", "fitted") for kind in KINDS], _boxes, 20),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ class RegretBalancing(MaximumLikelihood):
     Every candidate promises a regret for its first ``n`` rounds. A round goes to the candidate left whose promise for
     the rounds that it has had is the smallest, so that all promises stay equal. A candidate goes once the mean of its
     rewards, raised by its promise and by noise, lies below what another has surely earned. As everywhere here all
-    candidates learn from all rounds, which only helps.
+    candidates learn from all rounds; ``BalancingApart`` lets each learn from its own, as base learners do.
 
     Args:
         space: see ``CandidatePolicy``.
@@ -106,3 +107,33 @@ class RegretBalancing(MaximumLikelihood):
     def record(self) -> Mapping[str, Tensor]:
         """Also who is left."""
         return {**super().record(), "alive": self.alive.clone()}
+
+
+class BalancingApart(RegretBalancing):
+    """Regret balancing whose candidates learn from the rounds that they chose themselves, and from the initial design.
+
+    This is the master algorithm as it is analyzed: every base learner is a GP-UCB that knows of no other, so that its
+    promise is a theorem about its own rounds. A round of another is an observation of noise without end to it.
+
+    Args:
+        space: see ``CandidatePolicy``, with one ``noise_std`` for all candidates.
+        options: those of ``RegretBalancing``.
+    """
+
+    def __init__(self, space: Space, **options: Any) -> None:
+        noise = space.like.new_full((len(space.candidates),), float(space.noise_std))
+        super().__init__(replace(space, noise_std=noise), **options)
+
+    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
+        """Condition the candidate that chose."""
+        noise = self.space.noise_std.expand(self.replicates, -1)
+        if self.round >= 1 and bool(asked.any()):
+            others = torch.ones_like(noise, dtype=torch.bool).scatter(-1, self._selected.unsqueeze(-1), False)
+            noise = torch.where(others & asked.unsqueeze(-1), 1e9 * noise, noise)
+        self.noise = noise
+        super().learn(row, asked)
+
+    def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:
+        """As before, with the noise of the world."""
+        self.noise = self.space.noise_std
+        super().judge(row, played)
