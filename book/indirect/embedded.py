@@ -8,7 +8,8 @@ covariance says how far g may be from g^:
     D(a, a') = s^2 (l(a, a') - l(a, A) (l(A, A) + N lambda I)^{-1} l(A, a')).
 
 ``v`` is the variance of ``f(X)`` around ``g(a)``, which leaving one out estimates. A learner may add ``D`` to its prior
-covariance of g ("deviation"), or its diagonal to the variance of the noise ("noise"), or neither ("exact").
+covariance of g ("deviation"), or its diagonal to the variance of the noise ("noise"), or neither ("exact"). Or it may
+make a distribution of the weights first ("projected").
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, embedding_weights
 from cbo_lib.kernels import TabulatedKernel, matrix, rbf_kernel
 
-Model = Literal["exact", "noise", "deviation"]
+Model = Literal["exact", "noise", "deviation", "projected"]
 
 
 def projected(weights: Tensor) -> Tensor:
@@ -101,7 +102,8 @@ class Embedded:
         kernel = rbf_kernel(lengthscale)
         among = matrix(kernel, self.points)
         gram = among.new_empty(len(self.embedding.x), n + m, n + m)
-        for r, (w, x) in enumerate(zip(self.weights, self.embedding.x, strict=True)):
+        weights = projected(self.weights) if model == "projected" else self.weights
+        for r, (w, x) in enumerate(zip(weights, self.embedding.x, strict=True)):
             left = w @ matrix(kernel, x)
             q, cross = left @ w.mT, w @ matrix(kernel, x, self.points)
             gram[r, :n, :n], gram[r, :n, n:], gram[r, n:, :n], gram[r, n:, n:] = (q + q.mT) / 2, cross, cross.mT, among

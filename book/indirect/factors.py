@@ -1,14 +1,16 @@
 """The map: how Figures 1 and 2 of [Zhang2025] depend on what the paper leaves open.
 
-Every cell runs all its policies on shifted and turned functions, one a seed, forty as one batch. A cell of the first
+Every cell runs all its policies on shifted and turned functions, one a seed, a hundred as a batch. A cell of the first
 figure is named ``fixed/<map>/<p>/<lengthscale>/<noise>/<model>``, one of the second
 ``budget/<map>/<width>/<lengthscale>/<noise>/<levels>``:
 
 - ``<p>``: ``known``, or the size ``N`` of ``D1``;
-- ``<lengthscale>`` of the kernel of f: a number, or ``online`` (learned in the run from two random actions on);
+- ``<lengthscale>`` of the kernel of f: a number, or ``online`` (learned in the run, in the first figure from two random
+  actions on, in the second from the first action on);
 - ``<noise>``: ``sd`` (its numbers are standard deviations of f) or ``raw`` (units of Branin's function); with a budget
   also ``tau`` (the paper's ``0.5 / cost`` is the width, the noise is 0.1);
-- ``<model>``: see ``embedded``.
+- ``<model>``: see ``embedded``;
+- ``<levels>``: the deepest level of the tree.
 
 This makes some cells, all that match, and resumes where it stopped; the second puts them into ``map.npz``:
 
@@ -20,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ from book.indirect.controls import (
 )
 from book.indirect.embedded import Embedded
 from book.indirect.family import BatchProblem, Turned, batch_table
-from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineNoisyCMES, OnlineRandom
+from book.indirect.online import online
 from book.indirect.problems import TAU, UNIT, branin_moments, draw_data, known_prior, transformation, unit_grid
 from book.indirect.regret import at_cost, at_rounds, instantaneous_regret, recommendation_regret, simple_regret
 from book.verdict import Paired, paired
@@ -53,7 +54,7 @@ from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 
-SEEDS, GRID, BUDGET = 40, 20, 60.0
+SEEDS, GRID, BUDGET = 100, 20, 60.0
 STEPS, INITIAL = 60, 5
 #: Rounds and costs at which regrets are kept; the last column is the mean over all rounds, or over costs from 3.
 ROUNDS, COSTS = (10, 20, 40, 60), (5.0, 10.0, 15.0, 30.0, 60.0)
@@ -68,24 +69,22 @@ STORED = Path(__file__).with_name("map.npz")
 #: The lengthscale of the actions' kernel and lambda, by N: ``pilots.embedding_parameters``.
 EMBEDDING: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "linear": {50: (0.2, 1e-3), 300: (0.2, 1e-3), 1500: (0.2, 1e-4)},
-    "cosine": {50: (0.2, 1e-3), 300: (0.2, 1e-4)},
+    "cosine": {50: (0.2, 1e-3), 300: (0.2, 1e-4), 1500: (0.2, 1e-5)},
 }
 
 
 def names() -> Iterator[str]:
-    """All cells of the map, the most important first."""
-    maps = ("linear", "cosine")
-    for p in ("known", "300"):
-        yield from (f"fixed/{h}/{p}/0.24/sd/exact" for h in maps)
+    """All cells of the map."""
+    maps, sizes = ("linear", "cosine"), ("known", "300", "50", "1500")
+    yield from (f"fixed/{h}/{p}/0.24/sd/exact" for p in sizes for h in maps)
     yield from (f"budget/{h}/{width}/0.24/{noise}/5" for h in maps for width, noise in _BUDGETS)
-    yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in ("300", "50") for h in maps)
-    yield from (f"fixed/{h}/50/0.24/sd/exact" for h in maps)
-    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in ("300", "known") for h in maps)
-    yield from (f"budget/linear/{width}/0.12/sd/5" for width in ("one", "windows"))
-    yield from (f"fixed/{h}/known/online/sd/exact" for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in sizes[1:] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/sd/projected" for p in sizes[1:3] for h in maps)
     yield "fixed/linear/300/0.24/sd/noise"
-    yield from (f"fixed/linear/1500/0.24/sd/{model}" for model in ("exact", "deviation"))
-    yield from (f"fixed/{h}/known/0.24/raw/exact" for h in maps)
+    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in sizes[:2] for h in maps)
+    yield from (f"fixed/{h}/known/online/sd/exact" for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in sizes[:2] for h in maps)
+    yield from (f"budget/{h}/{width}/0.12/{noise}/5" for h in maps for width, noise in _BUDGETS)
 
 
 _BUDGETS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))
@@ -125,33 +124,33 @@ def _fixed(
     known = Space(grid, conditional=conditional, points=grid, noise_std=sigma)
     table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, grid, grid)
     problem = BatchProblem(known, table, conditional, torch.full((len(grid),), sigma))
-    space = known
-    if lengthscale == "online":
-        bank = [known_prior(known, length) for length in BANK]
-        on_g = [GaussianProcess(rbf_kernel(length), sigma) for length in BANK]
-        usual: dict[str, Any] = {"bank": bank, "initial": 2}
-        policies: dict[str, Any] = {
-            "CMES": OnlineCMES(known, **usual),
-            "CMES, Appendix A": OnlineNoisyCMES(known, **usual),
-            "random": OnlineRandom(known, **usual),
-        } | usual_policies(OnlineActionPolicy, known, action_bank=on_g, **usual)
-        return _regrets(problem, policies, steps, seeds)
-    length = float(lengthscale)
-    if p == "known":
-        prior = known_prior(known, length)
-    else:
+    space, estimate = known, None
+    if p != "known":
         embedding = ConditionalMeanEmbedding(*draw_data(problem, int(p), seeds, UNIT), *EMBEDDING[h][int(p)])  # type: ignore[arg-type]
         estimate = Embedded(embedding, grid, grid)
-        prior = estimate.prior(length, sigma, model)
-        if model == "noise":
-            space = Space(grid, conditional=conditional, points=grid, noise_std=estimate.noise(length, sigma))
-    usual = {"prior": prior, "initial": INITIAL}
+
+    def prior(length: float) -> GaussianProcess:
+        return known_prior(known, length) if estimate is None else estimate.prior(length, sigma, model)
+
+    if lengthscale == "online":
+        on_g = [GaussianProcess(rbf_kernel(length), sigma) for length in BANK]
+        learned: dict[str, Any] = {"bank": [prior(length) for length in BANK], "initial": 2}
+        policies: dict[str, Any] = {
+            "CMES": online(CMES)(known, **learned),
+            "CMES, Appendix A": online(NoisyCMES)(known, **learned),
+            "random": online(RandomQueries)(known, **learned),
+        } | usual_policies(online(ActionPolicy), known, action_bank=on_g, **learned)
+        return _regrets(problem, policies, steps, seeds)
+    length = float(lengthscale)
+    if estimate is not None and model == "noise":
+        space = Space(grid, conditional=conditional, points=grid, noise_std=estimate.noise(length, sigma))
+    usual: dict[str, Any] = {"prior": prior(length), "initial": INITIAL}
     policies = {
         "CMES": CMES(space, **usual),
         "CMES, Appendix A": NoisyCMES(space, **usual),
         "random": RandomQueries(space, **usual),
     }
-    if model in ("exact", "deviation"):
+    if model != "noise":
         on_actions = GaussianProcess(rbf_kernel(_g_length(length)), sigma)
         policies |= usual_policies(ActionPolicy, space, action_prior=on_actions, **usual)
     return _regrets(problem, policies, steps, seeds)
@@ -182,26 +181,34 @@ def _budget(
     whole = BatchProblem(tree, table, conditional, sigma)
     kept = torch.cat([deepest, torch.ones(len(grid), dtype=torch.bool)])
     leaves = BatchProblem(fine, table[:, kept], conditional, sigma[deepest])
-    length = float(lengthscale)
-    prior, flat_prior = known_prior(tree, length), known_prior(fine, length)
-    flat: dict[str, Any] = {"prior": flat_prior, "initial": 1, "budget": budget}
-    # On g: the center alone, the radius does not count.
-    of_g = _g_length(length)
-    on_g = GaussianProcess(rbf_kernel([of_g, of_g, 1e3]), 0.1)
-    every: dict[str, Any] = {"prior": prior, "budget": budget}
+    kind: Callable[[Any], Any] = online if lengthscale == "online" else lambda policy: policy
+    every, flat, on_g = ({"budget": budget, **part} for part in _priors(tree, fine, lengthscale))
+    flat["initial"] = 1
+    paid = {**every, **on_g, "initial": 1}
     policies: dict[str, IndirectPolicy] = {
-        "CMETS": CMETS(tree, nodes=nodes, **every),
-        "CMETS, Appendix A": NoisyCMETS(tree, nodes=nodes, **every),
-        "CMES, all nodes": CMES(tree, **every),
-        "CMES, all nodes, Appendix A": NoisyCMES(tree, **every),
-        "MES per cost, all nodes": PaidActionPolicy(tree, acquisition="mes", action_prior=on_g, initial=1, **every),
-        "EI per cost, all nodes": PaidActionPolicy(tree, acquisition="ei", action_prior=on_g, initial=1, **every),
-        "random, all levels": RandomLevels(tree, **every),
-        "CMES": CMES(fine, **flat),
-        "CMES, Appendix A": NoisyCMES(fine, **flat),
-        "random": RandomQueries(fine, **flat),
-    } | usual_policies(ActionPolicy, fine, action_prior=on_g, **flat)
+        "CMETS": kind(CMETS)(tree, nodes=nodes, **every),
+        "CMETS, Appendix A": kind(NoisyCMETS)(tree, nodes=nodes, **every),
+        "CMES, all nodes": kind(CMES)(tree, **every),
+        "CMES, all nodes, Appendix A": kind(NoisyCMES)(tree, **every),
+        "MES per cost, all nodes": kind(PaidActionPolicy)(tree, acquisition="mes", **paid),
+        "EI per cost, all nodes": kind(PaidActionPolicy)(tree, acquisition="ei", **paid),
+        "random, all levels": kind(RandomLevels)(tree, **every),
+        "CMES": kind(CMES)(fine, **flat),
+        "CMES, Appendix A": kind(NoisyCMES)(fine, **flat),
+        "random": kind(RandomQueries)(fine, **flat),
+    } | usual_policies(kind(ActionPolicy), fine, **{**flat, **on_g})
     return _regrets({n: leaves if p.space is fine else whole for n, p in policies.items()}, policies, None, seeds)
+
+
+def _priors(tree: Space, fine: Space, lengthscale: str) -> list[dict[str, Any]]:
+    """The options that hold the priors: of all places of the tree, of those of its leaves, and of g."""
+    lengths = BANK if lengthscale == "online" else (float(lengthscale),)
+    # On g: the center alone, the radius does not count.
+    of_g = lengths if lengthscale == "online" else [_g_length(length) for length in lengths]
+    parts: list[list[GaussianProcess]] = [[known_prior(space, length) for length in lengths] for space in (tree, fine)]
+    parts.append([GaussianProcess(rbf_kernel([length, length, 1e3]), 0.1) for length in of_g])
+    names = ["bank", "bank", "action_bank"] if lengthscale == "online" else ["prior", "prior", "action_prior"]
+    return [{n: p if lengthscale == "online" else p[0]} for n, p in zip(names, parts, strict=True)]
 
 
 def _regrets(
@@ -251,11 +258,11 @@ def collect(folder: str | Path, target: str | Path = STORED) -> list[str]:
     Raises:
         ValueError: if the folder holds no cell.
     """
-    files = sorted(Path(folder).glob("*.npz"))
+    files = sorted(sorted(Path(folder).glob("*.npz")), key=lambda file: int(file.stem.rsplit("--", 1)[1]))
     if not files:
         raise ValueError(f"folder must hold cells, got {folder}")
     parts: dict[str, list[np.ndarray[Any, Any]]] = {}
-    for file in files:  # in the order of the batches
+    for file in files:  # in the order of the seeds
         cell = file.stem.rsplit("--", 1)[0].replace("--", "/")
         for policy, array in unpack_arrays(file.read_bytes()).items():
             parts.setdefault(f"{cell}/{policy}", []).append(array)
@@ -305,21 +312,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("patterns", nargs="*", help="names of cells; * stands for anything. None: list them.")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--collect", type=Path, help="put what is in this folder into map.npz")
-    parser.add_argument("--batches", type=int, default=1, help="of forty functions each")
+    parser.add_argument("--seeds", default=f"0:{SEEDS}", help="first and last, 0:100: one function each, one batch")
     chosen = parser.parse_args(arguments)
     if chosen.collect is not None:
         print("\n".join(collect(chosen.collect)))
         return
     if not chosen.patterns:
         print("\n".join(names()))
-    for batch, name in itertools.product(range(chosen.batches), names()):
-        file = chosen.out / f"{name.replace('/', '--')}--{batch}.npz"
+    first, last = map(int, chosen.seeds.split(":"))
+    for name in names():
+        file = chosen.out / f"{name.replace('/', '--')}--{first}.npz"
         if file.exists() or not any(fnmatch.fnmatch(name, pattern) for pattern in chosen.patterns):
             continue
         chosen.out.mkdir(parents=True, exist_ok=True)
-        start, arrays = time.perf_counter(), run(name, range(SEEDS * batch, SEEDS * (batch + 1)))
+        start, arrays = time.perf_counter(), run(name, range(first, last))
         write_atomically(file, pack_arrays(arrays))
-        print(f"{name}, batch {batch}: {time.perf_counter() - start:.0f} s", flush=True)
+        print(f"{name}, {last - first} functions: {time.perf_counter() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

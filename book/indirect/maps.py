@@ -8,12 +8,17 @@ from typing import get_args
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
 from book import figures
 from book.indirect.factors import Map
-from book.verdict import Paired, Word, table
+from book.verdict import Paired, Word, paired, table
 
+_FACTORS = {
+    "fixed": ("map", "p", "lengthscale", "noise", "model"),
+    "budget": ("map", "width", "lengthscale", "noise", "levels"),
+}
 _FILL = {"holds": figures.COLORS[0], "fails": figures.COLORS[1], "undecided": "0.88"}
 
 
@@ -36,10 +41,29 @@ def pairs(
     return {(cell, rival): found.paired(cell, policy, rival, notion, at) for cell in cells for rival in rivals}
 
 
-def counted(decided: dict[tuple[str, str], Paired], rival: str | None = None) -> dict[Word, int]:
+def counted(decided: Mapping[tuple[str, str], Paired], rival: str | None = None) -> dict[Word, int]:
     """How often a claim holds, is undecided and fails, against one rival or all."""
     count = Counter(pair.verdict for (_, name), pair in decided.items() if rival in (None, name))
     return {word: count[word] for word in get_args(Word)}
+
+
+def pooled(found: Map, cells: Sequence[str], policy: str, rival: str, notion: str, at: float | str = "mean") -> Paired:
+    """The claim on the regret of each function, averaged over cells; of the functions that all the cells have."""
+    parts = [[found.regret(cell, name, notion, at) for cell in cells] for name in (policy, rival)]
+    n = min(len(part) for part in parts[0])
+    own, other = (torch.stack([regret[:n] for regret in part]).mean(0) for part in parts)
+    return paired(own, other)
+
+
+def by_level(decided: Mapping[tuple[str, str], Paired]) -> pd.DataFrame:
+    """``counted`` for every level of every factor that has several, one row a level."""
+    cells = [cell.split("/") for cell, _ in decided]
+    rows: dict[tuple[str, str], dict[Word, int]] = {}
+    for part, factor in enumerate(_FACTORS[cells[0][0]], 1):
+        levels = list(dict.fromkeys(cell[part] for cell in cells))
+        for level in levels if len(levels) > 1 else []:
+            rows[factor, level] = counted({k: v for k, v in decided.items() if k[0].split("/")[part] == level})
+    return pd.DataFrame(rows.values(), index=[f"{factor} {level}" for factor, level in rows])
 
 
 def shown(decided: Mapping[str, Paired], digits: int = 3) -> pd.DataFrame:
@@ -57,9 +81,10 @@ def verdicts(panels: dict[str, dict[tuple[str, str], Paired]]) -> Figure:
     """
     first = next(iter(panels.values()))
     cells, rivals = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
+    rows = [f"{label(cell)}, n = {first[cell, rivals[0]].n}" for cell in cells]
     height = 0.32 * len(cells) + 1.7
     figure, axes = figures.subplots(
-        1, len(panels), figsize=(3.2 + 0.62 * len(rivals) * len(panels), height), sharey=True
+        1, len(panels), figsize=(3.7 + 0.62 * len(rivals) * len(panels), height), sharey=True
     )
     for ax, (title, decided) in zip(axes.flat, panels.items(), strict=True):
         for (i, cell), (j, rival) in ((a, b) for a in enumerate(cells) for b in enumerate(rivals)):
@@ -70,7 +95,7 @@ def verdicts(panels: dict[str, dict[tuple[str, str], Paired]]) -> Figure:
         ax.set(xlim=(0, len(rivals)), ylim=(len(cells), 0))
         ax.set_title(title)
         ax.set_xticks(np.arange(len(rivals)) + 0.5, rivals, rotation=60, ha="right", fontsize=9)
-        ax.set_yticks(np.arange(len(cells)) + 0.5, map(label, cells), fontsize=9)
+        ax.set_yticks(np.arange(len(cells)) + 0.5, rows, fontsize=9)
         ax.grid(False)
     return figure
 

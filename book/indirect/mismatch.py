@@ -21,7 +21,7 @@ from torch import Tensor
 from book.functions import prior_samples
 from book.indirect.controls import NoisyCMES, RandomQueries, usual_policies
 from book.indirect.family import BatchProblem, batch_table
-from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineRandom
+from book.indirect.online import online
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, two_peaks
 from book.indirect.regret import at_rounds, recommendation_regret, simple_regret
@@ -274,8 +274,8 @@ def peaks(
         bank = [known_prior(space, length, size) for length, size in grid]
         on_g = [GaussianProcess(rbf_kernel(length, size), 0.02) for length, size in grid]
         usual: dict[str, Any] = {"bank": bank, "initial": 2}
-        policies = {"CMES": OnlineCMES(space, **usual), "random": OnlineRandom(space, **usual)}
-        policies |= usual_policies(OnlineActionPolicy, space, action_bank=on_g, **usual)
+        policies = {"CMES": online(CMES)(space, **usual), "random": online(RandomQueries)(space, **usual)}
+        policies |= usual_policies(online(ActionPolicy), space, action_bank=on_g, **usual)
     elif kernels in ("chosen", "matched"):
         usual = {"prior": known_prior(space, 0.15, 0.3), "initial": 2}
         wide = math.sqrt(0.15**2 + 2 * blur**2)

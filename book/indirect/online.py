@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,9 @@ import torch
 from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES, ActionPolicy, Space
+from cbo_lib.indirect import ActionPolicy, Space
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.policies import IndirectPolicy
-
-from .controls import NoisyCMES, RandomQueries
 
 
 class Bank(Belief):
@@ -79,19 +78,7 @@ class _Online(IndirectPolicy):
         self.belief = Bank(self.space, self.replicates, self.bank)
 
 
-class OnlineCMES(_Online, CMES):
-    """CMES with a learned lengthscale."""
-
-
-class OnlineNoisyCMES(_Online, NoisyCMES):
-    """The same by the form of Appendix A."""
-
-
-class OnlineRandom(_Online, RandomQueries):
-    """Random actions; the recommendation has the learned lengthscale."""
-
-
-class OnlineActionPolicy(_Online, ActionPolicy):
+class _OnlineAction(_Online, ActionPolicy):
     """A usual policy on g, with a learned lengthscale of g too.
 
     Args:
@@ -108,3 +95,14 @@ class OnlineActionPolicy(_Online, ActionPolicy):
         """Also nothing is known of g."""
         super().begin()
         self.on_actions = Bank(self.on_actions.space, self.replicates, self.action_bank)
+
+
+@functools.cache
+def online(policy: type[IndirectPolicy]) -> type[IndirectPolicy]:
+    """A policy that learns its lengthscale; it takes a ``bank`` of priors, a usual policy on g an ``action_bank`` too.
+
+    Args:
+        policy: the class of the one that is given a prior.
+    """
+    held = _OnlineAction if issubclass(policy, ActionPolicy) else _Online
+    return type(f"Online{policy.__name__}", (held, policy), {"__doc__": f"``{policy.__name__}``, learning."})

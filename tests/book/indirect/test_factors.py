@@ -7,7 +7,7 @@ import torch
 from book.indirect import factors, regret
 from book.indirect.factors import Map
 from book.indirect.family import Turned
-from cbo_lib.history import History, pack_arrays
+from cbo_lib.history import History, pack_arrays, unpack_arrays
 from cbo_lib.indirect import Nodes
 from tests.indirect.helpers import F64, UNIT
 
@@ -128,17 +128,17 @@ def test_what_is_kept_of_a_run():
         np.testing.assert_allclose(paid[row, :, :5], values[:, [2, 5, 9, 19, 39]], rtol=1e-6)
 
 
-def test_cells_are_collected_in_the_order_of_their_batches(tmp_path):
+def test_cells_are_collected_in_the_order_of_their_seeds(tmp_path):
     cell = "fixed/linear/known/0.24/sd/exact"
-    for batch in (1, 0):
+    for batch in (10, 0, 9):
         arrays = {name: np.full((3, 4, 5), batch + shift, np.float32) for name, shift in (("CMES", 0), ("random", 2))}
         (tmp_path / f"{cell.replace('/', '--')}--{batch}.npz").write_bytes(pack_arrays(arrays))
     assert factors.collect(tmp_path, tmp_path.parent / "map.npz") == [cell]
     found = Map.load(tmp_path.parent / "map.npz")
     assert found.cells == [cell]
-    assert found.regret(cell, "CMES", "simple", 10).tolist() == [0] * 4 + [1] * 4
+    assert found.regret(cell, "CMES", "simple", 10).tolist() == [0] * 4 + [9] * 4 + [10] * 4
     pair = found.paired(cell, "CMES", "random", "instant")
-    assert (pair.mean, pair.n, pair.holds) == (2, 8, True)
+    assert (pair.mean, pair.n, pair.holds) == (2, 12, True)
     for arguments, message in (
         (("fixed/other", "CMES"), "cell must be one of the map"),
         ((cell, "CEMS"), "policy must be one of CMES, random, got 'CEMS'"),
@@ -158,9 +158,11 @@ def test_the_command_lists_runs_and_resumes(tmp_path, capsys, monkeypatch):
     factors.main([])
     assert capsys.readouterr().out.split() == list(factors.names())
     monkeypatch.setattr(factors, "run", lambda name, seeds: {"CMES": np.full((3, len(seeds), 5), seeds[0])})
-    command = ["fixed/*/known/0.24/sd/exact", "--out", str(tmp_path), "--batches", "2"]
+    command = ["fixed/*/known/0.24/sd/exact", "--out", str(tmp_path), "--seeds", "3:7"]
     factors.main(command)
-    assert len(list(tmp_path.glob("*.npz"))) == 4 and capsys.readouterr().out.count("\n") == 4
+    made = sorted(tmp_path.glob("*--3.npz"))
+    assert len(made) == 2 and capsys.readouterr().out.count("4 functions") == 2
+    assert unpack_arrays(made[0].read_bytes())["CMES"].shape == (3, 4, 5)
     factors.main(command)
     assert capsys.readouterr().out == ""
 
@@ -169,4 +171,4 @@ def test_the_stored_map_is_what_its_names_say():
     found = Map.load()
     assert set(found.cells) == set(factors.names())
     for array in found.arrays.values():
-        assert array.shape[0] == 3 and array.shape[1] % factors.SEEDS == 0 and np.isfinite(array).all()
+        assert array.shape[0] == 3 and array.shape[1] in (40, factors.SEEDS) and np.isfinite(array).all()

@@ -28,6 +28,22 @@ def test_a_claim_is_decided_in_every_cell(found):
     assert maps.counted(decided, "MES on g") == {"holds": 0, "undecided": 2, "fails": 0}
 
 
+def test_counts_are_split_by_the_levels_of_each_factor(found):
+    decided = maps.pairs(found, CELLS, "CMES", ["MES on g", "random"], "simple")
+    rows = maps.by_level(decided)
+    assert rows.loc["map linear"].to_dict() == {"holds": 1, "undecided": 1, "fails": 0}
+    assert rows.loc["model deviation"].to_dict() == {"holds": 0, "undecided": 1, "fails": 1}
+    assert not any(name.startswith("lengthscale") for name in rows.index)  # it has one level
+
+
+def test_pooling_averages_each_function_over_cells(found):
+    pair = maps.pooled(found, CELLS, "CMES", "random", "simple")
+    own, other = (torch.stack([found.regret(cell, policy) for cell in CELLS]).mean(0) for policy in ("CMES", "random"))
+    assert pair == paired(own, other) and abs(pair.mean) < 1e-12 and pair.n == 6
+    short = Map({name: a[:, : 4 if CELLS[1] in name else 6] for name, a in found.arrays.items()})
+    assert maps.pooled(short, CELLS, "CMES", "random", "simple") == paired(own[:4], other[:4])
+
+
 def test_labels_name_every_cell_differently():
     labels = [f"{name.split('/')[0]} {maps.label(name)}" for name in names()]
     assert len(set(labels)) == len(labels)
@@ -40,6 +56,8 @@ def test_the_picture_has_a_number_a_pair(found):
     decided = maps.pairs(found, CELLS, "CMES", ["MES on g", "random"], "simple")
     figure = maps.verdicts({"simple": decided, "instant": decided})
     assert [ax.get_title() for ax in figure.axes] == ["simple", "instant"]
+    rows = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert rows == [f"{maps.label(cell)}, n = 6" for cell in CELLS]
     for ax in figure.axes:
         assert [text.get_text() for text in ax.texts] == ["+0.00", "+1.00", "+0.00", "-1.00"]
         assert len({patch.get_facecolor() for patch in ax.patches}) == 3

@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from book.indirect.online import OnlineActionPolicy, OnlineCMES, OnlineRandom
+from book.indirect.controls import RandomQueries
+from book.indirect.online import online
 from book.indirect.problems import known_prior
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import CMES, ActionPolicy
@@ -26,7 +27,7 @@ def bank(problem):
 
 
 def test_the_belief_is_that_of_the_likeliest_prior(problem):
-    policy = OnlineRandom(problem.space, bank=bank(problem), initial=2)
+    policy = online(RandomQueries)(problem.space, bank=bank(problem), initial=2)
     history = simulate(problem, policy, 9, [0, 4, 6], progress=False)
     for r in range(3):
         asked, y = history["query"][r].numpy(), history["observation"][r].numpy()
@@ -44,21 +45,21 @@ def test_one_lengthscale_is_no_choice(problem):
     single = bank(problem)[1:2]
     on_g = GaussianProcess(rbf_kernel(0.3), 0.2)
     pairs = [
-        (OnlineCMES(problem.space, bank=single, initial=2), CMES(problem.space, prior=single[0], initial=2)),
+        (online(CMES)(problem.space, bank=single, initial=2), CMES(problem.space, prior=single[0], initial=2)),
         (
-            OnlineActionPolicy(problem.space, acquisition="ei", bank=single, action_bank=[on_g], initial=2),
+            online(ActionPolicy)(problem.space, acquisition="ei", bank=single, action_bank=[on_g], initial=2),
             ActionPolicy(problem.space, acquisition="ei", prior=single[0], action_prior=on_g, initial=2),
         ),
     ]
-    for online, fixed in pairs:
-        a, b = (simulate(problem, policy, 6, [1, 2], progress=False) for policy in (online, fixed))
+    for learned, fixed in pairs:
+        a, b = (simulate(problem, policy, 6, [1, 2], progress=False) for policy in (learned, fixed))
         assert torch.equal(a["query"], b["query"])
         np.testing.assert_allclose(a["recommended_value"], b["recommended_value"])
 
 
 def test_both_banks_learn(problem):
     on_g = [GaussianProcess(rbf_kernel(length), 0.2) for length in LENGTHS]
-    policy = OnlineActionPolicy(problem.space, acquisition="ucb", bank=bank(problem), action_bank=on_g, initial=2)
+    policy = online(ActionPolicy)(problem.space, acquisition="ucb", bank=bank(problem), action_bank=on_g, initial=2)
     simulate(problem, policy, 12, [0, 1, 2, 3], progress=False)
     for part in (policy.belief, policy.on_actions):
         assert part.chosen.shape == (4,) and not bool((part.chosen == 0).all())
