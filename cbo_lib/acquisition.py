@@ -53,9 +53,10 @@ class DecisionAcquisition(AcquisitionFunction):
         """The acquisition at ``b x 1 x Dx`` decisions, ``b``.
 
         Raises:
-            ValueError: if the model is a batch.
+            ValueError: if the model is a batch, or X not finite.
         """
         require(not self.model.batch_shape, "model must have no batch dimensions", self.model.batch_shape)
+        require(torch.isfinite(X), "X must be finite", "a NaN or an infinity")
         return self.values(X.flatten(0, -2)).reshape(X.shape[:-2])
 
 

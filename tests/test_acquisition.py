@@ -151,6 +151,17 @@ def test_a_model_of_the_decision_alone_is_botorchs_bound(rng):
     close([DecisionUpperConfidenceBound(model, 2.0)(x)], [UpperConfidenceBound(model, beta=4.0)(x)], 1e-6)
 
 
+@pytest.mark.parametrize("kernel", [matern_ard, split_matern])
+@pytest.mark.parametrize("make", [DecisionUpperConfidenceBound, ExpectedUpperConfidenceBound])
+def test_a_point_with_a_nan_is_refused(rng, kernel, make):
+    posterior = given_points(rng, 8, kernel=kernel())[0]
+    contexts = [] if make is DecisionUpperConfidenceBound else [uniform(rng, 5, 1)]
+    x = uniform(rng, 4, 1, 3 - len(contexts))
+    x[2, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match="X must be finite"):
+        make(posterior, *contexts)(x)
+
+
 @pytest.mark.parametrize("groups", [(), (2,)])
 def test_pairs_of_groups_are_a_loop(rng, groups):
     posterior, _, _ = given_points(rng, 15, 3, kernel=matern_ard())
