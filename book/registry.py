@@ -10,7 +10,7 @@ import difflib
 import fnmatch
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Experiment:
     file: Callable[[str], str]
     home: str
     chunk: int | None = None
-    key: Callable[[str, str], str] = "{}/{}".format
+    key: Callable[[str, str], str] = field(default_factory=lambda: "{}/{}".format)
     by_seed: Callable[[str, Any], Mapping[str, Any]] | None = None
     merge: Callable[[Sequence[Any]], Any] | None = None
     curve: str = "regret"
