@@ -81,9 +81,10 @@ def names() -> Iterator[str]:
     yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in sizes[1:] for h in maps)
     yield from (f"fixed/{h}/{p}/0.24/sd/projected" for p in sizes[1:3] for h in maps)
     yield "fixed/linear/300/0.24/sd/noise"
-    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in sizes[:2] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in sizes[:3] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.18/sd/exact" for p in sizes[:2] for h in maps)
     yield from (f"fixed/{h}/known/online/sd/exact" for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in sizes[:2] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in sizes[:3] for h in maps)
     yield from (f"budget/{h}/{width}/0.12/{noise}/5" for h in maps for width, noise in _BUDGETS)
 
 

@@ -171,4 +171,4 @@ def test_the_stored_map_is_what_its_names_say():
     found = Map.load()
     assert set(found.cells) == set(factors.names())
     for array in found.arrays.values():
-        assert array.shape[0] == 3 and array.shape[1] in (40, factors.SEEDS) and np.isfinite(array).all()
+        assert array.shape[0] == 3 and array.shape[1] == factors.SEEDS and np.isfinite(array).all()
