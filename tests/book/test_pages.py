@@ -129,13 +129,14 @@ ANSWERS = """() => [...document.querySelectorAll("form.cbo-quiz")].map((quiz) =>
 STEPPER, QUIZ = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"'
 
 
-# Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long.
+# Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long. It fetches no style
+# sheets (preload), which a browser refuses on file://.
 LESS = """() => {
   document.querySelectorAll("mjx-container, .cbo-picture").forEach((e) => e.replaceChildren());
   [...document.querySelectorAll(".highlight pre")].slice(3).forEach((e) => { e.textContent = "code"; });
   [...document.querySelectorAll("dl.py")].slice(4).forEach((e) => e.remove());
 }"""
-AXE = """(rules) => axe.run({ resultTypes: ["violations"], ...rules }).then((found) => found.violations
+AXE = """(rules) => axe.run({ resultTypes: ["violations"], preload: false, ...rules }).then((found) => found.violations
   .filter((one) => ["critical", "serious"].includes(one.impact))
   .map((one) => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 120)]))"""
 
