@@ -129,8 +129,8 @@ ANSWERS = """() => [...document.querySelectorAll("form.cbo-quiz")].map((quiz) =>
 STEPPER, QUIZ = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"'
 
 
-# Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long. It fetches no style
-# sheets (preload), which a browser refuses on file://.
+# Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long. It preloads no
+# style sheets, which a browser refuses on file://.
 LESS = """() => {
   document.querySelectorAll("mjx-container, .cbo-picture").forEach((e) => e.replaceChildren());
   [...document.querySelectorAll(".highlight pre")].slice(3).forEach((e) => { e.textContent = "code"; });
