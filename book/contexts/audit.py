@@ -72,7 +72,7 @@ def effort(
             large = ready(wide, prior=prior)
             acquisition, box = large.acquisition(large.posteriors()), problem.space.decisions
             sobol = torch.quasirandom.SobolEngine(problem.space.decision_dim, scramble=True, seed=1)
-            raw = torch.lerp(box[0], box[1], sobol.draw(256, dtype=box.dtype))
+            raw = torch.lerp(box[0], box[1], sobol.draw(256, dtype=box.dtype).to(box))
             best = maximize_box(acquisition.values, box, raw, 4, 60)[1]
             row = []
             for options in EFFORTS.values():
