@@ -265,10 +265,11 @@ def portfolio(
         marginal, breaks = Uniform(), ((),) * 2
     else:
         raise ValueError(f"contexts must be 'normal' or 'uniform', got {contexts!r}")
-    surrogate = load_portfolio(device=device) if surrogate is None else surrogate
+    space = unit_space(3, 2, device)
+    surrogate = load_portfolio(device=space.bounds.device) if surrogate is None else surrogate
     distribution = QuadratureDistribution((marginal,) * 2, unit_box(2, device), breaks, order=10)
     return ContextProblem(
-        unit_space(3, 2, device),
+        space,
         surrogate,
         distribution,
         noise_std,
