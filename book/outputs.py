@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from book import figures, verdict
 from book.harness import save_table
 from book.registry import TITLES, Experiment
-from book.tasks import ROOT, Task, unpack, write
-from cbo_lib.history import History, pack_arrays, provenance, unpack_arrays
+from book.tasks import ROOT, Task, unpack
+from cbo_lib.history import History, pack_arrays, provenance, unpack_arrays, write_atomically
 
 #: Most rows, or panels, of a figure that nobody drew for its experiment.
 _ROWS, _PANELS = 60, 8
@@ -109,7 +109,7 @@ def put(content: Any, path: Path, keep: bool = False) -> None:
         save_table(content, path)
     else:
         old = unpack_arrays(path.read_bytes()) if keep and path.exists() else {}
-        write(path, pack_arrays({**old, **content}))
+        write_atomically(path, pack_arrays({**old, **content}))
 
 
 def publish(experiment: Experiment, folder: Path) -> list[Path]:
@@ -299,4 +299,4 @@ def _equal(one: Path, other: Path) -> bool:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())

@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,6 +112,8 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     """
     if task.code != code_of(task.experiment.partition(".")[0]):
         raise ValueError(f"code must be that of the client in {task.experiment}, {socket.gethostname()} has other code")
+    from cbo_lib.history import write_atomically
+
     target = Path(folder) / task.file
     done = {"file": task.file, "seconds": 0.0, "by": f"{socket.gethostname()}:{os.getpid()}"}
     if target.exists():
@@ -121,7 +122,8 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     with _surroundings(task, registry.load(task.experiment)) as experiment:
         result = experiment.work(task.part, task.seeds, task.scale, task.steps)
         seconds = time.process_time() - start
-        write(target, pack(result, {"task": asdict(task), "seconds": round(seconds, 3)}))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, pack(result, {"task": asdict(task), "seconds": round(seconds, 3)}))
     return {**done, "seconds": seconds}
 
 
@@ -142,20 +144,6 @@ def _surroundings(task: Task, experiment: registry.Experiment) -> Iterator[regis
     finally:
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
-
-
-def write(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all. What is unfinished has a name that no other process on a shared disk has."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{socket.gethostname()}.{secrets.token_hex(4)}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def pack(result: Any, about: Mapping[str, Any]) -> bytes:

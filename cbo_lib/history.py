@@ -5,10 +5,11 @@ import json
 import os
 import platform
 import re
+import secrets
+import socket
 import struct
 import subprocess
 import sys
-import threading
 import types
 import weakref
 import zipfile
@@ -141,9 +142,9 @@ def reading(path: str | Path, writer: str) -> Iterator[bytes]:
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
+    """Write a file so that a reader, or a crash, sees the old content or the new, never a part, on shared disks too."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
+    partial = target.with_name(f".{target.name}.{socket.gethostname()}.{secrets.token_hex(4)}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(content)

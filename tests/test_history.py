@@ -151,6 +151,14 @@ def test_a_reader_never_sees_a_part(tmp_path, monkeypatch):
     assert seen == [b"old" * 1000] and path.read_bytes() == b"new" * 1000
 
 
+def test_unfinished_files_have_names_of_their_own(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(module.os, "replace", lambda source, target: seen.append(os.path.basename(source)))
+    for _ in range(2):
+        write_atomically(tmp_path / "file", b"x")
+    assert len(set(seen)) == 2 and os.listdir(tmp_path) == []
+
+
 def test_files_get_the_permissions_that_any_new_file_gets(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     example().save(tmp_path / "run.npz")

@@ -21,6 +21,7 @@ from collections import defaultdict
 from typing import Any
 
 from book import registry, tasks
+from cbo_lib.history import write_atomically
 
 COSTS = tasks.ROOT / "book" / "practice" / "costs.json"
 #: CPU seconds after which no further part of an experiment is begun, and after which one is broken off.
@@ -177,7 +178,7 @@ def main() -> None:
         about = {"machine": platform.machine(), "cores": os.cpu_count(), "limit": LIMIT, "enough": ENOUGH}
         about |= {"command": "python book/_tools/measure_costs.py"}
         ordered = [rows[key] for key in registry.TITLES if key in rows]
-        tasks.write(COSTS, (json.dumps({"about": about, "rows": ordered}, indent=1) + "\n").encode())
+        write_atomically(COSTS, (json.dumps({"about": about, "rows": ordered}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

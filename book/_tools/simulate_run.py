@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from book import registry, spread, tasks
+from cbo_lib.history import write_atomically
 
 STORED = tasks.ROOT / "book" / "practice" / "thousand.json"
 
@@ -110,7 +111,7 @@ def main() -> None:
         "sent": sizes(),
         "rows": rows,
     }
-    tasks.write(STORED, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(STORED, (json.dumps(content, indent=1) + "\n").encode())
     print(json.dumps(content, indent=1))
 
 
