@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
+STATIC = ROOT / "book" / "_static"
 
 FLAGS = [
     "--disable-background-networking",
@@ -102,3 +103,39 @@ def visitor(browser: Any, addresses: dict[str, str], request: pytest.FixtureRequ
     visitor = Visitor(browser, addresses[getattr(request, "param", "file")])
     yield visitor
     visitor.page.close()
+
+
+PAGE = """<!doctype html><html lang=en data-theme=light><meta charset=utf-8><title>t</title>
+<link rel=stylesheet href="{static}/stepper.css"><script defer src="{static}/stepper.js"></script>
+<body style="margin:8px">{body}</body></html>"""
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Open a body with pictures that step as a page from the disk; what it complains of fails the test.
+
+    With a ``clock`` no time passes but by ``page.clock.run_for``.
+    """
+    complaints: list[str] = []
+    contexts = []
+
+    def start(body: str, complain: bool = True, clock: bool = False, **settings: Any) -> Any:
+        context = browser.new_context(viewport={"width": 1000, "height": 800}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        if complain:
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+        file = tmp_path / "page.html"
+        file.write_text(PAGE.format(static=STATIC.as_uri(), body=body), encoding="utf-8")
+        if clock:
+            page.clock.install(time=0)
+        page.goto(file.as_uri())
+        if clock:
+            page.clock.pause_at(3_600_000)
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert complaints == []

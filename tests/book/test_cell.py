@@ -7,7 +7,7 @@ import torch
 
 from book.steppers import cell
 from cbo_lib import GaussianProcess, Measure, rbf_kernel
-from tests.book.test_steppers import STATIC, open_page  # noqa: F401
+from tests.book.conftest import STATIC
 
 F64 = torch.float64
 WAVES = [(1.0, 9.0, 0.0), (0.5, 23.0, math.pi / 2)]
@@ -22,7 +22,7 @@ def markup():
 
 
 @pytest.mark.browser
-def test_the_posterior_in_the_page_is_the_librarys(open_page):  # noqa: F811
+def test_the_posterior_in_the_page_is_the_librarys(open_page):
     page = open_page(markup())
     rng = torch.Generator().manual_seed(0)
     cells = [(0.1 + 0.8 * torch.rand(1, generator=rng).item(), 0.02 + 0.3 * i / 12) for i in range(12)]
@@ -52,7 +52,7 @@ def interval(page):
 
 
 @pytest.mark.browser
-def test_the_cell_is_dragged_typed_and_kept(open_page):  # noqa: F811
+def test_the_cell_is_dragged_typed_and_kept(open_page):
     page = open_page(markup())
     center, edge = page.locator(".cbo-handle").nth(0), page.locator(".cbo-handle").nth(1)
     assert interval(page) == (0.4, 0.6)
@@ -76,5 +76,5 @@ def test_the_cell_is_dragged_typed_and_kept(open_page):  # noqa: F811
     page.emulate_media(media="print")
     assert not center.is_visible() and not page.get_by_text("Begin again").is_visible()
     page.set_viewport_size({"width": 390, "height": 700})
-    page.wait_for_timeout(100)
+    page.wait_for_function("document.querySelector('.cbo-view').offsetWidth < 390")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

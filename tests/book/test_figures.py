@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb
 from book import figures
 from book.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
 from book.ledger import RegretLedger
+from tests.book.colors import contrast
 
 F64 = torch.float64
 NASTY = [
@@ -351,11 +352,6 @@ def test_regret_and_bounds_of_a_ledger_are_lines():
     assert axes[0, 0].get_yscale() == "linear"
 
 
-def luminance(rgb):
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb[:3]]
-    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-
 TABLE = {(20, 2): 0.126, (1, 5): -3.5, (20, 5): 1.0, (1, 2): 2.25, (1, 3): 0.5, (20, 3): -0.75}
 
 
@@ -376,8 +372,7 @@ def test_a_heatmap_writes_each_number_legibly_into_its_row_and_column(table):
         key = y_names[axis.get_yticks().tolist().index(i)], x_names[axis.get_xticks().tolist().index(j)]
         found[key] = text.get_text()
         assert image.get_array()[i, j] == table[key]
-        bright, dark = sorted(map(luminance, (to_rgb(text.get_color()), image.to_rgba(table[key]))), reverse=True)
-        assert (bright + 0.05) / (dark + 0.05) > 3
+        assert contrast(text.get_color(), image.to_rgba(table[key])) > 3
     assert found == {key: f"{value:.2f}" for key, value in table.items()}
     assert (axis.get_xlabel(), axis.get_ylabel(), figure.axes[1].get_ylabel()) == ("columns", "rows", "value")
     assert axis.get_ylim() == (-0.5, 1.5)  # the first row is at the bottom

@@ -8,19 +8,9 @@ import nbformat
 import pytest
 
 from book._tools.draw_home import CHAPTERS, LANES, STATIC, THEMES, moving, pictures
+from tests.book.colors import contrast
 
-BACKGROUND = {"light": "#ffffff", "dark": "#121212"}
-
-
-def luminance(color: str) -> float:
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-    return sum(a * b for a, b in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(a: str, b: str) -> float:
-    low, high = sorted((luminance(a), luminance(b)))
-    return (high + 0.05) / (low + 0.05)
+BACKGROUND = {"light": "#ffffff", "dark": "#14181e"}
 
 
 @pytest.mark.parametrize("name", pictures())
