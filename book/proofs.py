@@ -19,8 +19,8 @@ from book.steppers import View, outline, picture
 #: What each state of a link says in the legend.
 STATES = {
     "tight": "tight: the right side is at most twice the left",
-    "loose": "loose",
-    "broken": "broken: it fails, in mean or in some run",
+    "loose": "loose: it is more",
+    "broken": "broken: it fails",
 }
 #: Colors of the terms, from below.
 _LOOKS: tuple[int | str, ...] = (0, 1, 2, 3, 4, 5, "soft", "faint")

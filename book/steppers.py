@@ -62,8 +62,10 @@ class View:
         """What ``stepper.js`` draws."""
         groups = sorted(self._groups, key=lambda group: self._orders[group])
         marks = [{**json.loads(group), "rows": lives(self._groups[group])} for group in groups]
-        legend = lives(self._legend, keys=[None])
-        return {**self.settings, "marks": marks, "legend": legend}
+        # Entries keep their order at every step: their place goes with them and is not written.
+        placed = {step: [(k, *entry) for k, entry in enumerate(entries)] for step, entries in self._legend.items()}
+        rows = sorted(lives(placed, keys=[None, (0,)]), key=lambda row: int(row[2]))
+        return {**self.settings, "marks": marks, "legend": [[*row[:2], *row[3:]] for row in rows]}
 
 
 def lives(steps: Mapping[int, Sequence[Values]], keys: Sequence[Values | None] = (None, (0, 1), (2, 3))) -> list[Any]:

@@ -298,7 +298,6 @@
     });
     stage.replaceChildren(picture);
     stage.after(controls, label);
-    figure.querySelectorAll(".cbo-still-note").forEach((note) => note.remove());
     show();
     new ResizeObserver(() => {
       cancelAnimationFrame(pending);

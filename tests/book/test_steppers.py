@@ -67,6 +67,19 @@ def test_what_stays_is_written_once_and_what_moves_is_a_list():
     assert sorted(lives(steps)) == [[0, 5, 0, 1, 2, 3], [0, 5, 4, 5, [0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]]
 
 
+def test_the_legend_keeps_its_order_while_its_words_change():
+    view = View()
+    for step in range(3):
+        for name in ("changes {}", "stays", "changes too {}") if step < 2 else ("new", "changes {}"):
+            view.explain(step, name.format(step), "line", 0, "", "", 1.0)
+    legend = view.data()["legend"]
+    assert [[label for label, *_ in shown(legend, step)] for step in range(3)] == [
+        ["changes 0", "stays", "changes too 0"],
+        ["changes 1", "stays", "changes too 1"],
+        ["new", "changes 2"],
+    ]
+
+
 @given(st.integers(2, 60), st.integers(0, 1000))
 def test_a_simplified_curve_stays_within_the_tolerance(count, seed):
     rng = np.random.default_rng(seed)
