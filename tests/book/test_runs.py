@@ -269,6 +269,42 @@ def test_commands_named_on_pages_exist() -> None:
             assert path.exists() and "__main__" in path.read_text("utf-8"), (page, command)
 
 
+def test_costs_on_the_pages_are_those_of_what_is_registered() -> None:
+    from book._tools import measure_costs
+
+    for row in json.loads(measure_costs.COSTS.read_text("utf-8"))["rows"]:
+        parts = registry.load(row["experiment"]).parts()
+        planned = tasks.plan(row["experiment"], "paper")
+        assert (row["parts"], row["tasks"]) == (len(parts), len(planned)), row["experiment"]
+        assert row["parts timed"] + row["broken off"] <= len(parts)
+    for path, text in measure_costs.with_tables().items():
+        assert path.read_text("utf-8") == text, f"{path}: python book/_tools/measure_costs.py --pages"
+
+
+def test_what_the_page_says_of_a_thousand_workers() -> None:
+    from book._tools import simulate_run
+    from book.harness import load_table
+
+    page = (ROOT / "book/practice/long_runs.md").read_text("utf-8")
+    stored = json.loads(simulate_run.STORED.read_text("utf-8"))
+    sent = simulate_run.sizes()
+    assert stored["sent"] == sent and sent["bytes"] < 200
+    assert f"has {sent['tasks']:,} tasks" in page and f"and {sent['tasks of one seed']:,} if" in page
+    assert f"took {1000 * stored['seconds a task']:.0f} ms" in page
+    assert (
+        f"took {stored['check']['took']:.1f} seconds" in page
+        and f"simulated {stored['check']['simulated']:.1f}" in page
+    )
+    slow = [row for row in stored["rows"] if row["mean"] == 60]
+    assert [row["order"] for row in slow] == ["longest first", "as they come"]
+    assert 0.45 < slow[0]["busy"] < 0.6 and slow[1]["seconds"] > 1.3 * slow[0]["seconds"]
+    durations = [60 * size for size in (37, *[1] * 1000)]
+    assert simulate_run.simulated(durations, 1000, overhead=0.0)["seconds"] == 37 * 60
+    seconds = load_table(ROOT / "book/contexts/results/table_1.json")["in a batch"]
+    assert f"{seconds.sum() * 5 * 3.5 * 7 / 3600:.1f} hours" in page
+    assert 0.6 < seconds[["DRBO-MMD", "DRBO-MMD-MinimaxApprox"]].sum() / seconds.sum() < 0.7
+
+
 @pytest.fixture(scope="module")
 def there() -> dict[str, str]:
     """What became of every figure on an accelerator, pretended where there is none."""
