@@ -12,17 +12,13 @@ figure is named ``fixed/<map>/<p>/<lengthscale>/<noise>/<model>``, one of the se
 - ``<model>``: see ``embedded``;
 - ``<levels>``: the deepest level of the tree.
 
-This makes some cells, all that match, and resumes where it stopped; the second puts them into ``map.npz``:
+This makes some cells of the first figure, all that match, and puts them into ``map.npz`` beside the others:
 
-    python -m book.indirect.factors 'fixed/*/known/*' --out runs
-    python -m book.indirect.factors --collect runs
+    python -m book run indirect.figure_1 --parts 'fixed/*/known/*' --scale paper --publish
 """
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +44,7 @@ from book.indirect.problems import TAU, UNIT, branin_moments, draw_data, known_p
 from book.indirect.regret import at_cost, at_rounds, instantaneous_regret, recommendation_regret, simple_regret
 from book.verdict import Paired, paired
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History, pack_arrays, unpack_arrays, write_atomically
+from cbo_lib.history import History, unpack_arrays
 from cbo_lib.indirect import CMES, CMETS, ActionPolicy, ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import rbf_kernel
@@ -253,24 +249,6 @@ def keep(history: History, problem: BatchProblem, budget: float | None = None) -
     return torch.stack(rows).numpy().astype(np.float32)
 
 
-def collect(folder: str | Path, target: str | Path = STORED) -> list[str]:
-    """Put all cells of a folder into one file; gives their names.
-
-    Raises:
-        ValueError: if the folder holds no cell.
-    """
-    files = sorted(sorted(Path(folder).glob("*.npz")), key=lambda file: int(file.stem.rsplit("--", 1)[1]))
-    if not files:
-        raise ValueError(f"folder must hold cells, got {folder}")
-    parts: dict[str, list[np.ndarray[Any, Any]]] = {}
-    for file in files:  # in the order of the seeds
-        cell = file.stem.rsplit("--", 1)[0].replace("--", "/")
-        for policy, array in unpack_arrays(file.read_bytes()).items():
-            parts.setdefault(f"{cell}/{policy}", []).append(array)
-    write_atomically(target, pack_arrays({name: np.concatenate(arrays, 1) for name, arrays in parts.items()}))
-    return list(dict.fromkeys(name.rsplit("/", 1)[0] for name in parts))
-
-
 @dataclass(frozen=True)
 class Map:
     """Stored regrets, ``notions x replicates x columns`` each, by ``<cell>/<policy>``."""
@@ -279,7 +257,7 @@ class Map:
 
     @classmethod
     def load(cls, path: str | Path = STORED) -> Map:
-        """What ``collect`` wrote."""
+        """What the command stored."""
         return cls(unpack_arrays(Path(path).read_bytes()))
 
     @property
@@ -305,32 +283,3 @@ class Map:
     def paired(self, cell: str, policy: str, rival: str, notion: str = "simple", at: float | str = "mean") -> Paired:
         """Regret of the rival minus that of the policy, function by function: positive speaks for the policy."""
         return paired(self.regret(cell, policy, notion, at), self.regret(cell, rival, notion, at))
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run cells, or collect them."""
-    parser = argparse.ArgumentParser(description="Cells of the map. What is there already is not run again.")
-    parser.add_argument("patterns", nargs="*", help="names of cells; * stands for anything. None: list them.")
-    parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--collect", type=Path, help="put what is in this folder into map.npz")
-    parser.add_argument("--seeds", default=f"0:{SEEDS}", help="first and last, 0:100: one function each, one batch")
-    chosen = parser.parse_args(arguments)
-    if chosen.collect is not None:
-        print("\n".join(collect(chosen.collect)))
-        return
-    if not chosen.patterns:
-        print("\n".join(names()))
-    first, last = map(int, chosen.seeds.split(":"))
-    for name in names():
-        file = chosen.out / f"{name.replace('/', '--')}--{first}.npz"
-        if file.exists() or not any(fnmatch.fnmatch(name, pattern) for pattern in chosen.patterns):
-            continue
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        start, arrays = time.perf_counter(), run(name, range(first, last))
-        write_atomically(file, pack_arrays(arrays))
-        print(f"{name}, {last - first} functions: {time.perf_counter() - start:.0f} s", flush=True)
-
-
-if __name__ == "__main__":
-    torch.set_default_dtype(torch.float64)
-    main()

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from book import registry
 from book.indirect import factors, regret
 from book.indirect.factors import Map
 from book.indirect.family import Turned
-from cbo_lib.history import History, pack_arrays, unpack_arrays
+from cbo_lib.history import History, pack_arrays
 from cbo_lib.indirect import Nodes
 from tests.indirect.helpers import F64, UNIT
 
@@ -128,13 +129,13 @@ def test_what_is_kept_of_a_run():
         np.testing.assert_allclose(paid[row, :, :5], values[:, [2, 5, 9, 19, 39]], rtol=1e-6)
 
 
-def test_cells_are_collected_in_the_order_of_their_seeds(tmp_path):
+def test_a_map_is_read_by_cell_policy_notion_and_column(tmp_path):
     cell = "fixed/linear/known/0.24/sd/exact"
-    for batch in (10, 0, 9):
-        arrays = {name: np.full((3, 4, 5), batch + shift, np.float32) for name, shift in (("CMES", 0), ("random", 2))}
-        (tmp_path / f"{cell.replace('/', '--')}--{batch}.npz").write_bytes(pack_arrays(arrays))
-    assert factors.collect(tmp_path, tmp_path.parent / "map.npz") == [cell]
-    found = Map.load(tmp_path.parent / "map.npz")
+    parts = [np.full((3, 4, 5), batch, np.float32) for batch in (0, 9, 10)]
+    merge = registry.load("indirect.figure_1").merge
+    own = merge([{"CMES": part, "random": part + 2} for part in parts])
+    (tmp_path / "map.npz").write_bytes(pack_arrays({f"{cell}/{name}": array for name, array in own.items()}))
+    found = Map.load(tmp_path / "map.npz")
     assert found.cells == [cell]
     assert found.regret(cell, "CMES", "simple", 10).tolist() == [0] * 4 + [9] * 4 + [10] * 4
     pair = found.paired(cell, "CMES", "random", "instant")
@@ -147,24 +148,6 @@ def test_cells_are_collected_in_the_order_of_their_seeds(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             found.regret(*arguments)
-
-
-def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="folder must hold cells"):
-        factors.collect(tmp_path, tmp_path / "map.npz")
-
-
-def test_the_command_lists_runs_and_resumes(tmp_path, capsys, monkeypatch):
-    factors.main([])
-    assert capsys.readouterr().out.split() == list(factors.names())
-    monkeypatch.setattr(factors, "run", lambda name, seeds: {"CMES": np.full((3, len(seeds), 5), seeds[0])})
-    command = ["fixed/*/known/0.24/sd/exact", "--out", str(tmp_path), "--seeds", "3:7"]
-    factors.main(command)
-    made = sorted(tmp_path.glob("*--3.npz"))
-    assert len(made) == 2 and capsys.readouterr().out.count("4 functions") == 2
-    assert unpack_arrays(made[0].read_bytes())["CMES"].shape == (3, 4, 5)
-    factors.main(command)
-    assert capsys.readouterr().out == ""
 
 
 def test_the_stored_map_is_what_its_names_say():
