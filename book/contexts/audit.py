@@ -43,7 +43,7 @@ def effort(
     """How much of the acquisition a search leaves, after 30 random evaluations.
 
     The decision of each effort and that of a much larger search are compared by one acquisition, that of the larger
-    one: 4,096 samples (1,024 with four contexts), 512 raw points, eight starts of 100 iterations. So what is found is
+    one: 2,048 samples (1,024 with four contexts), 256 raw points, four starts of 60 iterations. So what is found is
     what fewer samples and a shorter search cost together. All have the prior of one fit.
 
     Args:
