@@ -66,10 +66,9 @@ def lengthscale(
     reading: Literal["peak", "density"] = "peak",
     multiplier: str = "printed",
     steps: int = 50,
-    device: str | None = None,
 ) -> Panel:
     """Figure 2a; see ``experiments.unknown_lengthscale``."""
-    space = _space(lengthscale_candidates(LENGTHSCALES), _line(0, 1, 500), noise, device)
+    space = _space(lengthscale_candidates(LENGTHSCALES), _line(0, 1, 500), noise)
     problem = UnknownPriorProblem(space, partial(slope_and_peak, reading=reading), truth=0)
     return _frequentist(problem, multiplier, norm, steps, 3)
 
@@ -81,11 +80,10 @@ def period(
     phase: float | None = 0.0,
     multiplier: str = "printed",
     steps: int = 50,
-    device: str | None = None,
 ) -> Panel:
     """Figure 2b; see ``experiments.unknown_period``."""
     f = partial(four_sines, phase=phase)
-    space = _space(period_candidates(f, shared, noise), _line(0, 2, 500), noise, device)
+    space = _space(period_candidates(f, shared, noise), _line(0, 2, 500), noise)
     return _frequentist(UnknownPriorProblem(space, f, truth=0), multiplier, norm, steps, 5)
 
 
@@ -98,11 +96,10 @@ def decomposition(
     width: float = 0.15,
     multiplier: str = "printed",
     steps: int = 50,
-    device: str | None = None,
 ) -> Panel:
     """Figure 2c, on a family of functions with the property that the paper describes; see ``hidden_corner``."""
     points = torch.cartesian_prod(*[torch.linspace(0, 1, n, dtype=torch.float64) for n in (15, 15, 5)])
-    space = _space(decomposition_candidates(DECOMPOSITIONS, lengthscale), points, noise, device)
+    space = _space(decomposition_candidates(DECOMPOSITIONS, lengthscale), points, noise)
     f = partial(hidden_corner, hills=hills, peak=peak, width=width)
     return _frequentist(UnknownPriorProblem(space, f, truth=1), multiplier, norm, steps, 3)
 
@@ -115,36 +112,35 @@ def mean(
     lengthscale: float = 0.2,
     multiplier: str = "printed",
     steps: int = 100,
-    device: str | None = None,
 ) -> Panel:
     """Figure 2d, f drawn anew for each seed; see ``experiments.unknown_mean``."""
     candidates, points = hill_candidates(height, extra, lengthscale), _line(0, 1, 200)
     truth = random_truth(len(candidates), seeds)
-    values = draws_of_candidates(candidates, truth, seeds)(points.expand(len(seeds), -1, -1)).to(_there(device))
-    space = _space(candidates, points, noise, device)
-    problem = UnknownPriorProblem(space, _looked_up(values), truth=truth.to(_there(device)), replicates=len(seeds))
+    values = draws_of_candidates(candidates, truth, seeds)(points.expand(len(seeds), -1, -1)).to(_there())
+    space = _space(candidates, points, noise)
+    problem = UnknownPriorProblem(space, _looked_up(values), truth=truth.to(_there()), replicates=len(seeds))
     return _bayesian(problem, multiplier, steps, 0)
 
 
-def landscape(noise: float = 0.1, multiplier: str = "root", steps: int = 60, device: str | None = None) -> Panel:
+def landscape(noise: float = 0.1, multiplier: str = "root", steps: int = 60) -> Panel:
     """The highest place of a real landscape; no candidate is true."""
     candidates, points, f = landscape_problem()
-    return _bayesian(UnknownPriorProblem(_space(candidates, points, noise, device), f), multiplier, steps, 4)
+    return _bayesian(UnknownPriorProblem(_space(candidates, points, noise), f), multiplier, steps, 4)
 
 
-def _there(device: str | None) -> torch.device:
-    """The device of that name; default where tensors are made now."""
-    return torch.zeros(()).device if device is None else torch.device(device)
+def _there() -> torch.device:
+    """Where tensors are made now."""
+    return torch.zeros(()).device
 
 
 def _line(low: float, high: float, count: int) -> Tensor:
     return torch.linspace(low, high, count, dtype=torch.float64)[:, None]
 
 
-def _space(candidates: Candidates, points: Tensor, noise: float, device: str | None) -> Space:
-    kernels = tuple(kernel.to(_there(device)) for kernel in candidates.kernels)
+def _space(candidates: Candidates, points: Tensor, noise: float) -> Space:
+    kernels = tuple(kernel.to(_there()) for kernel in candidates.kernels)
     moved = Candidates(candidates.names, kernels, candidates.means)
-    return Space(moved, points=points.to(_there(device)), noise_std=noise)
+    return Space(moved, points=points.to(_there()), noise_std=noise)
 
 
 def _frequentist(problem: UnknownPriorProblem, multiplier: str, norm: float, steps: int, initial: int) -> Panel:

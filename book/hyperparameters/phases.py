@@ -70,14 +70,12 @@ def policies(panel: str, made: Panel) -> dict[str, CandidatePolicy]:
     return {name: found[name] for name in dict.fromkeys(("HE-GP-UCB", "everyone tested", *found))}
 
 
-def rows(
-    panel: str, setting: Setting, seeds: Sequence[int], device: str = "cpu", steps: int | None = None
-) -> Iterator[dict[str, Any]]:
+def rows(panel: str, setting: Setting, seeds: Sequence[int], steps: int | None = None) -> Iterator[dict[str, Any]]:
     """Run the policies and give one row for each horizon and policy; ``steps`` cuts the horizons."""
     build, horizons = PANELS[panel]
     horizons = tuple(min(horizon, steps or horizon) for horizon in horizons)
     drawn = {"seeds": seeds} if panel == "mean" else {}
-    made = build(**setting, **drawn, steps=horizons[-1], device=device)
+    made = build(**setting, **drawn, steps=horizons[-1])
     problem, initial = made.problem, made.initial
     runs: dict[str, tuple[Tensor, Tensor]] = {}
     left: dict[str, Tensor] = {}

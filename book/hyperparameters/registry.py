@@ -53,8 +53,7 @@ def _phase(panel: str) -> Experiment:
     settings = {",".join(f"{k}={v}" for k, v in setting.items()): setting for setting in phases.settings(panel)}
 
     def work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-        device = str(torch.zeros(()).device)
-        rows = phases.rows(panel, settings[part], seeds, device, steps)
+        rows = phases.rows(panel, settings[part], seeds, steps)
         frame = pd.DataFrame([{**settings[part], **row} for row in rows])
         frame.attrs = {"seeds": len(seeds), "near": phases.NEAR}
         return frame
