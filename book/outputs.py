@@ -280,23 +280,5 @@ def compare(own: Path, other: Path) -> tuple[pd.DataFrame, list[str]]:
     return verdict.table(rows, 4), words
 
 
-def same(own: Path, other: Path) -> list[str]:
-    """The files of results that differ between two folders, in any bit of an array or a table."""
-    names = sorted({file.name for folder in (own, other) for file in (folder / "results").glob("*")})
-    return [name for name in names if not _equal(own / "results" / name, other / "results" / name)]
-
-
-def _equal(one: Path, other: Path) -> bool:
-    if not (one.exists() and other.exists()):
-        return False
-    if one.suffix != ".npz":
-        contents = (json.loads(path.read_text("utf-8")) for path in (one, other))
-        a, b = ({k: v for k, v in content.items() if k != "about"} for content in contents)
-        return bool(a == b)
-    first, second = (unpack_arrays(path.read_bytes()) for path in (one, other))
-    names = (first.keys() | second.keys()) - {"__metadata__"}
-    return all(n in first and n in second and first[n].tobytes() == second[n].tobytes() for n in names)
-
-
 def _write_json(path: Path, content: Any) -> None:
     write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
