@@ -82,6 +82,7 @@ class Experiment:
         curve: what of a history is drawn and compared.
         draw: makes the figure from the results by part. Default: one that any result of the kind has.
         float64: whether torch's default dtype is that.
+        counted: whether it is told how many seeds there are and no more, so that they are 0, 1, ...
     """
 
     parts: Callable[[], Sequence[str]]
@@ -96,6 +97,7 @@ class Experiment:
     curve: str = "regret"
     draw: Callable[[Mapping[str, Any]], Figure] | None = None
     float64: bool = False
+    counted: bool = False
 
 
 def match(pattern: str) -> list[str]:

@@ -94,8 +94,13 @@ def plan(
         steps: most rounds.
         device: where tensors lie.
         parts: which; default all.
+
+    Raises:
+        ValueError: for seeds that the experiment cannot have.
     """
     experiment, code, tasks = registry.load(name), code_of(name.partition(".")[0]), []
+    if experiment.counted and seeds is not None and list(seeds) != list(range(len(seeds))):
+        raise ValueError(f"--seeds must be 0:n in {name}, which only counts them, got {list(seeds)}")
     for part in experiment.parts() if parts is None else parts:
         own = tuple(experiment.seeds(part, scale) if seeds is None else seeds)
         size = len(own) if experiment.chunk is None else (chunk or experiment.chunk)

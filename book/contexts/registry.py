@@ -94,13 +94,14 @@ def _runs(parts: Sequence[str], work: Any, file: Any, seeds: Any, chunk: int) ->
     return Experiment(parts=lambda: list(parts), work=work, seeds=seeds, file=file, home=HOME, chunk=chunk)
 
 
-def _arrays(name: str, parts: Sequence[str], work: Any, reader: int, paper: int, **options: Any) -> Experiment:
+def _arrays(name: str, parts: Sequence[str], work: Any, seeds: Any, **options: Any) -> Experiment:
     return Experiment(
         parts=lambda: list(parts),
         work=work,
-        seeds=lambda part, scale: range(harness.choose(scale, reader, paper)),
+        seeds=seeds,
         file=lambda part: f"{name}.npz",
         home="book/contexts",
+        counted=True,
         **options,
     )
 
@@ -112,6 +113,14 @@ def _of_figures(part: str, scale: Scale) -> Sequence[int]:
 def _of_claims(part: str, scale: Scale) -> Sequence[int]:
     seeds = {**_CLAIMS, **_WHOLE}[part.partition("/")[0]].seeds
     return seeds if scale == "paper" else seeds[:3]
+
+
+def _of_proofs(part: str, scale: Scale) -> Sequence[int]:
+    return range(harness.choose(scale, 5, proof.SIZES[part][1]))
+
+
+def _of_rates(part: str, scale: Scale) -> Sequence[int]:
+    return range(harness.choose(scale, 3, 30))
 
 
 def _named(part: str) -> str:
@@ -135,7 +144,7 @@ RUNS: Mapping[str, Experiment] = {
     "map": _claims(_CLAIMS),
     "whole": _claims(_WHOLE),
     "table_1": _table("table_1", experiments.POLICIES, _table_1, range(100, 102), range(100, 110)),
-    "table_2": _table("table_2", ["raw", "clipped"], _table_2, range(20), range(20)),
+    "table_2": _table("table_2", ["raw", "clipped"], _table_2, range(20), range(20), counted=True),
     "step_seconds": _table("step_seconds", list(experiments.PAPER_TABLE_1), _step_seconds, range(1), range(3)),
     "known_function": _table(
         "known_function",
@@ -148,12 +157,6 @@ RUNS: Mapping[str, Experiment] = {
     ),
     "discrepancy": _table("discrepancy", ["0.05", "0.2", "1.0"], _discrepancy, range(100, 104), range(100, 120)),
     "effort": _table("effort", list(experiments.PANELS), _effort, range(1), range(2)),
-    "proof": Experiment(
-        parts=lambda: list(proof.SIZES),
-        work=_proof,
-        seeds=lambda part, scale: range(harness.choose(scale, 5, proof.SIZES[part][1])),
-        file=lambda part: "proof.npz",
-        home="book/contexts",
-    ),
-    "rates": _arrays("rates", [str(dim) for dim in rates.DIMS], _rates, 3, 30, key=lambda part, key: key),
+    "proof": _arrays("proof", list(proof.SIZES), _proof, _of_proofs),
+    "rates": _arrays("rates", [str(dim) for dim in rates.DIMS], _rates, _of_rates, key=lambda part, key: key),
 }

@@ -18,7 +18,7 @@ import fnmatch
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,7 @@ def most(panel: Panel, policy: str) -> int:
     return 12 * panel.budget
 
 
-def run(name: str, steps: int | None = None, seeds: range | None = None) -> dict[str, np.ndarray[Any, Any]]:
+def run(name: str, steps: int | None = None, seeds: Sequence[int] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """One run, all seeds, as compact arrays (see ``compact``)."""
     panel, prior, policy = parse(name)
     problem = _played(panel)

@@ -40,7 +40,7 @@ def _figure(variance: str) -> Experiment:
 
 
 def _map(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
-    return factors.curves_of(factors.run(part, steps, range(seeds[0], seeds[-1] + 1)), part)
+    return factors.curves_of(factors.run(part, steps, seeds), part)
 
 
 def _walk(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> History:

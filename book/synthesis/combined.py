@@ -246,10 +246,10 @@ def cases(runs: int) -> dict[str, tuple[Family, Tensor]]:
     return {**found, "truth: one of five hills": (five, torch.arange(runs) % 5)}
 
 
-def study(case: str, runs: int = 100, seed: int = 0) -> list[dict[str, Any]]:
+def study(case: str, runs: int = 100) -> list[dict[str, Any]]:
     """A case under both multipliers: regret averaged over rounds, and elimination against each rival."""
     table, (family, truth) = [], cases(runs)[case]
-    world = worlds(family, truth, seed)
+    world = worlds(family, truth, 0)
     for label, sqrt_beta in {"2": two, "theory": theory}.items():
         rules = {"eliminate": eliminate, "likeliest": likeliest, "averaged": averaged, "told": told}
         games = {name: play(family, world, rule, sqrt_beta) for name, rule in rules.items()}

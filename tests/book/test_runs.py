@@ -157,6 +157,21 @@ def test_two_runs_are_compared_in_pairs(tmp_path: Path) -> None:
         outputs.compare(tmp_path, tmp_path / "a")
 
 
+@pytest.mark.parametrize("name", ["contexts.table_2", "contexts.proof", "contexts.rates", "synthesis.combined"])
+def test_seeds_that_are_only_counted_begin_at_zero(name: str) -> None:
+    part = registry.load(name).parts()[0]
+    assert tasks.plan(name, "reader", seeds=range(3), parts=[part])[0].seeds == (0, 1, 2)
+    with pytest.raises(ValueError, match="seeds must be 0:n"):
+        tasks.plan(name, "reader", seeds=range(1, 4), parts=[part])
+
+
+def test_seeds_need_not_follow_each_other() -> None:
+    experiment = registry.load("subsets.map")
+    part = "plant-cheap-0.04-12/pilot/repaired:none"
+    first, other = (experiment.work(part, seeds, "reader", 5) for seeds in ([0, 5], [5]))
+    assert len(first["regret"]) == 2 and (first["regret"][1] == other["regret"][0]).all()
+
+
 def test_a_task_is_named_by_all_that_numbers_depend_on() -> None:
     from dataclasses import replace
 
