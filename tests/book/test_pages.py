@@ -60,6 +60,10 @@ OVERFLOW = """() => {
   return outside.map((e) => `${e.tagName}.${e.className?.baseVal ?? e.className}`).slice(0, 5);
 }"""
 
+# Pictures that step are drawn again for a new width, a frame or two after it came.
+DRAWN = """() => innerWidth === 390 && [...document.querySelectorAll(".cbo-stage")].every((stage) =>
+  [...stage.querySelectorAll(".cbo-view")].every((view) => view.offsetWidth <= stage.clientWidth))"""
+
 # The contrast ratio (WCAG 2) of every piece of text against what is behind it.
 CONTRAST = """() => {
   const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
@@ -236,6 +240,7 @@ def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any,
     assert max(map(int, re.findall(r"\d+", background)[:3])) < 80, f"dark mode has the background {background}"
 
     page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function(DRAWN)
     assert page.evaluate(OVERFLOW) == []
     assert barriers(page) == []
 
