@@ -92,13 +92,16 @@ def stored(experiment: Experiment, results: Mapping[str, Any], command: str) -> 
     first = next(iter(results.values()))
     if isinstance(first, History):
         return {experiment.file(part): result for part, result in results.items()}
-    name = experiment.file("")
     if isinstance(first, pd.DataFrame):
         frames = list(results.values())
         frame = pd.concat(frames, ignore_index=isinstance(frames[0].index, pd.RangeIndex))
         frame.attrs = {**first.attrs, "command": command}
-        return {name: frame}
-    return {name: {experiment.key(part, key): a for part, result in results.items() for key, a in result.items()}}
+        return {experiment.file(""): frame}
+    files: dict[str, Any] = {}
+    for part, result in results.items():
+        own = {experiment.key(part, key): array for key, array in result.items()}
+        files.setdefault(experiment.file(part), {}).update(own)
+    return files
 
 
 def put(content: Any, path: Path, keep: bool = False) -> None:

@@ -73,7 +73,8 @@ class Experiment:
             ``History``, a table, or arrays by name.
         seeds: those of a part at a scale.
         chunk: how many seeds a task has. None: all, where a result is a summary over seeds.
-        file: where a result is put. Histories: the name of the file of a part; tables and arrays: of the only file.
+        file: where a result is put. Histories and arrays: the name of the file of a part, or of many; tables: of the
+            only file.
         home: the folder beside the pages that the pages read, such as ``book/contexts/results``.
         key: what a result is called in a file of arrays, from its part and its own name.
         by_seed: measures of an array, one number a seed each, by name. Default: its last column, where it has one row a

@@ -1,23 +1,17 @@
 """The map: how the comparison depends on the prior, on the schedule of alpha, and on repairs of the algorithm.
 
 A run is named by what decides it, ``<objective>-<costs>-<variance>-<budget>/<prior>/<policy>``; it has twenty seeds,
-and each set of costs has its own. This makes one or more, all that match, and resumes where it stopped:
+and each set of costs has its own. This makes one or more, all that match, and puts each into a file of its own in
+``runs``, with its curves and every play:
 
-    python -m book.subsets.factors 'ackley-cheap-0.04-25/*/proposed' --out runs
-
-and this puts what is there together into the tables that the pages read, ``map.npz``:
-
-    python -m book.subsets.factors --collect runs
+    python -m book run subsets.map --scale paper --publish --parts 'ackley-cheap-0.04-25/*/proposed'
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import fnmatch
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +32,8 @@ from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, GroupETC, SubsetPolicy
 from cbo_lib.subsets.baselines import InverseRoot
 
 ALPHA, SQRT_BETA, SEEDS = 0.1, 2.0, 20
+#: Where the runs are kept, and what begins the names of arrays that hold every play.
+STORED, _PLAYS = Path(__file__).parent / "runs", "plays."
 _RIVALS = ("UCB-PSQ", "TS-PSQ", "proposed")
 PRIORS = ("pilot", "x16", "x64", "calibrated", "shared", "shared-x16", "published", "refitted")
 #: The repairs one by one, and together.
@@ -329,61 +325,33 @@ def curves_of(stored: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str
     return found
 
 
-def collect(folder: Path, file: Path) -> list[str]:
-    """Add the runs of a folder to a file of tables; gives their names."""
-    tables: dict[str, Any] = {}
-    if file.exists():
-        with np.load(file) as stored:
-            tables |= {key: stored[key] for key in stored.files}
-    made = []
-    for name in names():
-        if file_of(folder, name).exists():
-            with np.load(file_of(folder, name)) as stored:
-                found = curves_of(dict(stored), name)
-            tables |= {f"{name}|{key}": values for key, values in found.items()}
-            made.append(name)
-    np.savez_compressed(file, **tables)
-    return made
-
-
-def load(file: Path = Path(__file__).parent / "map.npz") -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-    """What ``collect`` made, by name of the run."""
+def load(folder: Path = STORED) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+    """What ``curves_of`` made of each run that is stored, by name of the run, in the order of ``names``."""
     found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
-    with np.load(file) as stored:
-        for key in stored.files:
-            name, part = key.split("|")
-            found.setdefault(name, {})[part] = stored[key]
+    for name in names():
+        if file_of(name, folder).exists():
+            with np.load(file_of(name, folder)) as stored:
+                found[name] = {key: stored[key] for key in stored.files if not key.startswith(_PLAYS)}
     return found
 
 
-def file_of(folder: Path, name: str) -> Path:
+def plays(name: str, folder: Path = STORED) -> dict[str, np.ndarray[Any, Any]]:
+    """Every play of a stored run, see ``compact``; nothing where curves alone were kept."""
+    with np.load(file_of(name, folder)) as stored:
+        return {key.removeprefix(_PLAYS): stored[key] for key in stored.files if key.startswith(_PLAYS)}
+
+
+def work(name: str, seeds: Sequence[int], steps: int | None) -> dict[str, np.ndarray[Any, Any]]:
+    """A run as it is stored: its curves, and every play."""
+    found = run(name, steps, seeds)
+    return curves_of(found, name) | {_PLAYS + key: values for key, values in found.items()}
+
+
+def by_seed(key: str, array: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """What of a run is compared with another: the ends of curves, and what is one number a seed."""
+    return {} if key.startswith(_PLAYS) else {key: array.reshape(len(array), -1)[:, -1].astype(float)}
+
+
+def file_of(name: str, folder: Path = STORED) -> Path:
     """Where a run is kept."""
     return folder / (name.replace("/", "--").replace(":", "@") + ".npz")
-
-
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", nargs="*", help="of runs, or patterns; without any, all are listed")
-    parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--collect", type=Path, help="put what is in this folder together, in map.npz beside this file")
-    chosen = parser.parse_args()
-    if chosen.collect:
-        print("\n".join(collect(chosen.collect, Path(__file__).parent / "map.npz")))
-        return
-    torch.set_num_threads(1)
-    known = list(names())
-    wanted = dict.fromkeys(name for pattern in chosen.name for name in fnmatch.filter(known, pattern))  # in that order
-    if not chosen.name:
-        print("\n".join(names()))
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    for name in wanted:
-        file = file_of(chosen.out, name)
-        if not file.exists():
-            start = time.process_time()
-            np.savez_compressed(file, **dict[str, Any](run(name)))
-            print(f"{name}: {time.process_time() - start:.0f} s", flush=True)
-
-
-if __name__ == "__main__":
-    main()

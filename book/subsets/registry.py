@@ -39,10 +39,6 @@ def _figure(variance: str) -> Experiment:
     )
 
 
-def _map(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
-    return factors.curves_of(factors.run(part, steps, seeds), part)
-
-
 def _walk(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> History:
     objective, prior = part.split("-")
     return walk.run(objective, prior, seeds, steps or walk.STEPS)
@@ -53,11 +49,12 @@ RUNS: Mapping[str, Experiment] = {
     "figure_2": _figure("0.04"),
     "map": Experiment(
         parts=lambda: list(factors.names()),
-        work=_map,
+        work=lambda part, seeds, scale, steps: factors.work(part, seeds, steps),
         seeds=lambda part, scale: factors.parse(part)[0].seeds[: 20 if scale == "paper" else 3],
-        file=lambda part: "map.npz",
-        home="book/subsets",
-        key="{}|{}".format,
+        file=lambda part: factors.file_of(part).name,
+        home="book/subsets/runs",
+        key=lambda part, key: key,
+        by_seed=factors.by_seed,
     ),
     "walk": Experiment(
         parts=lambda: ["-".join(names) for names in walk.RUNS],

@@ -1,12 +1,12 @@
 """The walk through the proof and the map of runs."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from book import outputs, registry, tasks
 from book.subsets import factors, walk
 from cbo_lib.history import History
 
@@ -46,17 +46,25 @@ def test_map_holds_twenty_seeds_a_run() -> None:
     assert all(run["regret"].shape == (factors.SEEDS, 51) for run in runs.values())
 
 
-def test_new_runs_are_added_to_the_map(tmp_path: Path) -> None:
-    first, second = (f"plant-cheap-0.04-12/pilot/repaired:{repair}" for repair in ("none", "ties"))
-    table = tmp_path / "map.npz"
-    for name in (first, second):
-        folder = tmp_path / name.split(":")[1]
-        folder.mkdir()
-        np.savez_compressed(factors.file_of(folder, name), **dict[str, Any](factors.run(name, 9, range(2))))
-        assert factors.collect(folder, table) == [name]
-    found = factors.load(table)
-    assert list(found) == [first, second]
-    assert found[first]["plays"][:, -1].sum(-1).tolist() == [9, 9]
+def test_a_run_keeps_its_curves_and_every_play(tmp_path: Path) -> None:
+    experiment = registry.load("subsets.map")
+    names = [f"plant-cheap-0.04-12/pilot/repaired:{repair}" for repair in ("none", "ties")]
+    results = {name: experiment.work(name, range(2), "reader", 9) for name in names}
+    for file, content in outputs.stored(experiment, results, "").items():
+        outputs.put(content, tmp_path / file)
+    found = factors.load(tmp_path)
+    assert list(found) == names and "plays.subset" not in found[names[0]]
+    assert found[names[0]]["plays"][:, -1].sum(-1).tolist() == [9, 9]
+    assert factors.plays(names[1], tmp_path)["subset"].shape == (2, 9)
+    measures = outputs.scores(experiment, results, tasks.plan("subsets.map", "reader", seeds=range(2), parts=names))
+    assert len(measures[names[0]]["measures"]["regret"]) == 2
+
+
+def test_stored_plays_give_the_stored_curves() -> None:
+    name = "plant-cheap-0.04-12/pilot/repaired:all"
+    stored, plays = factors.load()[name], factors.plays(name)
+    for key, values in factors.curves_of(plays, name).items():
+        np.testing.assert_allclose(values, stored[key], rtol=0, atol=1e-6)
 
 
 def test_every_run_of_the_map_has_a_name_that_is_run_once() -> None:
