@@ -15,7 +15,9 @@ from torch import Tensor
 from book import figures
 from book.harness import rounds
 from book.indirect.problem import IndirectProblem
-from cbo_lib.indirect import CMETS, conditional_max_value_entropy
+from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.indirect import CMETS, ClippedGaussian, conditional_max_value_entropy
+from cbo_lib.measure import Function, Measure
 
 
 def plot_square(axes: Axes, values: Tensor, title: str) -> None:
@@ -83,6 +85,83 @@ def plot_cuts(gammas: Sequence[float]) -> Figure:
         axis.set(title=f"γ = {gamma:g}: {gain:.2f} nats", xlabel="(g - ν) / σ of g")
     axes[0, 0].set_ylabel("density")
     axes[0, 0].legend(fontsize="small", loc="upper left")
+    return figure
+
+
+def loop_steps(
+    f: Function, blur: ClippedGaussian, prior: GaussianProcess, actions: Sequence[float], seed: int = 0
+) -> tuple[list[Figure], list[str], list[str]]:
+    """The loop of indirect queries in one variable, three frames a round, for ``figures.slider``.
+
+    Args:
+        f: the function.
+        blur: ``p(x | a)``.
+        prior: of f, with a ``GaussianMeasureKernel``.
+        actions: what is queried, one a round.
+        seed: of the noise.
+
+    Returns:
+        Figures, labels and alternative texts: an action is picked, the world answers, the learner recommends.
+    """
+    x = torch.linspace(-0.5, 3.5, 161, dtype=torch.float64)[:, None]
+    rng = torch.Generator().manual_seed(seed)
+    asked, answers, frames, labels, alts = x.new_zeros(0, 1), x.new_zeros(0), [], [], []
+    posterior = prior.posterior()
+    for step, action in enumerate(actions, start=1):
+        a, at = x.new_tensor([[action]]), f"Round {step}, action {action:g}"
+        average = blur.measure(a, 40).expectation(f)
+        z = average + float(torch.as_tensor(prior.noise_std)) * torch.randn(1, generator=rng, dtype=x.dtype)
+        told = torch.cat([asked, a]), torch.cat([answers, z])
+        after = prior.condition(Measure.dirac(blur.gaussian(told[0])), told[1])
+        frames.append(_loop(f, x, posterior, asked, answers, blur, a))
+        frames.append(_loop(f, x, posterior, *told, blur, a))
+        frames.append(_loop(f, x, after, *told, blur))
+        labels.append(f"round {step}, line 4: action {action:g} is picked")
+        labels.append(f"round {step}, lines 5 and 6: {float(z):.2f} is seen")
+        labels.append(f"round {step}, lines 7 and 8: {_recommended(after, x):.2f} is recommended")
+        alts.append(f"{at}: a bell over the axis shows which inputs it averages; f is not seen.")
+        alts.append(f"{at}: a square at {float(z):.2f}, the average {float(average):.2f} with noise.")
+        alts.append(f"{at}: the mean of f has moved, the band is narrower, a star marks {_recommended(after, x):.2f}.")
+        posterior, asked, answers = after, *told
+    return frames, labels, alts
+
+
+def _points(x: Tensor) -> Measure:
+    """Points as averages of width zero."""
+    return Measure.dirac(torch.cat([x, torch.zeros_like(x)], -1))
+
+
+def _recommended(posterior: Posterior, x: Tensor) -> float:
+    return float(x[posterior.mean(_points(x)).argmax(), 0])
+
+
+def _loop(
+    f: Function,
+    x: Tensor,
+    posterior: Posterior,
+    asked: Tensor,
+    answers: Tensor,
+    blur: ClippedGaussian,
+    action: Tensor | None = None,
+) -> Figure:
+    """What the world has and what the learner knows; with an action, what it averages, else what is recommended."""
+    mean, std = posterior.mean(_points(x)), posterior.variance(_points(x)).sqrt()
+    (blue, red, *_), line = figures.COLORS, x[:, 0]
+    figure, axes = figures.subplots(figsize=(7, 3.9))
+    axis = axes[0, 0]
+    axis.plot(line, f(x), "--", color="0.5", linewidth=1.2, label="f, seen by nobody")
+    axis.fill_between(line, mean - 2 * std, mean + 2 * std, color=blue, alpha=0.18, linewidth=0)
+    axis.plot(line, mean, color=blue, label="mean of f, and two deviations")
+    if len(asked):
+        axis.plot(asked[:, 0], answers, "s", color=red, label="feedback: averages")
+    if action is None:
+        best = _recommended(posterior, x)
+        axis.plot([best], [float(mean.max())], "*", color=blue, markersize=13, label="recommended")
+    else:
+        bell = -1.9 + 0.9 * (-0.5 * ((line - action) / blur.scale(action)).square()[0]).exp()
+        axis.fill_between(line, -1.9, bell, color=red, alpha=0.35, linewidth=0, label="p(x | a)")
+    axis.set(xlim=(-0.5, 3.5), ylim=(-1.9, 3.4), xlabel="input x, or action a", ylabel="value (units of f)")
+    axis.legend(fontsize="small", loc="upper right")
     return figure
 
 

@@ -2,7 +2,8 @@
 
 Every cell runs all its policies on shifted and turned functions, one a seed, a hundred as a batch. A cell of the first
 figure is named ``fixed/<map>/<p>/<lengthscale>/<noise>/<model>``, one of the second
-``budget/<map>/<width>/<lengthscale>/<noise>/<levels>``:
+``budget/<map>/<width>/<lengthscale>/<noise>/<levels>``, or, with an estimated ``p(x | a)`` and a tree of five levels,
+``learned/<map>/<N>/<width>/<lengthscale>/<noise>``:
 
 - ``<p>``: ``known``, or the size ``N`` of ``D1``;
 - ``<lengthscale>`` of the kernel of f: a number, or ``online`` (learned in the run, in the first figure from two random
@@ -40,14 +41,25 @@ from book.indirect.controls import (
 from book.indirect.embedded import Embedded
 from book.indirect.family import BatchProblem, Turned, batch_table
 from book.indirect.online import online
-from book.indirect.problems import TAU, UNIT, branin_moments, draw_data, known_prior, transformation, unit_grid
+from book.indirect.problems import (
+    TAU,
+    UNIT,
+    branin_moments,
+    draw_data,
+    draw_inputs,
+    known_prior,
+    transformation,
+    unit_grid,
+)
 from book.indirect.regret import at_cost, at_rounds, instantaneous_regret, recommendation_regret, simple_regret
 from book.verdict import Paired, paired
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History, unpack_arrays
 from cbo_lib.indirect import CMES, CMETS, ActionPolicy, ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
+from cbo_lib.indirect.embedding import embedding_loss
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import rbf_kernel
+from cbo_lib.random import ReplicateGenerators, uniform
 from cbo_lib.simulate import simulate
 
 SEEDS, GRID, BUDGET = 100, 20, 60.0
@@ -67,21 +79,27 @@ EMBEDDING: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "linear": {50: (0.2, 1e-3), 300: (0.2, 1e-3), 1500: (0.2, 1e-4)},
     "cosine": {50: (0.2, 1e-3), 300: (0.2, 1e-4), 1500: (0.2, 1e-5)},
 }
+#: The width of a node ``(center, radius)``, by the reading of Figure 2.
+SPREADS: Mapping[str, Any] = {
+    "one": TAU,
+    "windows": lambda a: a[..., 2] / 2,
+    "tau": lambda a: 0.5 / (-0.5 * (a[..., 2]).log2()) / 15,  # cost is half of log2(1 / radius)
+}
+#: Replicates that are run at once where every one has a table of its own of all places, or five of them.
+_SLICE = 25
 
 
 def names() -> Iterator[str]:
     """All cells of the map."""
-    maps, sizes = ("linear", "cosine"), ("known", "300", "50", "1500")
-    yield from (f"fixed/{h}/{p}/0.24/sd/exact" for p in sizes for h in maps)
-    yield from (f"budget/{h}/{width}/0.24/{noise}/5" for h in maps for width, noise in _BUDGETS)
-    yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in sizes[1:] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/sd/projected" for p in sizes[1:3] for h in maps)
-    yield "fixed/linear/300/0.24/sd/noise"
-    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in sizes[:3] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.18/sd/exact" for p in sizes[:2] for h in maps)
-    yield from (f"fixed/{h}/known/online/sd/exact" for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in sizes[:3] for h in maps)
-    yield from (f"budget/{h}/{width}/0.12/{noise}/5" for h in maps for width, noise in _BUDGETS)
+    maps, sizes, lengths = ("linear", "cosine"), ("known", "300", "50", "1500"), ("0.24", "0.12", "0.18", "online")
+    yield from (
+        f"fixed/{h}/{p}/{x}/{noise}/exact" for noise in ("sd", "raw") for x in lengths for p in sizes for h in maps
+    )
+    models = [("deviation", "sd"), ("deviation", "raw"), ("projected", "sd"), ("noise", "sd")]
+    yield from (f"fixed/{h}/{p}/0.24/{noise}/{model}" for model, noise in models for p in sizes[1:] for h in maps)
+    yield from (f"budget/{h}/{width}/{x}/{noise}/5" for x in lengths for h in maps for width, noise in _BUDGETS)
+    yield from (f"learned/{h}/{p}/{width}/0.24/{noise}" for p in sizes[1:3] for h in maps for width, noise in _BUDGETS)
+    yield from (f"budget/{h}/{width}/0.24/{noise}/6" for h in maps for width, noise in _BUDGETS)
 
 
 _BUDGETS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))
@@ -100,9 +118,24 @@ def run(name: str, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS, budg
         ValueError: for a name that is none.
     """
     kind, *rest = name.split("/")
-    if kind not in ("fixed", "budget") or len(rest) != 5:
-        raise ValueError(f"name must be fixed/... or budget/... of six parts, got {name!r}")
-    return _fixed(*rest, seeds=seeds, steps=steps) if kind == "fixed" else _budget(*rest, seeds=seeds, budget=budget)
+    if kind not in ("fixed", "budget", "learned") or len(rest) != 5:
+        raise ValueError(f"name must be fixed/..., budget/... or learned/... of six parts, got {name!r}")
+    if kind == "budget":
+        return _budget(*rest, seeds=seeds, budget=budget)
+    if kind == "learned":
+        h, n, width, length, noise = rest
+        return _sliced(
+            lambda some: _budget(h, width, length, noise, "5", seeds=some, budget=budget, count=int(n)), seeds
+        )
+    if rest[1] != "known" and rest[2] == "online":
+        return _sliced(lambda some: _fixed(*rest, seeds=some, steps=steps), seeds)
+    return _fixed(*rest, seeds=seeds, steps=steps)
+
+
+def _sliced(work: Callable[[Sequence[int]], dict[str, Any]], seeds: Sequence[int]) -> dict[str, Any]:
+    """What ``work`` gives for all seeds, a few of them at a time."""
+    parts = [work(seeds[i : i + _SLICE]) for i in range(0, len(seeds), _SLICE)]
+    return {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]} if parts[0] else {}
 
 
 def _noise(reading: str) -> float:
@@ -159,16 +192,19 @@ def _g_length(length: float) -> float:
 
 
 def _budget(
-    h: Any, width: str, lengthscale: str, noise: str, levels: str, *, seeds: Sequence[int], budget: float
+    h: Any,
+    width: str,
+    lengthscale: str,
+    noise: str,
+    levels: str,
+    *,
+    seeds: Sequence[int],
+    budget: float,
+    count: int | None = None,
 ) -> dict[str, Any]:
     nodes = Nodes.complete(UNIT, int(levels))
     cost, deepest, grid = nodes.cost(), nodes.level == int(levels), unit_grid(GRID)
-    spreads: dict[str, Any] = {
-        "one": TAU,
-        "windows": lambda a: a[..., 2] / 2,
-        "tau": lambda a: 0.5 / (-0.5 * (a[..., 2]).log2()) / 15,  # cost is half of log2(1 / radius)
-    }
-    conditional = ClippedGaussian(transformation(h), spreads[width], UNIT)
+    conditional = ClippedGaussian(transformation(h), SPREADS[width], UNIT)
     sigma = torch.full_like(cost, 0.1) if noise == "tau" else 0.5 / cost * _noise(noise)
     tree, fine = (
         Space(nodes.actions[some], conditional=conditional, points=grid, noise_std=sigma[some], cost=cost[some])
@@ -179,7 +215,8 @@ def _budget(
     kept = torch.cat([deepest, torch.ones(len(grid), dtype=torch.bool)])
     leaves = BatchProblem(fine, table[:, kept], conditional, sigma[deepest])
     kind: Callable[[Any], Any] = online if lengthscale == "online" else lambda policy: policy
-    every, flat, on_g = ({"budget": budget, **part} for part in _priors(tree, fine, lengthscale))
+    embedding = None if count is None else tree_embedding(h, width, conditional, count, seeds)
+    every, flat, on_g = ({"budget": budget, **part} for part in _priors(tree, fine, lengthscale, embedding))
     flat["initial"] = 1
     paid = {**every, **on_g, "initial": 1}
     policies: dict[str, IndirectPolicy] = {
@@ -197,15 +234,75 @@ def _budget(
     return _regrets({n: leaves if p.space is fine else whole for n, p in policies.items()}, policies, None, seeds)
 
 
-def _priors(tree: Space, fine: Space, lengthscale: str) -> list[dict[str, Any]]:
+#: Of trees: the lengthscales of the actions' kernel, of centers and of the level, and lambda; ``tree_parameters``.
+TREES: Mapping[tuple[str, str], Mapping[int, tuple[float, float, float]]] = {
+    ("linear", "one"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-3)},
+    ("cosine", "one"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4)},
+    ("linear", "windows"): {50: (0.2, 4.0, 1e-2), 300: (0.2, 4.0, 1e-3)},
+    ("cosine", "windows"): {50: (0.2, 4.0, 1e-2), 300: (0.2, 4.0, 1e-3)},
+    ("linear", "tau"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4)},
+    ("cosine", "tau"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4)},
+}
+
+
+def tree_pairs(
+    conditional: ClippedGaussian, count: int, seeds: Sequence[int], stream: int = 4
+) -> tuple[Tensor, Tensor]:
+    """A ``D1`` of regions for each seed: uniform centers, and a level of 0 to 5 that is drawn evenly.
+
+    Returns:
+        Inputs ``replicates x N x 2`` and actions ``(center, radius)``, ``replicates x N x 3``.
+    """
+    generators = ReplicateGenerators(seeds, stream=stream).generators
+    draws = uniform(generators, (count, 3), UNIT)
+    radius = 0.5 ** ((6 * draws[..., 2:]).floor() + 1)
+    actions = torch.cat([draws[..., :2], radius], -1)
+    return draw_inputs(conditional, actions, generators), actions
+
+
+def by_log_radius(actions: Tensor) -> Tensor:
+    """Actions ``(center, radius)`` with the level ``log2(1 / radius)`` in the place of the radius."""
+    return torch.cat([actions[..., :2], -actions[..., 2:].log2()], -1)
+
+
+def tree_embedding(
+    h: str, width: str, conditional: ClippedGaussian, count: int, seeds: Sequence[int]
+) -> ConditionalMeanEmbedding:
+    """The estimate of ``p(x | a)`` of regions, with the level as a coordinate; one a seed."""
+    x, actions = tree_pairs(conditional, count, seeds)
+    center, level, ridge = TREES[h, width][count]
+    return ConditionalMeanEmbedding(x, by_log_radius(actions), torch.tensor([center, center, level]), ridge)
+
+
+def tree_parameters(h: Any, width: str, count: int, seeds: Sequence[int] = range(6)) -> tuple[float, float, float]:
+    """What ``TREES`` holds: the smallest leave-one-out error, mean over other data sets than the runs have."""
+    x, actions = tree_pairs(ClippedGaussian(transformation(h), SPREADS[width], UNIT), count, seeds, stream=7)
+    a, of_x = by_log_radius(actions), rbf_kernel(0.2)
+    lengths = [(center, level) for center in (0.1, 0.2, 0.4, 0.8) for level in (1.0, 2.0, 4.0, 1e3)]
+    grid = [(*length, ridge) for length in lengths for ridge in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
+    return min(grid, key=lambda p: float(embedding_loss(x, a, of_x, rbf_kernel([p[0], *p[:2]]), p[2]).mean()))
+
+
+def _priors(
+    tree: Space, fine: Space, lengthscale: str, embedding: ConditionalMeanEmbedding | None
+) -> list[dict[str, Any]]:
     """The options that hold the priors: of all places of the tree, of those of its leaves, and of g."""
     lengths = BANK if lengthscale == "online" else (float(lengthscale),)
     # On g: the center alone, the radius does not count.
     of_g = lengths if lengthscale == "online" else [_g_length(length) for length in lengths]
-    parts: list[list[GaussianProcess]] = [[known_prior(space, length) for length in lengths] for space in (tree, fine)]
+    parts: list[list[GaussianProcess]] = [
+        [_places_prior(space, length, embedding) for length in lengths] for space in (tree, fine)
+    ]
     parts.append([GaussianProcess(rbf_kernel([length, length, 1e3]), 0.1) for length in of_g])
     names = ["bank", "bank", "action_bank"] if lengthscale == "online" else ["prior", "prior", "action_prior"]
     return [{n: p if lengthscale == "online" else p[0]} for n, p in zip(names, parts, strict=True)]
+
+
+def _places_prior(space: Space, length: float, embedding: ConditionalMeanEmbedding | None) -> GaussianProcess:
+    if embedding is None:
+        return known_prior(space, length)
+    assert space.points is not None and space.noise is not None
+    return Embedded(embedding, by_log_radius(space.actions), space.points).prior(length, float(space.noise.amin()))
 
 
 def _regrets(

@@ -18,6 +18,7 @@ from book.verdict import Paired, Word, paired, table
 _FACTORS = {
     "fixed": ("map", "p", "lengthscale", "noise", "model"),
     "budget": ("map", "width", "lengthscale", "noise", "levels"),
+    "learned": ("map", "p", "width", "lengthscale", "noise"),
 }
 _FILL = {"holds": figures.COLORS[0], "fails": figures.COLORS[1], "undecided": "0.88"}
 
@@ -25,6 +26,9 @@ _FILL = {"holds": figures.COLORS[0], "fails": figures.COLORS[1], "undecided": "0
 def label(cell: str) -> str:
     """A cell in words: ``linear, p known, length 0.24, sd``."""
     kind, h, second, length, noise, last = cell.split("/")
+    if kind == "learned":
+        h, count, width, length, noise = cell.split("/")[1:]
+        return f"{label('/'.join(['budget', h, width, length, noise, '5']))}, N = {count}"
     if kind == "fixed":
         p = "p known" if second == "known" else f"N = {second}"
         words = [h, p, f"length {length}", noise, *([last] if last != "exact" else [])]

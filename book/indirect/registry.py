@@ -30,9 +30,9 @@ def _cell(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> d
     return factors.run(part, seeds, steps, budget=float(max(steps, 4)))
 
 
-def _map(kind: str) -> Experiment:
+def _map(*kinds: str) -> Experiment:
     return Experiment(
-        parts=lambda: [name for name in factors.names() if name.startswith(kind)],
+        parts=lambda: [name for name in factors.names() if name.startswith(kinds)],
         work=_cell,
         seeds=lambda part, scale: range(factors.SEEDS if scale == "paper" else 10),
         file=lambda part: "map.npz",
@@ -79,7 +79,7 @@ _MOST = {"peaks": 40, "family": mismatch.SEEDS, "efficiency": 12}
 
 RUNS: Mapping[str, Experiment] = {
     "figure_1": _map("fixed/"),
-    "figure_2": _map("budget/"),
+    "figure_2": _map("budget/", "learned/"),
     "applications": Experiment(
         parts=lambda: [f"{name}/{policy}" for name in _APPLICATIONS for policy in _POLICIES],
         work=_application,

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 
 from book import figures
 from book.indirect import drawing, problems
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, unit_grid
-from cbo_lib.indirect import CMETS, Nodes, Space
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.indirect import CMETS, ClippedGaussian, Nodes, Space
+from cbo_lib.kernels import GaussianMeasureKernel
+from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
 from tests.indirect import plain
 from tests.indirect.helpers import UNIT
@@ -47,6 +51,27 @@ def test_the_steps_of_a_tree_become_frames():
         assert field.shape == (count, count)
     html = figures.slider(frames, labels, alts).data
     assert alts[0][:20] in html and labels[2] in html
+
+
+def test_the_loop_becomes_three_frames_a_round():
+    f, blur = problems.two_peaks, ClippedGaussian(lambda a: a, 0.15)
+    prior = GaussianProcess(GaussianMeasureKernel(0.3), 0.02)
+    frames, labels, alts = drawing.loop_steps(f, blur, prior, [2.0, 0.5])
+    assert len(frames) == len(labels) == len(alts) == 6
+    known = prior.posterior()
+    for t, action in enumerate((2.0, 0.5)):
+        a = torch.tensor([[action]], dtype=torch.float64)
+        average = float(blur.measure(a, 40).expectation(f))
+        seen = frames[3 * t + 1].axes[0].lines[2].get_xydata()[t]
+        assert seen[0] == action and abs(seen[1] - average) < 0.1 and f"{average:.2f} with noise" in alts[3 * t + 1]
+        x = torch.tensor(frames[0].axes[0].lines[0].get_xdata())[:, None]
+        places = Measure.dirac(torch.cat([x, torch.zeros_like(x)], -1))
+        # Before the answer the picture shows what was known, after it what is known.
+        np.testing.assert_allclose(frames[3 * t + 1].axes[0].lines[1].get_ydata(), known.mean(places))
+        known = known.extend(Measure.dirac(blur.gaussian(a)), torch.tensor([seen[1]]), 0.02)
+        np.testing.assert_allclose(frames[3 * t + 2].axes[0].lines[1].get_ydata(), known.mean(places), atol=1e-6)
+        assert labels[3 * t + 2].endswith(f"{float(x[known.mean(places).argmax(), 0]):.2f} is recommended")
+    assert alts[5] in figures.slider(frames, labels, alts).data
 
 
 def test_the_sets_of_a_tree_become_two_frames_a_query():

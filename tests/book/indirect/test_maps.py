@@ -49,6 +49,8 @@ def test_labels_name_every_cell_differently():
     assert len(set(labels)) == len(labels)
     assert maps.label("budget/linear/tau/0.24/tau/5") == "linear, width 0.5 / cost, length 0.24"
     assert maps.label("budget/cosine/windows/0.12/raw/6") == "cosine, windows, raw, length 0.12, level 6"
+    name = "learned/cosine/300/windows/0.24/sd"
+    assert maps.label(name) == "cosine, windows, sd, length 0.24, N = 300"
     assert maps.label(CELLS[1]) == "cosine, N = 300, length 0.24, raw, deviation"
 
 
