@@ -22,6 +22,7 @@ from book.frames import from_figures
 from book.functions import interval
 from book.ledger import RegretLedger
 from book.steppers import PALETTE, require_alt
+from book.steppers import figure as _figure
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
@@ -55,17 +56,19 @@ def subplots(rows: int = 1, columns: int = 1, **settings: Any) -> tuple[Figure, 
     return figure, axes
 
 
-def show(figure: Figure, alt: str) -> HTML:
+def show(figure: Figure, alt: str, caption: str = "", name: str = "") -> HTML:
     """Display a figure as SVG with alternative text.
 
     Args:
         figure: what to show.
         alt: what is seen, in a sentence, for readers who cannot see it.
+        caption: what the reader should take from it, in a sentence without mathematics; the page numbers it.
+        name: by which text refers to it, as ``{fig}`` with the name; letters, digits and hyphens, the chapter first.
 
     Raises:
-        ValueError: if ``alt`` is empty.
+        ValueError: if ``alt`` is empty, or ``name`` is of another form or stands without a caption.
     """
-    return _shown(figure, alt, _svg(figure))
+    return _shown(figure, alt, _svg(figure), caption, name)
 
 
 def _svg(figure: Figure, **settings: Any) -> str:
@@ -75,17 +78,23 @@ def _svg(figure: Figure, **settings: Any) -> str:
     return content.getvalue()
 
 
-def _shown(figure: Figure, alt: str, svg: str) -> HTML:
+def _shown(figure: Figure, alt: str, svg: str, caption: str = "", name: str = "") -> HTML:
     require_alt(alt)
     data = base64.b64encode(svg.encode()).decode()
     image = f'<img class="cbo-figure" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
     # A wide figure keeps its size on a narrow screen and scrolls.
     wide = " cbo-wide" if figure.get_figwidth() > 8 else ""
-    return HTML(f'<figure class="cbo-figure{wide}">{image}</figure>')
+    return _figure(image, f"cbo-figure{wide}", caption, name)
 
 
 def slider(
-    frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str], name: str = "Step", start: int = 0
+    frames: Sequence[Figure],
+    labels: Sequence[str],
+    alts: Sequence[str],
+    over: str = "Step",
+    start: int = 0,
+    caption: str = "",
+    name: str = "",
 ) -> HTML:
     """Step through figures with play, step and a slider, drawn in the page as SVG; it needs no kernel.
 
@@ -95,17 +104,21 @@ def slider(
         frames: at least one figure; all of one layout.
         labels: what is said beside the slider at each frame.
         alts: alternative text of each frame.
-        name: what the slider steps over.
+        over: what the slider steps over.
         start: the frame that the picture opens with.
+        caption: as of ``show``.
+        name: as of ``show``.
 
     Raises:
-        ValueError: if the lengths differ, an alternative text is empty, or a figure holds what ``frames`` cannot read.
+        ValueError: if the lengths differ, an alternative text is empty, a figure holds what ``frames`` cannot read, or
+            ``name`` is not as ``show`` asks.
     """
     if not frames or not len(frames) == len(labels) == len(alts):
         raise ValueError(
             f"frames, labels and alts must have one length of at least 1, got {len(frames)}, {len(labels)}, {len(alts)}"
         )
-    return from_figures(frames, labels, alts, name, still(frames[start], alts[start]).data, start)
+    first = still(frames[start], alts[start]).data
+    return from_figures(frames, labels, alts, over, first, start, caption, name)
 
 
 def still(figure: Figure, alt: str) -> HTML:
@@ -122,15 +135,24 @@ class Panel:
     Args:
         draw: makes the figure from one value a control.
         alt: alternative text.
+        caption: as of ``show``.
+        name: as of ``show``.
         controls: the choices of each control, by the name of the argument; the first is shown at the start.
     """
 
-    def __init__(self, draw: Callable[..., Figure], alt: str, **controls: Sequence[object]) -> None:
+    def __init__(
+        self, draw: Callable[..., Figure], alt: str, caption: str = "", name: str = "", **controls: Sequence[object]
+    ) -> None:
         if not controls or not all(controls.values()):
             raise ValueError("controls must give each argument of draw at least one choice")
         self.draw = draw
         self.alt = alt
+        self.caption = caption
+        self.name = name
         self.controls = controls
+
+    def _show(self, **values: object) -> str:
+        return str(show(self.draw(**values), self.alt, self.caption, self.name).data)
 
     def widget(self) -> Widget:
         """The controls over the figure; needs ipywidgets, which the book's extra installs."""
@@ -145,7 +167,7 @@ class Panel:
         }
 
         def answer(_: object = None) -> None:
-            image.value = show(self.draw(**{name: c.value for name, c in choices.items()}), self.alt).data
+            image.value = self._show(**{name: c.value for name, c in choices.items()})
 
         for choice in choices.values():
             choice.observe(answer, names="value")
@@ -157,7 +179,7 @@ class Panel:
             box = self.widget()
         except ImportError:  # without ipywidgets the first choices can still be shown
             first = {name: options[0] for name, options in self.controls.items()}
-            return {"text/html": show(self.draw(**first), self.alt).data}
+            return {"text/html": self._show(**first)}
         return {**box._repr_mimebundle_(**kwargs), "text/html": box.children[1].value}
 
 
@@ -166,6 +188,8 @@ def line(
     curves: Mapping[str, ArrayLike | tuple[ArrayLike, str]] | ArrayLike,
     alt: str,
     figsize: tuple[float, float] = (7.2, 3.4),
+    caption: str = "",
+    name: str = "",
     **settings: Any,
 ) -> HTML:
     """Draw and display curves over the same positions.
@@ -176,6 +200,8 @@ def line(
             ``"o--"``. A label gets a line in the legend.
         alt: what is seen, in a sentence.
         figsize: in inches.
+        caption: as of ``show``.
+        name: as of ``show``.
         settings: of the axes, such as ``xlabel``, ``ylabel`` (with units), ``yscale`` or ``ylim``.
     """
     figure, axes = subplots(figsize=figsize)
@@ -186,7 +212,7 @@ def line(
     axes[0, 0].set(**settings)
     if any(labeled):
         axes[0, 0].legend(fontsize="small")
-    return show(figure, alt)
+    return show(figure, alt, caption, name)
 
 
 def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: Any) -> None:

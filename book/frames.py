@@ -26,7 +26,14 @@ DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
 def from_figures(
-    frames: Sequence[Figure], labels: Sequence[str], alts: Sequence[str], name: str, still: str, start: int = 0
+    frames: Sequence[Figure],
+    labels: Sequence[str],
+    alts: Sequence[str],
+    over: str,
+    still: str,
+    start: int = 0,
+    caption: str = "",
+    name: str = "",
 ) -> HTML:
     """A picture that steps through figures that Matplotlib drew, of one layout.
 
@@ -36,16 +43,18 @@ def from_figures(
         frames: at least one figure.
         labels: what is said beside the slider at each frame.
         alts: alternative text of each frame.
-        name: what the slider steps over.
+        over: what the slider steps over.
         still: markup of the frame that the picture opens with, shown where no script runs.
         start: the frame that the picture opens with.
+        caption: what the reader should take from it, in a sentence.
+        name: by which text refers to the figure.
     """
     panels = [[axes for axes in figure.axes if axes.get_label() != "<colorbar>"] for figure in frames]
     views = [_view([axes[k] for axes in panels], frames[0]) for k in range(len(panels[0]))]
     for step, axes in enumerate(panels):
         for view, one in zip(views, axes, strict=True):
             _read(view, step, one)
-    return picture(views, labels, alts, name, still, start)
+    return picture(views, labels, alts, over, still, start, caption=caption, name=name)
 
 
 def _view(panels: Sequence[Axes], figure: Figure) -> View:

@@ -148,9 +148,11 @@ def regret(
     total: Tensor,
     terms: Mapping[str, Tensor],
     links: Sequence[Link],
-    name: str = "regret",
+    regret_name: str = "regret",
     unit: str = "units of f",
     first: int = 1,
+    caption: str = "",
+    name: str = "",
 ) -> HTML:
     """The accounts and the proof of a regret, round by round.
 
@@ -161,9 +163,11 @@ def regret(
         total: the regret of each round, as the proof counts it, ``rounds``.
         terms: what it is made of, each ``rounds``.
         links: the inequalities; see ``Link``.
-        name: of the regret.
+        regret_name: what the regret is called.
         unit: of the vertical axis.
         first: the number of the first round.
+        caption: what the reader should take from it, in a sentence.
+        name: by which text refers to the figure.
     """
     links, count = ordered(links), len(total)
     steps = sorted({round(k) for k in np.linspace(0, count - 1, min(count, SHOWN))})
@@ -172,7 +176,7 @@ def regret(
     edges = np.concatenate([np.concatenate([low, high]) for _, low, high in stacks] + [np.asarray(total)])
     margin = 0.04 * float(edges.max() - edges.min())
     limits = [round(float(edges.min()) - margin, 6), round(float(edges.max()) + margin, 6)]
-    view = View(0.5, 330, x=[first, first + max(count - 1, 1)], y=limits, xl="round", yl=f"{name} ({unit})")
+    view = View(0.5, 330, x=[first, first + max(count - 1, 1)], y=limits, xl="round", yl=f"{regret_name} ({unit})")
     labels, alts = [], []
     for k, step in enumerate(steps):
         for row, (key, low, high) in enumerate(stacks):
@@ -183,21 +187,22 @@ def regret(
         view.add(
             k, "line", outline(view, np.stack([x, np.asarray(total, dtype=float)], 1)), c=6, w=2.2, order=len(stacks)
         )
-        view.explain(k, f"{name} {short(float(total[step]))}", "line", 6, "", "", 1.0)
+        view.explain(k, f"{regret_name} {short(float(total[step]))}", "line", 6, "", "", 1.0)
         if step < count - 1:
             view.add(k, "box", x[step], x[-1], *limits, c="ground", o=0.75, order=len(stacks) + 1)
         view.add(k, "rule", x[step], c="soft", w=1.2, dir="v", order=len(stacks) + 2)
         states = [link.state(step) for link in links]
         told = [f"{states.count(state)} {state}" for state in STATES if state in states]
         broken = [link.name for link, state in zip(links, states, strict=True) if state == "broken"]
-        label = f"round {x[step]}: {name} {short(float(total[step]))}; links: {', '.join(told)}"
+        label = f"round {x[step]}: {regret_name} {short(float(total[step]))}; links: {', '.join(told)}"
         labels.append(label + (f" ({', '.join(broken)})" if broken else ""))
         sums = ", ".join(f"{key} {short(parts[key][step])}" for key in parts)
         sides = "; ".join(f"{link.name}: {link.sides(step)}" for link in links)
-        alts.append(f"Round {x[step]}. {name} {short(float(total[step]))}, made of {sums}. The links: {sides}.")
-    tree = ProofView(0.5, name, total, links, steps)
-    still = _still(x, stacks, np.asarray(total, dtype=float), name, unit, links)
-    return picture([view, tree], labels, alts, "Round", figures.still(still, alts[-1]).data, len(steps) - 1)
+        alts.append(f"Round {x[step]}. {regret_name} {short(float(total[step]))}, made of {sums}. The links: {sides}.")
+    tree = ProofView(0.5, regret_name, total, links, steps)
+    still = _still(x, stacks, np.asarray(total, dtype=float), regret_name, unit, links)
+    first_seen = figures.still(still, alts[-1]).data
+    return picture([view, tree], labels, alts, "Round", first_seen, len(steps) - 1, caption=caption, name=name)
 
 
 def _stacks(parts: Mapping[str, np.ndarray]) -> Any:

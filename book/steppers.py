@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -125,10 +126,12 @@ def picture(
     views: Sequence[View],
     labels: Sequence[str],
     alts: Sequence[str],
-    name: str,
+    over: str,
     still: str,
     start: int = 0,
     auto: bool = False,
+    caption: str = "",
+    name: str = "",
 ) -> HTML:
     """The markup of a picture that steps.
 
@@ -136,10 +139,12 @@ def picture(
         views: what is drawn.
         labels: what is said beside the slider at each step.
         alts: alternative text of each step.
-        name: what the slider steps over.
+        over: what the slider steps over.
         still: markup of the picture at the step ``start``, shown where no script runs.
         start: the step that the picture opens with.
         auto: whether it plays once when it is first seen, except for readers who asked for less motion.
+        caption: what the reader should take from it, in a sentence.
+        name: by which text refers to the figure.
     """
     count = len(labels)
     if not count or len(alts) != count or not 0 <= start < count:
@@ -149,7 +154,7 @@ def picture(
     for alt in alts:
         require_alt(alt)
     data = {
-        "name": name,
+        "name": over,
         "start": start,
         "ms": int(min(max(20000 / count, 300), 1500)),
         "labels": list(labels),
@@ -157,7 +162,8 @@ def picture(
         "views": [view.data() for view in views],
         **({"auto": True} if auto else {}),
     }
-    return embed(data, still, f"Step {start + 1} of {count}: {labels[start]}. The other steps need JavaScript.")
+    note = f"Step {start + 1} of {count}: {labels[start]}. The other steps need JavaScript."
+    return embed(data, still, note, caption=caption, name=name)
 
 
 def require_alt(alt: str) -> None:
@@ -177,6 +183,8 @@ def cell(
     cells: Sequence[tuple[float, float, float]] = (),
     points: int = 20,
     limits: tuple[float, float] = (-3.0, 3.0),
+    caption: str = "",
+    name: str = "",
 ) -> HTML:
     """A cell that readers drag over an unknown curve on [0, 1], with the posterior after its report; see ``cell.js``.
 
@@ -191,21 +199,44 @@ def cell(
         cells: center, width and report of cells that have reported before.
         points: of each cell.
         limits: of the vertical axis.
+        caption: what the reader should take from it, in a sentence.
+        name: by which text refers to the figure.
     """
     data = {"kind": "cell", "waves": waves, "errors": errors, "lengthscale": lengthscale, "variance": variance}
     data |= {"noise": noise, "start": start, "cells": cells, "points": points, "limits": limits}
-    return embed(data, still, "Without JavaScript the cell stays where it is.", "cbo-stepper cbo-drag")
+    note = "Without JavaScript the cell stays where it is."
+    return embed(data, still, note, "cbo-stepper cbo-drag", caption, name)
 
 
-def embed(data: Mapping[str, Any], still: str, note: str, style: str = "cbo-stepper") -> HTML:
-    """Data for ``stepper.js`` beside the picture that is shown without it, and what is said there."""
+def figure(content: str, style: str, caption: str = "", name: str = "") -> HTML:
+    """A figure with its caption; the published page numbers it, and the role ``fig`` refers to it by its name.
+
+    Args:
+        content: markup of what is seen.
+        style: classes.
+        caption: plain text, what the reader should take from it, in a sentence.
+        name: letters, digits and hyphens, the chapter first.
+
+    Raises:
+        ValueError: for another name, or a name without a caption.
+    """
+    if name and not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+", name):
+        raise ValueError(f"a figure's name is small letters, digits and hyphens, chapter first, got {name!r}")
+    if name and not caption.strip():
+        raise ValueError(f"a figure with a name needs a caption, got none for {name!r}")
+    named = f' id="fig-{name}"' if name else ""
+    said = f'<figcaption class="cbo-caption">{html.escape(caption)}</figcaption>' if caption.strip() else ""
+    return HTML(f'<figure class="{style}"{named}>{content}{said}</figure>')
+
+
+def embed(
+    data: Mapping[str, Any], still: str, note: str, style: str = "cbo-stepper", caption: str = "", name: str = ""
+) -> HTML:
+    """Data for ``stepper.js`` beside the picture that is shown without it, what is said there, and the caption."""
     # "</script" would end the element early, and "<!--<script" would never end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return HTML(
-        f'<figure class="{style}"><div class="cbo-stage">{still}</div>'
-        f"<noscript>{html.escape(note)}</noscript>"
-        f'<script type="application/json">{text}</script></figure>'
-    )
+    content = f'<div class="cbo-stage">{still}</div><noscript>{html.escape(note)}</noscript>'
+    return figure(f'{content}<script type="application/json">{text}</script>', style, caption, name)
 
 
 def places(view: View, axis: str, values: Sequence[float]) -> list[float]:

@@ -328,14 +328,20 @@ _EQUALITIES = ("width in mean", "p to seen in mean")
 _SLACK = 0.1
 
 
-def picture(found: Proof) -> HTML:
-    """The proof of Theorem 1 round by round: the terms of the regret, and each link with its two sides."""
+def picture(found: Proof, caption: str = "", name: str = "") -> HTML:
+    """The proof of Theorem 1 round by round: the terms of the regret, and each link with its two sides.
+
+    Args:
+        found: the terms and the links.
+        caption: of the figure.
+        name: by which text refers to it.
+    """
     links = [
         Link(name, *found.links[name], supports=target, slack=_SLACK, sign="≈" if name in _EQUALITIES else "≤")
         for name, target in _LEADS_TO.items()
     ]
     terms = {name: left for name, (left, _) in found.terms.items()}
-    return proofs.regret(found.regret.cumsum(-1).mean(0), terms, links)
+    return proofs.regret(found.regret.cumsum(-1).mean(0), terms, links, caption=caption, name=name)
 
 
 def verdict(left: float, right: float) -> str:

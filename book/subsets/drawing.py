@@ -133,13 +133,17 @@ _LINKS = (
 )
 
 
-def proof(history: History, problem: SubsetProblem, steps: Mapping[str, Step]) -> HTML:
+def proof(
+    history: History, problem: SubsetProblem, steps: Mapping[str, Step], caption: str = "", name: str = ""
+) -> HTML:
     """The quality regret of stored runs, play by play: the terms that add up to it, and the links of the walk.
 
     Args:
         history: of the runs of ``walk``.
         problem: what was played.
         steps: of ``walk.steps``.
+        caption: of the figure.
+        name: by which text refers to it.
     """
     ledger, plays = quality_ledger(history, problem, SQRT_BETA, ALPHA), history.steps
     links = []
@@ -153,4 +157,4 @@ def proof(history: History, problem: SubsetProblem, steps: Mapping[str, Step]) -
         below, above = (torch.cat([missing, side.mean(0)]) for side in (left, right))
         links.append(Link(name, below, above, target, broken=failing))
     terms = {name: term.mean(0) for name, term in ledger.terms.items()}
-    return proofs.regret(ledger.regret.mean(0), terms, links)
+    return proofs.regret(ledger.regret.mean(0), terms, links, caption=caption, name=name)

@@ -233,9 +233,9 @@ def drawn_figures(monkeypatch):
     """The figures that were shown, in order."""
     kept = []
 
-    def keep(figure, alt):
+    def keep(figure, alt, *said):
         kept.append(figure)
-        return show(figure, alt)
+        return show(figure, alt, *said)
 
     monkeypatch.setattr(figures, "show", keep)
     return kept
