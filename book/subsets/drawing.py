@@ -13,11 +13,13 @@ from torch import Tensor
 
 from book import figures, proofs
 from book.proofs import Link
+from book.subsets.marginals import truncated_normal
 from book.subsets.problem import SubsetProblem
 from book.subsets.regret import quality_ledger
 from book.subsets.walk import ALPHA, SQRT_BETA, Step
 from cbo_lib.history import History
 from cbo_lib.subsets.policies import good_enough
+from cbo_lib.subsets.space import Space
 
 
 def names(problem: SubsetProblem) -> list[str]:
@@ -115,6 +117,115 @@ def _plays(axes: Axes, history: History, problem: SubsetProblem, replicate: int,
         xlim=(0, history.steps + 1),
         xlabel="play",
     )
+
+
+def two_variables() -> SubsetProblem:
+    """A hill over two variables, so that all of a round can be drawn, with prices 0.1, 0.2 and 1."""
+
+    def hill(x: Tensor) -> Tensor:
+        first, second = (x[..., 0] - 0.3) / 0.3, (x[..., 1] - 0.65) / 0.25
+        return 2 * (-(first.square() + second.square()) / 2).exp() + 0.5
+
+    box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    space = Space(box, ((0,), (1,), (0, 1)), (truncated_normal(0.04),) * 2, budget=10.0)
+    return SubsetProblem(space, hill, box.new_tensor([0.1, 0.2, 1.0]), 0.03, 0.1, name="two variables")
+
+
+def round_steps(
+    problem: SubsetProblem, decisions: Sequence[tuple[int, float, float]], seed: int = 0
+) -> tuple[list[Figure], list[str], list[str]]:
+    """Frames, labels and alternative texts for ``figures.slider``: each play as chosen, as seen, and as it is.
+
+    Args:
+        problem: of two variables.
+        decisions: number of the control set and values, of which only those of the set count.
+        seed: of what the world draws.
+    """
+    frames, labels, alts = [], [], []
+    queries = torch.tensor(decisions, dtype=torch.float64)
+    generators = [torch.Generator().manual_seed(seed + k) for k in range(len(decisions))]
+    seen = {key: np.asarray(values) for key, values in problem.observe(queries, generators).items()}
+    values, words = problem.value(queries), names(problem)
+    for k, query in enumerate(queries):
+        subset, name = int(query[0]), words[int(query[0])]
+        full = bool(problem.space.controlled[subset].all())
+        x, y, cost = (seen[key][k] for key in ("played", "y", "cost"))
+        ways = (
+            ("nothing is free", "Nothing is drawn")
+            if full
+            else ("a hill shows how the other one varies", "The other one is drawn")
+        )
+        told = (
+            f"The learner sets {name}; {ways[0]}.",
+            f"{ways[1]}: the point ({x[0]:.2f}, {x[1]:.2f}), y = {y:.2f}, cost {cost:.2f}.",
+            f"Unseen: f, the decision's average {values[k]:.2f}, the mean cost {problem.cost_means[subset]:g}.",
+        )
+        for stage, words_of in enumerate(("chosen", "seen", "what only the world knows")):
+            figure, axes = figures.subplots(1, 3, figsize=(10, 3.5), width_ratios=(3, 4, 3))
+            _plane(axes[0, 0], problem, query, seen["played"][: k + (stage > 0)], stage == 2)
+            _line(axes[0, 1], problem, query, (x, y) if stage else None, float(values[k]) if stage == 2 else None)
+            _prices(axes[0, 2], problem, seen["subset"], seen["cost"], k + (stage > 0), stage == 2)
+            frames.append(figure)
+            labels.append(f"round {k + 1}, {name}: {words_of}")
+            alts.append(f"Round {k + 1}. {told[stage]}")
+    return frames, labels, alts
+
+
+def _plane(axes: Axes, problem: SubsetProblem, query: Tensor, points: np.ndarray, truth: bool) -> None:
+    """The box with what was set, the points that came to be, and f if it is shown."""
+    grid = torch.linspace(0, 1, 41, dtype=query.dtype)
+    if truth:
+        every = torch.stack(torch.meshgrid(grid, grid, indexing="xy"), -1)
+        axes.imshow(
+            np.asarray(problem.f(every)),
+            origin="lower",
+            extent=(0, 1, 0, 1),
+            cmap="Greys",
+            vmin=0,
+            vmax=4,
+            aspect="auto",
+        )
+    controlled, values = problem.space.controlled[int(query[0])].tolist(), query[1:].tolist()
+    for j, draw in ((0, axes.axvline), (1, axes.axhline)):
+        if controlled[j]:
+            draw(values[j], color=figures.COLORS[0], linewidth=2)
+    axes.plot(points[:, 0], points[:, 1], "o", color=figures.COLORS[1], markersize=5)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="variable 1", ylabel="variable 2", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+
+
+def _line(
+    axes: Axes, problem: SubsetProblem, query: Tensor, seen: tuple[np.ndarray, float] | None, average: float | None
+) -> None:
+    """Along the free variable: how it varies, what was seen, and f with its average if they are shown."""
+    grid = torch.linspace(0, 1, 101, dtype=query.dtype)
+    free = [j for j, fixed in enumerate(problem.space.controlled[int(query[0])].tolist()) if not fixed]
+    along = query[1:].repeat(101, 1)
+    if free:
+        along[:, free[0]] = grid
+        density = np.asarray(problem.space.free[free[0]].density(grid)) / 4
+        axes.fill_between(grid.numpy(), 0, density, color=figures.COLORS[0], alpha=0.2)
+    if average is not None:
+        axes.plot(grid, problem.f(along), "k", linewidth=1, label="f")
+        axes.axhline(average, color="k", linestyle="--", linewidth=1)
+        axes.plot([], [], "k--", linewidth=1, label="its average")
+    if seen is not None:
+        at = seen[0][free[0]] if free else 0.5
+        axes.plot([at], [seen[1]], "o", color=figures.COLORS[1], markersize=6, label="y")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="x-small", loc="upper right")
+    label = f"variable {free[0] + 1}, free" if free else "nothing is free"
+    axes.set(xlim=(0, 1), ylim=(0, 3.6), xlabel=label, ylabel="value of f", xticks=[0, 0.5, 1])
+
+
+def _prices(axes: Axes, problem: SubsetProblem, subset: np.ndarray, cost: np.ndarray, paid: int, truth: bool) -> None:
+    """What was paid, and the mean costs if they are shown."""
+    axes.plot(cost[:paid], subset[:paid], "o", color=figures.COLORS[1], markersize=6, label="paid")
+    if truth:
+        axes.plot(np.asarray(problem.cost_means), np.arange(problem.space.m), "k|", markersize=14, label="mean")
+    if paid:
+        axes.legend(fontsize="x-small", loc="upper right")
+    axes.set(yticks=np.arange(problem.space.m), yticklabels=names(problem), xlim=(0, 1.25), xlabel="cost")
+    axes.set_ylim(problem.space.m - 0.5, -0.5)
 
 
 #: What the picture of the proof calls a step of the walk, which step that is, and what it leads to.

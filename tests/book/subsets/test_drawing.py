@@ -8,7 +8,7 @@ import torch
 from matplotlib.colors import to_hex
 
 from book import figures
-from book.subsets.drawing import algorithm_steps, names
+from book.subsets.drawing import algorithm_steps, names, round_steps, two_variables
 from cbo_lib.history import History
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort
@@ -169,3 +169,23 @@ def test_bounds_without_end_fill_the_panel_and_no_threshold_is_drawn():
         assert [i for i, bar in enumerate(axis.patches) if bar.get_width() < right] == known
     labels = [[line.get_label() for line in frame.axes[0].lines] for frame in frames]
     assert ["threshold" in lines for lines in labels] == [False, False, True]
+
+
+def test_a_round_is_shown_as_chosen_as_seen_and_as_it_is():
+    hill = two_variables()
+    decisions = [(0, 0.3, 0.5), (2, 0.3, 0.65)]
+    frames, labels, alts = round_steps(hill, decisions)
+    assert labels[:3] == [f"round 1, {{1}}: {stage}" for stage in ("chosen", "seen", "what only the world knows")]
+    assert len(frames) == len(labels) == len(alts) == 6
+    seen = hill.observe(
+        torch.tensor(decisions, dtype=torch.float64), [torch.Generator().manual_seed(k) for k in (0, 1)]
+    )
+    for k in (0, 1):
+        point = [frame.axes[0].lines[-1].get_xydata() for frame in frames[3 * k : 3 * k + 3]]
+        assert [len(points) for points in point] == [k, k + 1, k + 1]  # a point is there once it is seen
+        np.testing.assert_allclose(point[1], seen["played"][: k + 1])
+        assert [len(frame.axes[0].images) for frame in frames[3 * k : 3 * k + 3]] == [0, 0, 1]
+        assert f"y = {seen['y'][k]:.2f}, cost {seen['cost'][k]:.2f}" in alts[3 * k + 1]
+        assert f"average {hill.value(torch.tensor(decisions[k], dtype=torch.float64)):.2f}" in alts[3 * k + 2]
+    assert [len(frame.axes[1].collections) for frame in frames] == [1] * 3 + [0] * 3  # how the free one varies
+    assert figures.slider(frames, labels, alts, name="Stage").data
