@@ -57,8 +57,10 @@ rounding: .venv/.installed ## check the notebooks' outputs under the rounding of
 	@echo 'from tests.rounding import begin; begin()' > build/ipython/profile_default/startup/rounding.py
 	$(call stage,stored outputs under other rounding,$(AGG) $(ONE_THREAD) ROUNDING=$(ROUNDING) PYTHONPATH=$(CURDIR) IPYTHONDIR=$(CURDIR)/build/ipython $(BIN)/pytest $(or $(NOTEBOOKS),book) --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -o timeout=0 -n $(WORKERS) --dist loadscope)
 
-lab: .venv/.installed ## open the book in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir=book
+lab: .venv/.installed ## open the book in JupyterLab, in copies of your own in lab/
+	@test -d _build/lab || $(MAKE) book
+	@$(BIN)/python -c 'import sys; from book._ext import lab; lab.bring(sys.argv[1], sys.argv[2])' _build/lab lab
+	$(BIN)/jupyter lab --notebook-dir=lab
 
 .PHONY: handout
 handout: .venv/.installed ## make student releases of the exercises in build/handout, with the package they need

@@ -11,6 +11,7 @@ A test module takes over the tests and says which notebook they are about::
 import contextlib
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from book._tools import handout
 
 __all__ = [
     "test_code_fits_the_page",
+    "test_nan_is_refused",
     "test_nonsense_is_told_so",
     "test_questions_stand_between_the_exercises",
     "test_release_keeps_its_secrets",
@@ -107,6 +109,23 @@ def test_solution_is_accepted(number: int, solved: dict[str, Any]) -> None:
 def test_nonsense_is_told_so(number: int, answer: object, solved: dict[str, Any]) -> None:
     assert "not yet" in solved[f"check_{number}"](answer)
     assert "no answer yet" in solved[f"check_{number}"]((answer, None))
+
+
+def spoiled(part: Any) -> Any:
+    """A part of an answer that is NaN, or gives it; a class stays."""
+    if isinstance(part, type):
+        return part
+    return (lambda *arguments, **named: math.nan) if callable(part) else math.nan
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_nan_is_refused(number: int, solved: dict[str, Any]) -> None:
+    whole = solved[f"solution_{number}"]
+    parts = whole if isinstance(whole, tuple) else (whole,)
+    for k, part in enumerate(parts):
+        if not isinstance(part, type):
+            mixed = (*parts[:k], spoiled(part), *parts[k + 1 :])
+            assert "not yet" in solved[f"check_{number}"](mixed if isinstance(whole, tuple) else mixed[0])
 
 
 @pytest.mark.parametrize("number", NUMBERS)

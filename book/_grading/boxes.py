@@ -4,7 +4,6 @@ import base64
 import builtins
 import contextlib
 import json
-import math
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ import cloudpickle
 import torch
 
 from book._grading import wire
+from book.checks import finite
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTS = [
@@ -199,22 +199,6 @@ class Box:
         """The result of a call, as data; what is passed is trusted, what comes back is not."""
         sent = base64.b64encode(cloudpickle.dumps((arguments, named))).decode()
         return self.ask("call", self.boxes.limits.call, number, method, sent)
-
-
-def finite(value: Any) -> Any:
-    """A value without NaN, which compares with nothing and would pass for anything.
-
-    Raises:
-        ValueError: if there is one.
-    """
-    if isinstance(value, float) and math.isnan(value):
-        raise ValueError("NaN is no answer")
-    if isinstance(value, torch.Tensor) and bool(value.isnan().any()):
-        raise ValueError("NaN is no answer")
-    if isinstance(value, list | tuple):
-        for part in value:
-            finite(part)
-    return value
 
 
 class Function:

@@ -16,9 +16,10 @@ from typing import Any
 import nbformat
 import torch
 
-from book._grading.boxes import Box, Function, Kind, Lost, finite
+from book._grading.boxes import Box, Function, Kind, Lost
 from book._grading.policies import remote
 from book._tools.handout import Exercise, exercises
+from book.checks import finite
 from cbo_lib.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[2]

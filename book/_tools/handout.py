@@ -54,15 +54,21 @@ INTRODUCTION = {
 }
 
 
-def entries(root: Path = ROOT) -> dict[str, str]:
-    """The works of the book's bibliography as a reader writes them, such as "Zhang et al. (2022)", by key."""
+def works(root: Path = ROOT) -> dict[str, tuple[str, str | None]]:
+    """The works of the bibliography by key: as a reader writes them, "Zhang et al. (2022)", and an address or None."""
     found = {}
     for entry in re.split(r"^@", (root / "book" / "references.bib").read_text(encoding="utf-8"), flags=re.M)[1:]:
         fields = dict(re.findall(r"^\s*(\w+)\s*=\s*[{\"](.*?)[}\"],?\s*$", entry, flags=re.M))
         names = [name.split(",")[0].strip("{} ") for name in fields["author"].split(" and ")]
         who = names[0] + (" et al." if len(names) > 2 else f" and {names[1]}" if len(names) == 2 else "")
-        found[entry[entry.index("{") + 1 : entry.index(",")].strip()] = f"{who} ({fields['year']})"
+        address = f"https://doi.org/{fields['doi']}" if "doi" in fields else fields.get("url")
+        found[entry[entry.index("{") + 1 : entry.index(",")].strip()] = (f"{who} ({fields['year']})", address)
     return found
+
+
+def entries(root: Path = ROOT) -> dict[str, str]:
+    """How the works of the bibliography are cited, by key."""
+    return {key: name for key, (name, _) in works(root).items()}
 
 
 def plain_question(body: str) -> str:
