@@ -21,6 +21,8 @@ from torch import Tensor
 from book.frames import from_figures
 from book.functions import interval
 from book.ledger import RegretLedger
+from book.looks import POLICIES as POLICIES
+from book.looks import style as style
 from book.steppers import PALETTE, require_alt
 from book.steppers import figure as _figure
 
@@ -185,7 +187,7 @@ class Panel:
 
 def line(
     x: ArrayLike,
-    curves: Mapping[str, ArrayLike | tuple[ArrayLike, str]] | ArrayLike,
+    curves: Mapping[str, ArrayLike | tuple[ArrayLike, str | Mapping[str, Any]]] | ArrayLike,
     alt: str,
     figsize: tuple[float, float] = (7.2, 3.4),
     caption: str = "",
@@ -197,7 +199,7 @@ def line(
     Args:
         x: the positions, ``n``.
         curves: the values ``n`` of one curve; or by label, several, each alone or with a Matplotlib format such as
-            ``"o--"``. A label gets a line in the legend.
+            ``"o--"`` or with a ``style``. A label gets a line in the legend.
         alt: what is seen, in a sentence.
         figsize: in inches.
         caption: as of ``show``.
@@ -207,12 +209,18 @@ def line(
     figure, axes = subplots(figsize=figsize)
     labeled = curves if isinstance(curves, Mapping) else {"": curves}
     for label, curve in labeled.items():
-        values, style = curve if isinstance(curve, tuple) else (curve, "-")
-        axes[0, 0].plot(np.asarray(x), np.asarray(values), style, label=label or None)
+        values, look = curve if isinstance(curve, tuple) else (curve, "-")
+        form, own = ([look], {}) if isinstance(look, str) else ([], _spaced(look, len(np.asarray(x))))
+        axes[0, 0].plot(np.asarray(x), np.asarray(values), *form, label=label or None, **own)
     axes[0, 0].set(**settings)
     if any(labeled):
         axes[0, 0].legend(fontsize="small")
     return show(figure, alt, caption, name)
+
+
+def _spaced(look: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """A style with about eight markers along the line, small ones, if it does not say otherwise."""
+    return {"markevery": max(1, count // 8), "markersize": 4, **look} if "marker" in look else dict(look)
 
 
 def plot_function(axes: Axes, f: Callable[[Tensor], Tensor], bounds: Tensor, **style: Any) -> None:
@@ -237,7 +245,7 @@ def plot_replicates(
         label: for the legend.
         x: the horizontal positions. Default 1, 2, ....
         spread: ``"standard deviation"`` of a replicate or ``"standard error"`` of the mean, one to each side.
-        style: of the line.
+        style: of the line, such as ``style(label)`` of a policy, whose markers are spaced.
 
     Raises:
         ValueError: for another spread.
@@ -249,7 +257,7 @@ def plot_replicates(
     if spread == "standard error":
         deviation = deviation / len(values) ** 0.5
     steps = np.arange(1, len(mean) + 1) if x is None else np.asarray(x)
-    (line,) = axes.plot(steps, mean, label=label, **style)
+    (line,) = axes.plot(steps, mean, label=label, **_spaced(style, len(steps)))
     axes.fill_between(steps, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.15, linewidth=0)
 
 

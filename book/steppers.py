@@ -18,9 +18,9 @@ from IPython.display import HTML
 
 #: How wide a figure is drawn in the page, in pixels.
 WIDTH = 700
-#: The colors that a picture names by their number; ``stepper.css`` has their variants for the page and for the dark.
-#: Okabe and Ito's, which people with any color vision can tell apart.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: The colors that a picture names by their number; ``stepper.css`` has their variants for the dark. Okabe and Ito's,
+#: which people with any color vision can tell apart, darkened until lines stand out 3:1 from white.
+PALETTE = ("#0072B2", "#D55E00", "#009068", "#B8608F", "#947A00", "#3D92CC", "#000000")
 Values = tuple[Any, ...]
 
 

@@ -258,6 +258,14 @@ def test_one_call_draws_labeled_curves(drawn_figures):
     assert plt.get_fignums() == []
 
 
+def test_one_call_draws_a_policy_in_its_style(drawn_figures):
+    figures.line(range(40), {"random": (range(40), figures.style("random"))}, "A dotted line.")
+    (drawn,) = drawn_figures[0].axes[0].lines
+    look = figures.POLICIES["random"]
+    assert (drawn.get_color(), drawn.get_linestyle(), drawn.get_marker()) == (look.color, look.line, look.marker)
+    assert drawn.get_markevery() == 5
+
+
 def test_one_unlabeled_curve_has_no_legend(drawn_figures):
     figures.line(np.arange(3), [3, 1, 2], "A curve.")
     (axes,) = drawn_figures[0].axes
@@ -304,6 +312,15 @@ def test_replicates_are_drawn_where_and_how_they_are_told():
     assert axes[0, 0].lines[0].get_xdata().tolist() == [10, 20, 40]
     assert axes[0, 0].lines[0].get_color() == COLORS[3]
     np.testing.assert_allclose(np.mean(crossings(axes[0, 0].collections[0], 20)), VALUES[:, 1].mean())
+
+
+def test_markers_of_a_policy_are_spaced_unless_the_caller_says_otherwise():
+    _, axes = subplots()
+    many = torch.rand(3, 80, dtype=F64)
+    plot_replicates(axes[0, 0], many, "GPOO", **figures.style("GPOO"))
+    plot_replicates(axes[0, 0], many, "GPOO", markevery=3, **figures.style("GPOO"))
+    assert [one.get_markevery() for one in axes[0, 0].lines] == [10, 3]
+    assert [one.get_marker() for one in axes[0, 0].lines] == ["o", "o"]
 
 
 @pytest.mark.parametrize("spread", ["variance", "standard errors", ""])
