@@ -89,19 +89,14 @@ def maximize_box(
         free = free.scatter(-1, first[-1].unsqueeze(-1), False)
     begin = torch.take_along_dim(raw, torch.stack(first, -1).unsqueeze(-1), -2)
 
-    def evaluate(points: Tensor) -> Tensor:
-        """Values of all rows."""
-        wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
-        require((got := values(points)).shape == begin.shape[:-1], wanted, got.shape)
-        return got
-
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
         # Always the whole batch: the shape decides how matrix products are rounded.
         whole = first_rows.copy()
         whole[batch_indices] = x
         points = torch.from_numpy(whole).to(begin).view_as(begin).requires_grad_()
-        got = evaluate(points)
+        wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
+        require((got := values(points)).shape == begin.shape[:-1], wanted, got.shape)
         require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
         gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
@@ -112,13 +107,11 @@ def maximize_box(
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
-        found, *_ = fmin_l_bfgs_b_batched(
+        found, least, _ = fmin_l_bfgs_b_batched(
             negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True
         )
     refined_points = torch.from_numpy(found).to(begin).view_as(begin).clamp(bounds[0], bounds[1])
-    with torch.no_grad():
-        refined = evaluate(refined_points)
-        require(torch.isfinite(refined), "values must be finite in the box", "a NaN or an infinity")
+    refined = -torch.from_numpy(least).to(begin).view(begin.shape[:-1])
 
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)

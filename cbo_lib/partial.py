@@ -212,8 +212,8 @@ class PartialPosterior(CompletedPosterior):
         left = self._left(x)
         return self._mean(left), self._variance(left)
 
-    def expected_ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
-        """See ``CompletedPosterior``."""
+    def expected_ucb(self, x: Tensor, sqrt_beta: float | Tensor) -> Tensor:
+        """See ``CompletedPosterior``; of each group its own multiplier, ``groups x 1``, also."""
         left = self._left(x)
         mean = self._prior_mean.squeeze(-1) + (left * self._average).sum(-1)
         return mean + sqrt_beta * self._variance(left).clamp_min(torch.finfo(left.dtype).tiny).sqrt().mean(-1)

@@ -79,10 +79,6 @@ class Space:
             return Measure.uniform(cells, order or self.quadrature_order)
         return Measure.average(self.representatives(cells))
 
-    def measure_of_corners(self, x: Tensor) -> Measure:
-        """Cells as points ``... x n x 2d``, lower corner first: what BoTorch's acquisitions choose among."""
-        return self.measure(x.unflatten(-1, (2, self.dim)))
-
     def widest_cells(self, levels: int) -> Tensor:
         """A cell of each depth below ``levels`` on the path of widest children, ``levels x 2 x d``.
 

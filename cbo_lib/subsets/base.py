@@ -131,9 +131,11 @@ class SubsetPolicy(Policy):
         better = asked & (self._lower > self._best)
         self._best = torch.where(better, self._lower, self._best)
         self._recommended = torch.where(better.unsqueeze(-1), self._query, self._recommended)
-        self._there = self.search.prediction(row["query"])
+        here = Measure.dirac(row["query"].unsqueeze(-2), known=True)
+        mean, variance = self.search.posterior.mean_and_variance(here)
+        self._there = mean.squeeze(-1), variance.sqrt().squeeze(-1)
         version = self.surrogate.version
-        self.surrogate.observe(Measure.dirac(row["query"].unsqueeze(-2), known=True), row["y"].unsqueeze(-1))
+        self.surrogate.observe(here, row["y"].unsqueeze(-1))
         posterior = self.surrogate.posterior()
         if self.surrogate.version == version:
             self.search.update(posterior)

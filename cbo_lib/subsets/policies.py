@@ -172,13 +172,19 @@ class CheapestGoodSubset(SubsetPolicy):
         """One pass through the loops of lines 3 and 13; what it calls are steps for a variant to override."""
         sqrt_beta = self.multiplier()
         self._end_exploration()
-        today_lower = self._lower_today(sqrt_beta)
-        self.lower = torch.maximum(self.lower, today_lower)  # lines 10 and 14
         shares = self._shares()
         require((shares >= 0) & (shares < 1), "alpha must lie in [0, 1)", shares)
-        # Lines 11 and 15, for the subsets that may still pass line 16.
         exploring = self.exploring.unsqueeze(-1)
         turn = torch.nn.functional.one_hot(argmax_finite(-self.plays.to(self.spent)), self.space.m).bool()
+        # Lines 11 and 15, for the subsets that may still pass line 16; what lines 10 and 14 find rules some more out.
+        today_lower = self.search.tracked(-sqrt_beta).flatten(1).amax(-1)
+        self.lower = torch.maximum(self.lower, today_lower)
+        if self._opened:
+            played = torch.nn.functional.one_hot(self._query[:, 0].long(), self.space.m).bool()
+            ahead = torch.where(exploring, turn, self._searched(shares))
+            found = self.search.maximize(played, -sqrt_beta, ahead=ahead)
+            today_lower = torch.maximum(today_lower, found.bound(-sqrt_beta).amax(-1))
+            self.lower = torch.maximum(self.lower, today_lower)  # lines 10 and 14
         alive = torch.where(exploring, turn, self._searched(shares))
         decisions = self.search.maximize(alive, sqrt_beta)
         self.upper = torch.where(alive, torch.minimum(self.upper, decisions.bound(sqrt_beta)), self.upper)
@@ -257,12 +263,3 @@ class CheapestGoodSubset(SubsetPolicy):
         least = average.amin(-1).clamp_min(1e-5 * self.space.budget)
         estimate = self.plays.sum(-1) + (remaining / least).floor()
         self._horizon = torch.where(ends, estimate if self.horizon is None else float(self.horizon), self._horizon)
-
-    def _lower_today(self, sqrt_beta: float) -> Tensor:
-        """The largest expected lower bound that was found today, ``replicates``."""
-        lower = self.search.tracked(-sqrt_beta).flatten(1).amax(-1)
-        if self._opened:
-            played = torch.nn.functional.one_hot(self._query[:, 0].long(), self.space.m).bool()
-            found = self.search.maximize(played, -sqrt_beta)
-            lower = torch.maximum(lower, found.bound(-sqrt_beta).amax(-1))
-        return lower

@@ -12,7 +12,6 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_number, require
 from cbo_lib.gp import Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
-from cbo_lib.measure import Measure
 from cbo_lib.partial import PartialPosterior
 from cbo_lib.partial_tracked import TrackedPartial
 from cbo_lib.random import standard_normal, uniform
@@ -100,7 +99,8 @@ class Search:
         sobol = torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=1)
         self.candidates = self._user(sobol.draw(effort.candidates, dtype=torch.float64).to(space.like))
         self.controlled = space.controlled
-        self._warm = {side: space.center.repeat(replicates, space.m, 1) for side in (1, -1)}
+        self._ahead: tuple[Posterior, float, Tensor, Decisions] | None = None
+        self._warm = {side: space.center.repeat(replicates, space.m, 1) for side in (True, False)}
         self.restart(posterior)
 
     def restart(self, posterior: Posterior) -> None:
@@ -125,11 +125,6 @@ class Search:
         """``E[mu + sqrt_beta sigma]`` of the tracked candidates, ``replicates x m x n``."""
         return (self._tracked.mean + sqrt_beta * self._tracked.variance.sqrt()).mean(-1)
 
-    def prediction(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean and standard deviation of f at one full point a replicate, ``replicates`` each."""
-        mean, variance = self.posterior.mean_and_variance(Measure.dirac(points.unsqueeze(-2), known=True))
-        return mean.squeeze(-1), variance.sqrt().squeeze(-1)
-
     def expect(self, points: Tensor, wanted: Tensor) -> Decisions:
         """What is expected of decisions ``replicates x m x d`` where they are wanted, ``replicates x m`` booleans."""
         parts = {}
@@ -137,7 +132,7 @@ class Search:
             parts[tuple(subsets)] = self._moments(subsets, self._fill(subsets, points[:, subsets]))
         return self._gather(parts, wanted)
 
-    def maximize(self, wanted: Tensor, sqrt_beta: float, keep: bool = True) -> Decisions:
+    def maximize(self, wanted: Tensor, sqrt_beta: float, keep: bool = True, ahead: Tensor | None = None) -> Decisions:
         """The decisions of the largest ``E[mu + sqrt_beta sigma]``, ``m`` a replicate.
 
         Args:
@@ -145,21 +140,39 @@ class Search:
                 on what others want.
             sqrt_beta: the multiplier; negative for the lower bound.
             keep: whether the next search begins where this one ends. Default yes.
+            ahead: of which subsets, if any, the next call with ``-sqrt_beta`` will want some: one search finds both.
         """
-        side, parts = 1 if sqrt_beta >= 0 else -1, {}
-        bound = self.tracked(sqrt_beta)
-        for subsets in self._alike(wanted):
+        known, self._ahead = self._ahead, None
+        if known is None or known[0] is not self.posterior or known[1] != sqrt_beta or bool((wanted & ~known[2]).any()):
+            both = self._maximize(wanted if ahead is None else torch.cat([wanted, ahead], -1), sqrt_beta)
+            parts, m = (both.points, both.mean, both.std), self.space.m
+            found, rest = Decisions(*(part[:, :m] for part in parts)), Decisions(*(part[:, m:] for part in parts))
+            self._ahead = None if ahead is None else (self.posterior, -sqrt_beta, ahead, rest)
+        else:
+            found = known[3]
+        if keep:
+            warm = self._warm[sqrt_beta >= 0]
+            self._warm[sqrt_beta >= 0] = torch.where(wanted.unsqueeze(-1), found.points, warm)
+        mean, std = found.mean.masked_fill(~wanted, -torch.inf), found.std.masked_fill(~wanted, 0.0)
+        return Decisions(found.points, mean, std)
+
+    def _maximize(self, wanted: Tensor, sqrt_beta: float) -> Decisions:
+        """Columns from the ``m``-th on are of the same subsets and the bound with ``-sqrt_beta``."""
+        multipliers, m = [sqrt_beta, -sqrt_beta][: wanted.shape[-1] // self.space.m], self.space.m
+        bound = torch.cat([self.tracked(b) for b in multipliers], 1)
+        warm = torch.cat([self._warm[b >= 0] for b in multipliers], 1)
+        parts = {}
+        for columns in self._alike(wanted):
+            subsets = [i % m for i in columns]
             partial = self._partial(subsets)
-            start = self.candidates[argmax_finite(bound[:, subsets])]
+            start = self.candidates[argmax_finite(bound[:, columns])]
             points = self._rounded(self._fill(subsets, start))
             if self.posterior.count:  # before, all decisions are alike
-                values = functools.partial(partial.expected_ucb, sqrt_beta=sqrt_beta)
-                points = self._search(values, subsets, [start, self._warm[side][:, subsets]])
-            parts[tuple(subsets)] = self._moments(subsets, points, partial)
-        found = self._gather(parts, wanted)
-        if keep:
-            self._warm[side] = torch.where(wanted.unsqueeze(-1), found.points, self._warm[side])
-        return found
+                each = bound.new_tensor([[multipliers[i // m]] for i in columns])
+                values = functools.partial(partial.expected_ucb, sqrt_beta=each)
+                points = self._search(values, subsets, [start, warm[:, columns]])
+            parts[tuple(columns)] = self._moments(subsets, points, partial)
+        return self._gather(parts, wanted)
 
     def maximize_paths(self, values: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """The largest expectation of one function a replicate over every subset.
@@ -171,10 +184,10 @@ class Search:
         Returns:
             The maxima ``replicates x m`` and the decisions ``replicates x m x d``.
         """
-        warm = self._warm[1]
+        warm = self._warm[True]
         best = argmax_finite(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))
         points = self._search(values, list(range(self.space.m)), [self.candidates[best], warm])
-        self._warm[1] = points
+        self._warm[True] = points
         return values(points.unsqueeze(-2)).squeeze(-1), points
 
     def _user(self, unit: Tensor) -> Tensor:
@@ -199,7 +212,7 @@ class Search:
     def _alike(self, wanted: Tensor) -> list[list[int]]:
         """The subsets that any replicate wants, those with a factor of low rank apart from the others."""
         some = torch.nonzero(wanted.any(0)).flatten().tolist()
-        kinds = [[i for i in some if self._low_rank[i] is kind] for kind in (True, False)]
+        kinds = [[i for i in some if self._low_rank[i % self.space.m] is kind] for kind in (True, False)]
         return [kind for kind in kinds if kind]
 
     def _partial(self, subsets: list[int]) -> PartialPosterior:

@@ -99,12 +99,17 @@ def peak(x):
     return torch.exp(-20 * ((x[..., 0] - 0.3) ** 2 + (x[..., 1] - 0.7) ** 2))
 
 
+def measure_of_corners(space):
+    """Cells as points ``... x n x 2d``, lower corner first: what BoTorch's acquisitions choose among."""
+    return lambda x: space.measure(x.unflatten(-1, (2, space.dim)))
+
+
 def test_acquisitions_of_botorch_choose_among_cells_by_a_posterior(level):
     space, cells = level
     process = GaussianProcess(matern_kernel(0.3), 0.05)
     posterior = process.condition(space.measure(cells[::3]), space.measure(cells[::3]).expectation(peak))
     X = cells.flatten(-2).unsqueeze(-2)  # candidates, one cell each: 64 x 1 x 4
-    model = posterior.as_botorch(space.measure_of_corners)
+    model = posterior.as_botorch(measure_of_corners(space))
     measure = space.measure(cells)
     mean, std = posterior.mean(measure), posterior.variance(measure).sqrt()
     scores = UpperConfidenceBound(model, beta=4.0)(X)
@@ -120,7 +125,7 @@ def test_a_fitted_model_of_points_chooses_among_cells_too(level):
     model = SingleTaskGP(x, peak(x).unsqueeze(-1), train_Yvar=torch.full((25, 1), 1e-4, dtype=F64))
     X = cells.flatten(-2).unsqueeze(-2)
     with torch.no_grad():
-        scores = UpperConfidenceBound(AveragedModel(model, space.measure_of_corners), beta=0.01)(X)
+        scores = UpperConfidenceBound(AveragedModel(model, measure_of_corners(space)), beta=0.01)(X)
         points = space.representatives(cells)
         mean = model.posterior(points).mean.squeeze(-1).mean(-1)
         weights = torch.full((4,), 0.25, dtype=F64)

@@ -37,7 +37,7 @@ class Pointwise:
 
     def expected_ucb(self, x, sqrt_beta):
         mean, left = self.mean_and_variance(x)
-        return (mean + sqrt_beta * left.sqrt()).mean(-1)
+        return mean.mean(-1) + sqrt_beta * left.sqrt().mean(-1)
 
 
 class Anew(Search):

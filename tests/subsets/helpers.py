@@ -100,8 +100,8 @@ class Spy(Search):
         self.update(self.posterior.extend(Measure.dirac(points.unsqueeze(-2)), y.unsqueeze(-1)))
         self.told.append((points, y))
 
-    def maximize(self, wanted, sqrt_beta, keep=True):
-        decisions = super().maximize(wanted, sqrt_beta, keep)
+    def maximize(self, wanted, sqrt_beta, keep=True, ahead=None):
+        decisions = super().maximize(wanted, sqrt_beta, keep, ahead)
         self.found.append((len(self.told), sqrt_beta, wanted.clone(), decisions))
         return decisions
 

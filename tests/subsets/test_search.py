@@ -144,6 +144,39 @@ def test_what_a_replicate_finds_does_not_depend_on_what_others_want(lengthscales
             bounds.observe(points[:1], problem.f(points[:1]))
 
 
+@pytest.mark.parametrize("sqrt_beta", [2.0, -2.0])
+def test_both_bounds_are_found_by_one_search_as_by_two(sqrt_beta):
+    problem = solid()
+    one, other = (told(problem, prior(problem), 2, 9) for _ in range(2))
+    wanted = torch.tensor([[True, False, False, True], [False, True, False, False]])
+    ahead = torch.tensor([[True] * 4, [True, True, False, True]])
+    less = ahead & torch.tensor([True, True, True, False])
+    pairs = [
+        (one.maximize(wanted, sqrt_beta, ahead=ahead), other.maximize(wanted, sqrt_beta)),
+        (one.maximize(less, -sqrt_beta), other.maximize(less, -sqrt_beta)),
+        (one.maximize(~less, -sqrt_beta), other.maximize(~less, -sqrt_beta)),
+    ]
+    for (found, expected), mask in zip(pairs, (wanted, less, ~less), strict=True):
+        assert torch.equal(found.mean > -torch.inf, mask)
+        assert torch.equal(found.std == 0, ~mask)
+        torch.testing.assert_close(found.mean, expected.mean, rtol=0, atol=1e-8)
+        torch.testing.assert_close(found.std, expected.std, rtol=0, atol=1e-8)
+        torch.testing.assert_close(found.points[mask], expected.points[mask], rtol=0, atol=1e-6)
+
+
+def test_what_was_found_ahead_is_not_taken_for_more_or_for_later():
+    problem = solid()
+    one = told(problem, prior(problem), 2, 9)
+    first = torch.tensor([[True, False, False, False]] * 2)
+    every = torch.ones_like(first)
+    one.maximize(first, -2.0, ahead=first)  # less than what is wanted then
+    assert bool((one.maximize(every, 2.0).mean > -torch.inf).all())
+    one.maximize(first, -2.0, ahead=every)
+    one.observe(torch.full((2, 3), 0.3, dtype=F64), torch.tensor([9.0, -9.0], dtype=F64))
+    found = one.maximize(every, 2.0)
+    torch.testing.assert_close(found.mean, one.expect(found.points, every).mean, rtol=0, atol=1e-8)
+
+
 def test_subsets_of_both_kinds_are_searched_together():
     """Some kernels of the free variables are of low rank, some are not; both are what a bare loop finds."""
     problem = solid()
@@ -163,6 +196,12 @@ def test_subsets_of_both_kinds_are_searched_together():
             assert float(found.std[r, i]) == pytest.approx(std, abs=1e-7)
 
 
+def at_points(search, points):
+    """Mean and deviation at one full point a replicate."""
+    mean, variance = search.posterior.mean_and_variance(Measure.dirac(points.unsqueeze(-2)))
+    return mean.squeeze(-1), variance.sqrt().squeeze(-1)
+
+
 def test_before_any_data_all_decisions_are_alike():
     problem = solid()
     bounds = Spy(problem, prior(problem, variance=2.25, mean=1.5), 2, FEW)
@@ -171,7 +210,7 @@ def test_before_any_data_all_decisions_are_alike():
     assert found.bound(-2.0)[1].tolist() == pytest.approx([-1.5, -torch.inf, -torch.inf, -1.5])
     assert bool((found.points[:, ~problem.space.controlled][0] == 0.5).all())
     np.testing.assert_allclose(bounds.tracked(2.0), 4.5)
-    mean, std = bounds.prediction(torch.rand(2, 3, dtype=F64))
+    mean, std = at_points(bounds, torch.rand(2, 3, dtype=F64))
     assert mean.tolist() == [1.5, 1.5] and std.tolist() == pytest.approx([1.5, 1.5])
 
 
@@ -179,7 +218,7 @@ def test_predictions_at_full_points_are_dense(rng):
     problem = solid()
     bounds = told(problem, prior(problem), 3, 11)
     points = torch.rand(3, 3, generator=rng, dtype=F64)
-    mean, std = bounds.prediction(points)
+    mean, std = at_points(bounds, points)
     for r in range(3):
         expected = bounds.belief(r).moments(points[r : r + 1].numpy())
         assert (float(mean[r]), float(std[r])) == pytest.approx([float(part[0]) for part in expected], abs=1e-8)
