@@ -188,4 +188,4 @@ def test_a_round_is_shown_as_chosen_as_seen_and_as_it_is():
         assert f"y = {seen['y'][k]:.2f}, cost {seen['cost'][k]:.2f}" in alts[3 * k + 1]
         assert f"average {hill.value(torch.tensor(decisions[k], dtype=torch.float64)):.2f}" in alts[3 * k + 2]
     assert [len(frame.axes[1].collections) for frame in frames] == [1] * 3 + [0] * 3  # how the free one varies
-    assert figures.slider(frames, labels, alts, name="Stage").data
+    assert figures.slider(frames, labels, alts, over="Stage").data
