@@ -1,0 +1,17 @@
+"""The panel of the setting notebook."""
+
+from book.hyperparameters import panel
+
+
+def test_another_choice_gives_another_belief():
+    peak, middle = panel.believe(0.2), panel.believe(0.75)
+    assert int(peak["share"].argmax()) == 1 and int(middle["share"].argmax()) == 4
+    assert abs(float(peak["share"].sum()) - 1) < 1e-12
+    at = int((peak["grid"] - 0.2).abs().argmin())
+    assert peak["std"][0, at] < middle["std"][0, at]
+
+
+def test_the_panel_answers():
+    made = panel.panel()
+    first, last = (made._show(**{k: v[i] for k, v in made.controls.items()}) for i in (0, -1))
+    assert first != last and panel.CAPTION in first and "<img" in first
