@@ -47,6 +47,11 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+#: Paths and places in an SVG, where tenths of a point are enough; letters are paths too, in units that are far smaller.
+_LENGTHS = re.compile(r'\b(?:d|x|y)="[^"]*"')
+_LONG = re.compile(r"-?\d+\.\d\d+")
+
+
 def subplots(rows: int = 1, columns: int = 1, **settings: Any) -> tuple[Figure, np.ndarray]:
     """A figure in the book's style and its axes, always a ``rows x columns`` array.
 
@@ -77,7 +82,7 @@ def _svg(figure: Figure, **settings: Any) -> str:
     content = io.StringIO()
     with plt.rc_context(_STYLE | settings):
         figure.savefig(content, format="svg", metadata={"Date": None})
-    return content.getvalue()
+    return _LENGTHS.sub(lambda found: _LONG.sub(lambda one: f"{float(one[0]):.1f}", found[0]), content.getvalue())
 
 
 def _shown(figure: Figure, alt: str, svg: str, caption: str = "", name: str = "") -> HTML:

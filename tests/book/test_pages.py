@@ -247,6 +247,19 @@ def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any,
     assert_works(visitor, page, html, name)
 
 
+def test_no_page_weighs_more_than_a_megabyte(html: Path) -> None:
+    weights = {file.relative_to(html).as_posix(): file.stat().st_size for file in html.rglob("*.html")}
+    assert {name: weight for name, weight in weights.items() if weight > 1_000_000} == {}
+
+
+@every_page
+def test_figures_load_when_they_are_about_to_be_seen_and_keep_their_place(html: Path, name: str) -> None:
+    page = (html / f"{name}.html").read_text(encoding="utf-8")
+    assert "data:image/svg+xml;base64," not in page
+    for image in re.findall(r'<img class="cbo-figure"[^>]*>', page):
+        assert re.search(r' loading="lazy" width="\d+" height="\d+">', image), image
+
+
 @both_ways
 def test_search_finds_pages(visitor: Any) -> None:
     page = visitor.open("search", "?q=aggregated")

@@ -1,0 +1,98 @@
+"""Figures of the built pages are files beside them, loaded when they are about to be seen."""
+
+import base64
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+from book import figures
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def weight() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("weight", ROOT / "book" / "_ext" / "weight.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def drawn(height: float) -> mpl.figure.Figure:
+    figure, axes = figures.subplots(figsize=(6, 3))
+    axes[0, 0].plot([0, 1], [height, 0])
+    return figure
+
+
+def app_in(folder: Path, builder: str = "html") -> Any:
+    return SimpleNamespace(outdir=str(folder), builder=SimpleNamespace(name=builder))
+
+
+def test_every_figure_becomes_a_file_that_keeps_its_place(weight: ModuleType, tmp_path: Path) -> None:
+    one = figures.show(drawn(1), "One < two.", "A finding.", "here-one").data
+    stepping = figures.slider([drawn(1), drawn(2)], ["1", "2"], ["One.", "Two."], start=1).data
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "top.html").write_text(one, encoding="utf-8")
+    (tmp_path / "deep" / "er" / "page.html").write_text(f"{one}{stepping}", encoding="utf-8")
+    (tmp_path / "none.html").write_text('<img alt="x" src="_images/other.svg">', encoding="utf-8")
+    weight.move(app_in(tmp_path), None)
+
+    (written,) = re.findall(r"<img[^>]*>", (tmp_path / "top.html").read_text(encoding="utf-8"))
+    found = re.fullmatch(
+        r'<img class="cbo-figure" alt="One &lt; two." src="_images/(figure-\w{16}.svg)" loading="lazy" '
+        r'width="576" height="288">',
+        written,
+    )
+    assert found is not None
+    content = base64.b64decode(re.findall(r"base64,([^\"]+)", one)[0])
+    assert (tmp_path / "_images" / found[1]).read_bytes() == content
+
+    page = (tmp_path / "deep" / "er" / "page.html").read_text(encoding="utf-8")
+    assert "data:" not in page and len(page) < 3000
+    sources = re.findall(r'src="../../_images/([^"]+)"', page)
+    assert len(sources) == 2 and sources[0] == found[1]
+    assert {image.name for image in (tmp_path / "_images").iterdir()} == set(sources)
+    assert (tmp_path / "none.html").read_text(encoding="utf-8") == '<img alt="x" src="_images/other.svg">'
+
+
+def test_a_figure_that_no_page_shows_any_more_goes_and_other_images_stay(weight: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "_images").mkdir()
+    (tmp_path / "_images" / "opener.svg").write_text("<svg/>", encoding="utf-8")
+    for height in (1, 2):  # the page is written again with another figure
+        (tmp_path / "page.html").write_text(figures.show(drawn(height), "A line.").data, encoding="utf-8")
+        weight.move(app_in(tmp_path), None)
+        first = (tmp_path / "page.html").read_text(encoding="utf-8")
+        weight.move(app_in(tmp_path), None)  # nothing changed
+        assert (tmp_path / "page.html").read_text(encoding="utf-8") == first
+        assert len(list((tmp_path / "_images").iterdir())) == 2
+    assert (tmp_path / "_images" / "opener.svg").exists()
+
+
+def test_the_state_of_widgets_is_left_out_and_the_data_of_pictures_stay(weight: ModuleType) -> None:
+    kept = '<p>a</p><script type="application/json">{"kind": "cell"}</script>'
+    state = '<script type="application/vnd.jupyter.widget-{}+json">\n{{"value": "<figure>"}}\n</script>\n'
+    page = f"{state.format('state')}{kept}{state.format('view')}"
+    assert weight.outside(page, "_images") == (kept, {})
+
+
+def test_a_page_of_another_builder_and_a_failed_build_stay_as_they_are(weight: ModuleType, tmp_path: Path) -> None:
+    text = figures.show(drawn(1), "A line.").data
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    weight.move(app_in(tmp_path, "singlehtml"), None)
+    weight.move(app_in(tmp_path), RuntimeError())
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
+
+
+def test_paths_and_places_have_tenths_of_a_point() -> None:
+    figure = drawn(1)
+    figure.axes[0].plot([0.123456, 0.654321], [0.3, 0.7], "o", alpha=0.25)
+    svg = base64.b64decode(re.findall(r"base64,([^\"]+)", figures.show(figure, "A line.").data)[0]).decode()
+    lengths = re.findall(r'\b(?:d|x|y)="([^"]*)"', svg)
+    assert len(lengths) > 20 and not any(re.search(r"\.\d\d", length) for length in lengths)
+    assert "opacity: 0.25" in svg and re.search(r"scale\(0\.\d{2,} -0\.\d{2,}\)", svg)  # the size of letters is kept
