@@ -1,6 +1,11 @@
 """What is mended in the built pages for those who hear them."""
 
+from typing import Any
+
+import pytest
+
 from book._ext.access import mended
+from tests.book.test_pages import barriers
 
 
 def test_the_arrow_of_a_chapter_has_its_name() -> None:
@@ -17,3 +22,11 @@ def test_references_are_items_of_their_list() -> None:
 def test_other_details_stay() -> None:
     page = "<p>text</p><details><summary>Solution</summary></details>"
     assert mended(page) == page
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["prf-prf", "genindex", "search"])
+def test_pages_that_the_build_adds_have_no_barriers(visitor: Any, name: str) -> None:
+    page = visitor.open(name)
+    assert barriers(page) == []
+    assert visitor.complaints == []

@@ -66,7 +66,7 @@ def test_links_of_the_page_lead_to_cells_that_ran(html: Path) -> None:
     assert len(targets) > 50
     for file, anchor in sorted(targets):
         built = (html / "book" / file).read_text(encoding="utf-8")
-        _, found, after = built.partition(f'<section id="{anchor}"')
+        _, found, after = built.partition(f' id="{anchor}"')
         assert found, f"{file} has no section {anchor}"
         depth, end = 1, 0
         for tag in re.finditer(r"<(/?)section\b", after):
