@@ -329,6 +329,7 @@ def there() -> dict[str, str]:
     return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
 
 
+@pytest.mark.timeout(2400)  # the first of them runs every figure
 @pytest.mark.parametrize("name", registry.TITLES)
 def test_every_figure_runs_on_an_accelerator(name: str, there: dict[str, str]) -> None:
     assert there[name].startswith("ran"), there[name]
