@@ -28,12 +28,20 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from traitlets.config import Config
 
+from book._ext.offline import mathjax_folder
 from book._grading.boxes import Box, Boxes, Lost
 from book._grading.judge import Judge, Mark
 from book._tools import handout
 
 MOST_BYTES, MOST_CELLS, MOST_LOST = 5 * 2**20, 500, 3
 log = logging.getLogger("grade")
+MATHJAX = r"""<script>
+window.MathJax = {
+  tex: {inlineMath: [["$", "$"], ["\\(", "\\)"]], displayMath: [["$$", "$$"], ["\\[", "\\]"]], processEscapes: true},
+  options: {enableMenu: false}
+};
+</script>
+<script src="../mathjax.js" async></script>"""
 
 
 @dataclass
@@ -283,6 +291,7 @@ class Course:
         self._run(Autograde, chapter, student)
         if feedback:
             self._run(GenerateFeedback, chapter, student)
+            at_home(self.folder / "feedback" / student / chapter / f"{chapter}.html")
         self.results.append(Judged.results[student, chapter])
         return self.results[-1]
 
@@ -308,6 +317,15 @@ class Course:
             target = self.folder / "feedback" / student / "index.html"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(page(student, own), encoding="utf-8")
+
+
+def at_home(path: Path) -> None:
+    """Let a page of nbgrader load nothing from other hosts, and its mathematics from beside its folder."""
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r'<script\b[^>]*\bsrc="(?:https?:)?//[^"]*"[^>]*>\s*</script>', "", text)
+    text = re.sub(r'<script type="text/x-mathjax-config">.*?</script>', lambda _: MATHJAX, text, flags=re.S)
+    path.write_text(text, encoding="utf-8")
+    shutil.copyfile(mathjax_folder() / "tex-svg-full.js", path.parents[1] / "mathjax.js")
 
 
 def page(student: str, results: list[Result]) -> str:

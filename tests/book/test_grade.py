@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 
 import nbformat
@@ -143,6 +144,14 @@ def test_solutions_score_full_marks_and_the_release_none(marks):
     page = (output / "feedback" / "right" / "index.html").read_text(encoding="utf-8")
     assert "50 of 50 points" in page
     assert "Right." in (output / "feedback" / "right" / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
+
+
+def test_feedback_asks_no_other_host(marks):
+    home = out(marks[1], "right") / "feedback" / "right"
+    page = (home / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
+    assert not re.search(r"<(?:script|img|iframe)[^>]*\ssrc=.?(?:https?:)?//|<link[^>]*https?:|url\(.?https?:", page)
+    assert page.count('<script src="../mathjax.js"') == 1 and "x-mathjax-config" not in page
+    assert (home / "mathjax.js").stat().st_size > 2**20
 
 
 @pytest.mark.parametrize("student", ["edited", *HOSTILE, "spies"])
