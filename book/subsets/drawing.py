@@ -258,7 +258,7 @@ def proof(
     """
     ledger, plays = quality_ledger(history, problem, SQRT_BETA, ALPHA), history.steps
     links = []
-    for name, key, target in _LINKS:
+    for said, key, target in _LINKS:
         left, right = torch.broadcast_tensors(steps[key].left, steps[key].right)
         early = int(history["exploring"][0].sum()) if left.shape[1] < plays else 0
         left, right = (side.expand(-1, plays - early) for side in (left, right))
@@ -266,6 +266,6 @@ def proof(
         broken = (left > right + 1e-9).any(0)
         failing = torch.cat([torch.zeros(early, dtype=torch.bool), broken])
         below, above = (torch.cat([missing, side.mean(0)]) for side in (left, right))
-        links.append(Link(name, below, above, target, broken=failing))
-    terms = {name: term.mean(0) for name, term in ledger.terms.items()}
+        links.append(Link(said, below, above, target, broken=failing))
+    terms = {term: values.mean(0) for term, values in ledger.terms.items()}
     return proofs.regret(ledger.regret.mean(0), terms, links, caption=caption, name=name)

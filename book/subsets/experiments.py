@@ -300,7 +300,8 @@ def plot_against_cost(axes: Axes, curves: Mapping[str, History], name: str, labe
         values, costs = curve[name], curve["cost"][0]
         known = ~values.isnan().any(0)
         x = costs[known].tolist()
-        figures.plot_replicates(axes, values[:, known], policy, x, "standard error", drawstyle="steps-post")
+        look = {"drawstyle": "steps-post", **figures.style(policy)}
+        figures.plot_replicates(axes, values[:, known], policy, x, "standard error", **look)
     axes.set(xlabel="cost spent", ylabel=label)
 
 
