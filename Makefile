@@ -77,6 +77,11 @@ grade: .venv/.installed ## mark the notebooks in SUBMISSIONS=folder/<student>/<c
 slides: .venv/.installed ## make one lecture a chapter in build/slides (CHAPTERS="contexts subsets" for some)
 	$(call stage,slides,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/slides.py build/slides $(CHAPTERS))
 
+.PHONY: pdf
+pdf: .venv/.installed ## print the built pages into one PDF, _build/html/book.pdf (needs Chromium)
+	@test -s $(HTML)/index.html || $(MAKE) book
+	$(call stage,pdf,$(BIN)/python book/_tools/make_pdf.py $(HTML) $(HTML)/book.pdf)
+
 lint: .venv/.installed ## check style and types
 	$(call stage,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy)
 
