@@ -121,6 +121,10 @@ SHORT: Mapping[str, Any] = {"samples": 256, "raw": 32, "iterations": 10, "refit_
 #: The same with all samples, so that covers and grids are those of the paper: 1,024 and, with four contexts, 1,296.
 GRIDS: Mapping[str, Any] = {**SHORT, "samples": 1024}
 
+#: An effort for the whole horizon: half of the samples, the raw points and iterations of the short one, and fits after
+#: every tenth more observations.
+LONG: Mapping[str, Any] = {"samples": 512, "raw": 32, "iterations": 10}
+
 #: SBO-KDE, DRBO-KDE, the known density and GP-UCB.
 FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
 
@@ -166,7 +170,10 @@ WAITING: Mapping[str, Entry] = {
         "newsvendor",
         dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox", "DRBO-MMD"), 50),
         range(100, 110),
-        effort=SHORT,
+        effort=GRIDS,
+    ),
+    "ackley, four contexts, baselines": Entry(
+        "ackley_4", dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox"), 30), effort=GRIDS
     ),
     "newsvendor, discrepancy": Entry(
         "newsvendor", {f"DRBO-MMD, {length:g}": 50 for length in (0.05, 0.2, 1.0)}, range(100, 105), effort=SHORT
@@ -178,7 +185,7 @@ WAITING: Mapping[str, Entry] = {
 #: What the paper's figures would take: all panels whole, with the four at twenty seeds and the others at ten. None of
 #: it is stored; see the page of the experiments for what it costs.
 WHOLE: Mapping[str, Entry] = {
-    **{f"whole, {panel}": Entry(panel, dict.fromkeys(FOUR, 350)) for panel in PANELS},
+    **{f"whole, {panel}": Entry(panel, dict.fromkeys(FOUR, 350), effort=LONG) for panel in PANELS},
     **{
         f"whole, {panel}, others": Entry(
             panel, dict.fromkeys(("StableOpt", "DRBO-MMD", "DRBO-MMD-MinimaxApprox"), 350), range(100, 110)

@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures, harness
@@ -31,10 +30,8 @@ from book.contexts.controls import KnownDensity, RandomDecisions
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret, cumulative_reward
 from book.contexts.slips import SLIPS
-from book.functions import interval
-from book.harness import Comparison, Scale, rounds
+from book.harness import Comparison, Scale
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
-from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.history import History
 from cbo_lib.simulate import simulate
@@ -234,51 +231,6 @@ def plot_comparison(axes: Axes, comparison: Comparison[ContextProblem], measure:
         style, color = looks[name]
         figures.plot_replicates(axes, curve, name, spread="standard error", linestyle=style, color=color)
     axes.set(xlabel="evaluations", ylabel=f"cumulative {measure} (units of f)", title=comparison.problem.name)
-
-
-def density_steps(
-    problem: ContextProblem, policy: SBOKDE, steps: Sequence[int], seed: int = 100
-) -> tuple[list[Figure], list[str], list[str]]:
-    """The density estimate and the acquisition as contexts arrive, for ``figures.slider``.
-
-    Args:
-        problem: with one decision and one context.
-        policy: to run for one replicate.
-        steps: after how many evaluations to draw, each past the initial design.
-        seed: of the replicate.
-
-    Returns:
-        Figures, labels and alternative texts.
-    """
-    frames, labels, alts = [], [], []
-    c, x = (interval(box, 301) for box in (problem.space.contexts, problem.space.decisions))
-    value = problem.value(x)
-    with torch.no_grad():
-        for step, _, told in rounds(problem, policy, max(steps), seed):
-            policy.tell(**told)
-            if step not in steps:
-                continue
-            acquisition = policy.acquisition(policy.posterior).values(x[None])[0]
-            estimate = GaussianKDE(policy.contexts[0]).density(c)
-            figure, axes = figures.subplots(1, 2, figsize=(9.6, 3.6))
-            axes[0, 0].plot(c[:, 0], problem.distribution.density(c), color=figures.COLORS[-1], label="true density")
-            axes[0, 0].plot(c[:, 0], estimate, "--", color=figures.COLORS[0], label="estimate")
-            axes[0, 0].plot(policy.contexts[0, :, 0], torch.zeros(step), "|", color=figures.COLORS[1], label="contexts")
-            axes[0, 0].set(xlabel="context c", ylabel="density")
-            axes[0, 1].plot(x[:, 0], value, color=figures.COLORS[-1], label="expected value")
-            axes[0, 1].plot(x[:, 0], acquisition, "--", color=figures.COLORS[0], label="acquisition")
-            best = float(x[acquisition.argmax(), 0])
-            axes[0, 1].axvline(best, color=figures.COLORS[1], linewidth=1, label="next decision")
-            axes[0, 1].set(xlabel="decision x", ylabel="units of f")
-            for axis in axes.flat:
-                axis.legend(fontsize="small")
-            frames.append(figure)
-            labels.append(f"{step} contexts")
-            alts.append(
-                f"After {step} evaluations: the density estimate beside the true density of the context, and the "
-                f"acquisition beside the expected value; the next decision is {best:.3f}."
-            )
-    return frames, labels, alts
 
 
 def table_1(

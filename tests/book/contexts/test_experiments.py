@@ -11,9 +11,7 @@ from book import figures
 from book.contexts import experiments, problems, tables, theory
 from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
 from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
-from cbo_lib.contexts.policies import SBOKDE
 from cbo_lib.history import History
-from cbo_lib.simulate import simulate
 from tests.contexts.helpers import F64, hill, plane
 
 TINY = Budget([100, 101], 5, 16, {"initial": 3, "raw": 8, "starts": 1, "iterations": 2})
@@ -267,19 +265,6 @@ def test_a_comparison_is_drawn_with_units(tiny, measure):
     experiments.plot_comparison(other, experiments.figure_1("newsvendor", only=["random"]), measure)
     same, again = lines[1], other.get_lines()[0]
     assert (same.get_color(), same.get_linestyle()) == (again.get_color(), again.get_linestyle())
-
-
-def test_frames_step_through_the_estimate_and_the_acquisition():
-    problem = hill()
-    policy = SBOKDE(problem.space, samples=16, **TINY.options)
-    frames, labels, alts = experiments.density_steps(problem, policy, [4, 6], seed=3)
-    assert labels == ["4 contexts", "6 contexts"]
-    assert len(frames) == len(alts) == 2
-    assert all(len(figure.axes) == 2 for figure in frames)
-    assert alts[0].startswith("After 4 evaluations")
-    run = simulate(problem, policy, 6, [3], progress=False)
-    marks = frames[1].axes[0].lines[2].get_xdata()
-    np.testing.assert_allclose(marks, run["context"][0, :, 0], rtol=0, atol=1e-12)
 
 
 @given(st.floats(-2, 2), st.floats(0.01, 100))
