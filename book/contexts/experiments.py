@@ -9,7 +9,6 @@ of the seeds, few evaluations and little effort. The command runs them at the pa
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import platform
 import time
@@ -223,13 +222,12 @@ def _measure(name: Kind) -> Callable[[History, ContextProblem], Tensor]:
 def plot_comparison(axes: Axes, comparison: Comparison[ContextProblem], measure: Kind = "regret") -> None:
     """Cumulative regret or reward of each policy, mean and standard error over replicates.
 
-    A policy has the same color and line in every panel.
+    A policy looks as in the whole book.
     """
-    looks = dict(zip(POLICIES, itertools.product(("-", "--"), figures.COLORS), strict=False))
-    looks |= {"as written": ("-", figures.COLORS[0]), "slip": ("--", figures.COLORS[1])}
+    slips = {"as written": {"color": figures.COLORS[0]}, "slip": {"color": figures.COLORS[1], "linestyle": "--"}}
     for name, curve in curves(comparison, measure).items():
-        style, color = looks[name]
-        figures.plot_replicates(axes, curve, name, spread="standard error", linestyle=style, color=color)
+        look = slips.get(name) or figures.style(name)
+        figures.plot_replicates(axes, curve, name, spread="standard error", **look)
     axes.set(xlabel="evaluations", ylabel=f"cumulative {measure} (units of f)", title=comparison.problem.name)
 
 
