@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from matplotlib.axes import Axes
@@ -12,7 +12,8 @@ from torch import Tensor
 from book import figures
 from book.harness import rounds
 from book.hyperparameters.problem import UnknownPriorProblem
-from cbo_lib.hyperparameters import HEGPUCB
+from cbo_lib.hyperparameters import HEGPUCB, Candidates
+from cbo_lib.measure import Measure
 
 
 def elimination_steps(
@@ -59,6 +60,54 @@ def elimination_steps(
                     f"{x:.2f}, and {y:.2f} is seen there; {what}. Left: {', '.join(left)}."
                 )
             history.append((x, y))
+    return frames, labels, alts
+
+
+def round_steps(
+    candidates: Candidates, truth: int, f: Callable[[Tensor], Tensor], places: Sequence[float], noise: Sequence[float]
+) -> tuple[list[Figure], list[str], list[str]]:
+    """Frames, labels and alternative texts for ``figures.slider``: each round as chosen, as seen, and as it is.
+
+    Args:
+        candidates: the priors, of one variable on [0, 1].
+        truth: which of them f was drawn from.
+        f: maps ``n x 1`` to ``n``.
+        places: where f is asked, one a round.
+        noise: what is added to each answer.
+    """
+    frames, labels, alts = [], [], []
+    prior, grid = candidates.prior(0.1), torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]
+    x = grid.new_tensor(places)[:, None]
+    value, best = f(x), float(f(grid).max())
+    y = value + torch.as_tensor(noise).to(value)
+    for t in range(len(places)):
+        posterior = prior.condition(Measure.dirac(x[:t]), y[:t]) if t else prior.posterior()
+        mean, variance = posterior.mean_and_variance(Measure.dirac(grid))
+        here, there = posterior.mean_and_variance(Measure.dirac(x[t : t + 1]))
+        off = ((y[t] - here).abs() / (there + 0.1**2).sqrt()).flatten().tolist()
+        apart = " and ".join(f"{gap:.1f} from {name}'s mean" for gap, name in zip(off, candidates.names, strict=True))
+        told = (
+            f"The learner asks at x = {places[t]:.2f}.",
+            f"It sees y = {float(y[t]):.2f}; in predicted deviations that is {apart}.",
+            f"Unseen: f, its regret {best - float(value[t]):.2f}, and that {candidates.names[truth]} is true.",
+        )
+        for stage, words in enumerate(("chosen", "seen", "what only the world knows")):
+            figure, axes = figures.subplots(figsize=(7.2, 3.8))
+            ax = axes[0, 0]
+            for u, name in enumerate(candidates.names):
+                width = 2 * variance[u].sqrt()
+                ax.plot(grid[:, 0], mean[u], ("-", "-.")[u % 2], color=figures.COLORS[u], label=name)
+                low, high = mean[u] - width, mean[u] + width
+                ax.fill_between(grid[:, 0], low, high, color=figures.COLORS[u], alpha=0.15, linewidth=0)
+            ax.axvline(places[t], color="0.5", linestyle=":", label="asked")
+            ax.plot(x[: t + (stage > 0)], y[: t + (stage > 0)], "ko", label="seen")
+            if stage == 2:
+                ax.plot(grid[:, 0], f(grid), "k--", linewidth=1, label="f")
+            ax.set(xlabel="x", ylabel="f (units of f)", ylim=(-3, 3))
+            ax.legend(fontsize="x-small", ncols=2, loc="lower left")
+            frames.append(figure)
+            labels.append(f"round {t + 1}: {words}")
+            alts.append(f"Round {t + 1}. {told[stage]}")
     return frames, labels, alts
 
 

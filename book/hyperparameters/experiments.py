@@ -259,8 +259,8 @@ def plot_comparison(comparison: Comparison[UnknownPriorProblem], best: str = "be
     figure, axes = figures.subplots(1, 2, figsize=(10, 3.8))
     for axis, notion in zip(axes.flat, (cumulative_regret, simple_regret), strict=True):
         curves = comparison.regrets(notion)
-        for name, dash in zip(curves, ["-", "--", "-", "-", ":", "-.", "-"], strict=False):
-            figures.plot_replicates(axis, curves[name], name, spread="standard error", linestyle=dash)
+        for name, values in curves.items():
+            figures.plot_replicates(axis, values, name, spread="standard error", **figures.style(name))
     axes[0, 0].set(xlabel="round", ylabel="cumulative regret (units of f)")
     axes[0, 1].set(xlabel="round", ylabel=f"{best} (units of f)")
     axes[0, 0].legend(fontsize="small")

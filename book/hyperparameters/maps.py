@@ -75,7 +75,7 @@ def risk(table: pd.DataFrame, policies: Sequence[str]) -> Figure:
     for ax, multiplier in zip(axes.flat, multipliers, strict=True):
         for place, name in enumerate(policies):
             row = table[(table.multiplier == multiplier) & (table.policy == name)].iloc[0]
-            color = figures.COLORS[place]
+            color = figures.style(name)["color"]
             ax.barh(place, row.q90 - row.q10, left=row.q10, height=0.5, color=color, alpha=0.4)
             ax.plot([row.q50] * 2, [place - 0.25, place + 0.25], color=color, linewidth=3)
             ax.plot(row["mean"], place, "o", color=color)

@@ -6,7 +6,7 @@ import torch
 
 from book import figures
 from book.hyperparameters import drawing
-from book.hyperparameters.problems import draws_of_candidates, hill_candidates
+from book.hyperparameters.problems import draws_of_candidates, hill_candidates, lengthscale_candidates
 from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleGPUCB
 from cbo_lib.kernels import rbf_kernel
 from tests.hyperparameters import plain
@@ -89,3 +89,22 @@ def test_responsibility_shows_who_chose_and_what_one_sum_was_allowed():
     assert (list(refuted.get_xdata()), list(refuted.get_ydata())) == ([3], [1])
     assert (list(errors.get_ydata()), list(allowed.get_ydata())) == ([1.0, 3.0], [2.0, 2.5])
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a (true)", "b"]
+
+
+def test_a_round_is_chosen_seen_and_then_as_it_is():
+    two = lengthscale_candidates((0.1, 0.4))
+
+    def f(x):
+        return (6 * x[..., 0]).sin()
+
+    frames, labels, alts = drawing.round_steps(two, 0, f, (0.3, 0.8), (0.1, 0.0))
+    assert len(frames) == len(labels) == len(alts) == 6
+    seen = float(f(torch.tensor([[0.3]], dtype=torch.float64))) + 0.1
+    assert f"y = {seen:.2f}" in alts[1] and f"y = {seen:.2f}" not in alts[0]
+    assert f"{seen / 1.01**0.5:.1f} from lengthscale 0.1's mean" in alts[1]  # before any answer: variance 1, noise 0.1
+    assert "lengthscale 0.1 is true" in alts[2]
+    drawn = [{line.get_label(): line for line in frame.axes[0].lines} for frame in frames]
+    assert ["f" in lines for lines in drawn] == [False, False, True] * 2
+    assert [len(lines["seen"].get_xdata()) for lines in drawn] == [0, 1, 1, 1, 2, 2]
+    before, after = (lines["lengthscale 0.4"].get_ydata() for lines in (drawn[2], drawn[3]))
+    assert abs(before).max() == 0 and abs(after).max() > 0.5
