@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from torch import Tensor
 
 from book import figures
 from book.aggregated.problem import CellProblem
@@ -15,6 +18,7 @@ from book.functions import interval
 from book.harness import rounds
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
+from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
 
@@ -171,3 +175,74 @@ def plot_rivals(axes: Axes, problem: CellProblem, policy: GPOO, nodes: list[int]
     axes.set_xticks(list(at), names)
     axes.set(ylabel="value (units of f)", xlabel="leaf (h, i)")
     axes.legend(fontsize="x-small")
+
+
+def loop_steps(
+    problem: CellProblem, prior: GaussianProcess, boxes: Tensor, noise: Sequence[float]
+) -> tuple[list[Figure], list[str], list[str]]:
+    """Rounds of the loop, each in three pictures: the cell that is asked, the report, what is believed then.
+
+    Args:
+        problem: with about ten points a cell, which are shown.
+        prior: of f.
+        boxes: the cells that are asked, in their order, ``rounds x 2 x 1``.
+        noise: the error of each report.
+
+    Returns:
+        Figures, labels and alternative texts for ``figures.slider``, three a round and one before the first.
+    """
+    seen, x = problem.value(boxes) + torch.tensor(noise).to(boxes), interval(problem.space.bounds, 301)
+    before = prior.posterior()
+    frames = [_round(problem, before, x, boxes, seen[:0])]
+    labels = ["before round 1: the prior"]
+    alts = ["A curve that the learner does not see, and the prior: a flat mean with a wide band."]
+    for t, (low, high) in enumerate(boxes[..., 0].tolist()):
+        cell, report = f"[{low:g}, {high:g}]", f"{seen[t]:.2f}".replace("-", "−")
+        after = prior.condition(problem.space.measure(boxes[: t + 1]), seen[: t + 1])
+        frames += [
+            _round(problem, before, x, boxes, seen[:t], t),
+            _round(problem, before, x, boxes, seen[: t + 1], t, averaged=True),
+            _round(problem, after, x, boxes, seen[: t + 1]),
+        ]
+        labels += [
+            f"round {t + 1}: the learner asks for {cell}",
+            f"round {t + 1}: {problem.space.points_per_cell} values are averaged; the report is {report}",
+            f"round {t + 1}: what is believed after the report",
+        ]
+        alts += [
+            f"Round {t + 1}: the cell {cell} is marked over its whole height.",
+            f"Round {t + 1}: in the cell {cell} the values of f at its points are marked, which the learner does not "
+            f"see; their average with noise, {report}, which it sees, is a bar over the cell.",
+            f"Round {t + 1}: mean and band of f given the reports so far, with the new bar over {cell}.",
+        ]
+        before = after
+    return frames, labels, alts
+
+
+def _round(
+    problem: CellProblem,
+    posterior: Posterior,
+    x: Tensor,
+    boxes: Tensor,
+    reports: Tensor,
+    asked: int | None = None,
+    averaged: bool = False,
+) -> Figure:
+    """The curve, the belief and the reports, and within a round the cell that is asked and what is averaged there."""
+    mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
+    (blue, red, *_), line, ends = figures.COLORS, x[:, 0], boxes[..., 0].tolist()
+    figure, axes = figures.subplots(figsize=(7, 3.9))
+    axis = axes[0, 0]
+    axis.plot(line, problem.f(x), "--", color="0.5", linewidth=1.2, label="f, seen by nobody")
+    axis.fill_between(line, mean - 2 * std, mean + 2 * std, color=blue, alpha=0.18, linewidth=0)
+    axis.plot(line, mean, color=blue, label="mean of f, and two deviations")
+    for k, report in enumerate(reports.tolist()):
+        axis.plot(ends[k], [report] * 2, color=red, linewidth=3, label="reports" if k == 0 else None)
+    if asked is not None:
+        axis.axvspan(*ends[asked], color=red, alpha=0.15, label="the cell that is asked")
+    if asked is not None and averaged:
+        points = problem.space.representatives(boxes[asked])
+        axis.plot(points[:, 0], problem.f(points), "o", color="0.5", markersize=4, label="averaged, seen by nobody")
+    axis.set(xlim=(0, 1), ylim=(-1.1, 1.9), xlabel="x", ylabel="value (units of f)")
+    axis.legend(fontsize="small", loc="upper right", ncols=2)
+    return figure
