@@ -38,12 +38,14 @@ WIDTH = 780  # pixels between the margins at this scale: what pictures are drawn
 STYLE = """
 .bd-header, .bd-header-article, .bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-footer, .bd-footer,
 .bd-footer-content, .header-article__inner, .headerlink, .copybtn, .skip-link, #pst-skip-link, #pst-back-to-top,
-dialog, .only-dark, form.cbo-quiz button, .cbo-pdf { display: none !important; }
+dialog, .only-dark, #jb-print-toc, form.cbo-quiz button, .cbo-pdf { display: none !important; }
 .bd-main .bd-content .bd-article-container { max-width: none !important; padding: 0 !important; }
 .bd-article { padding: 0 !important; }
 figure, .cell_output img, table.dataframe tr, div.admonition-title { break-inside: avoid; }
+div.math, mjx-container[display="true"] { break-inside: avoid; overflow: visible !important; }
 h1, h2, h3, h4 { break-after: avoid; }
 pre { white-space: pre-wrap !important; }
+pre, .highlight, .cell_output, .cell_input { overflow: visible !important; }
 """
 READY = """async () => {
   document.documentElement.dataset.theme = "light";
@@ -54,7 +56,7 @@ READY = """async () => {
     return image.decode().catch(() => 0);
   }));
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-  const title = document.querySelector("h1").cloneNode(true);
+  const title = document.querySelector("article h1").cloneNode(true);
   title.querySelectorAll(".headerlink, mjx-assistive-mml").forEach((element) => element.remove());
   return title.textContent.trim();
 }"""
