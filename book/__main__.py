@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import re
 import shlex
 import sys
@@ -41,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return {"list": _list, "run": _run, "compare": _compare}[chosen.command](chosen)
     except ValueError as error:
         parser.error(str(error))
+    except OSError as error:
+        if not isinstance(error, ConnectionError | TimeoutError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"{error}\nWhat is done is stored. The same command does the rest.", file=sys.stderr)
+        return 1
 
 
 def _list(chosen: argparse.Namespace) -> int:

@@ -59,23 +59,27 @@ def _here(work: Sequence[tuple[Task, Path]]) -> Iterator[dict[str, Any]]:
 
 
 def _there(work: Sequence[tuple[Task, Path]], workers: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
-    from distributed import as_completed
+    from distributed import CancelledError, as_completed
+    from distributed.comm import CommClosedError
 
-    with client_of(min(workers, len(work)), scheduler) as client:
-        futures = {
-            # The key is the file: a task that is sent twice is done once.
-            client.submit(perform, task, str(folder.resolve()), key=task.file, pure=False, retries=RETRIES): folder
-            for task, folder in work
-        }
-        for future in as_completed(list(futures)):
-            record = future.result()
-            if not (futures[future] / record["file"]).exists():
-                raise FileNotFoundError(
-                    f"{futures[future]} must be a folder that all workers share; {record['by']} wrote {record['file']} "
-                    "where this process does not see it"
-                )
-            yield record
-            future.release()
+    try:
+        with client_of(min(workers, len(work)), scheduler) as client:
+            futures = {
+                # The key is the file: a task that is sent twice is done once.
+                client.submit(perform, task, str(folder.resolve()), key=task.file, pure=False, retries=RETRIES): folder
+                for task, folder in work
+            }
+            for future in as_completed(list(futures)):
+                record = future.result()
+                if not (futures[future] / record["file"]).exists():
+                    raise FileNotFoundError(
+                        f"{futures[future]} must be a folder that all workers share; {record['by']} wrote "
+                        f"{record['file']} where this process does not see it"
+                    )
+                yield record
+                future.release()
+    except (CancelledError, CommClosedError):
+        raise ConnectionError(f"the scheduler is lost, {scheduler or 'of this machine'}") from None
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """``python -m book``: the same numbers whoever does the work, nothing lost, nothing twice."""
 
+import errno
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -263,6 +265,42 @@ def test_two_schedulers_share_a_folder(alone: Path, tmp_path: Path) -> None:
     assert (len(first), len(second)) == (4, 4)
     assert {record["by"] for record in first} != {record["by"] for record in second}
     assert numbers(folder) == numbers(alone)
+
+
+def test_a_lost_scheduler_is_said(tmp_path: Path) -> None:
+    """It has no worker, so nothing is done when it is killed."""
+    python = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen([*python, "--no-dashboard"], cwd=ROOT, stderr=subprocess.PIPE, text=True) as scheduler:
+        address = next(found[0] for line in scheduler.stderr if (found := re.search(r"tcp://127\.0\.0\.1:\d+", line)))
+
+        def kill() -> None:
+            next(line for line in scheduler.stderr if "Receive client connection" in line)
+            scheduler.kill()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(kill)
+            with pytest.raises(ConnectionError, match=f"the scheduler is lost, {address}"):
+                run(the_plan(), tmp_path, scheduler=address)
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [(ConnectionError("gone"), True), (OSError(errno.ENOSPC, "full"), True), (FileNotFoundError("absent"), False)],
+)
+def test_what_ends_a_run_from_outside_is_said_without_a_traceback(
+    error: OSError, known: bool, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr(spread, "run", fail)
+    command = ["run", NAME, "--out", str(tmp_path)]
+    if known:
+        assert main(command) == 1
+        assert "The same command does the rest." in capsys.readouterr().err
+    else:
+        with pytest.raises(FileNotFoundError, match="absent"):
+            main(command)
 
 
 def test_commands_named_on_pages_exist() -> None:
