@@ -240,7 +240,8 @@ def moving() -> str:
     mark = f'<circle cx="{720 * track_start():.0f}" cy="{110 - 55 * curve(track_start()):.0f}" r="8" fill="#0072B2"/>'
     source = "data:image/svg+xml," + quote(svg(720, 220, [stroke, mark]))
     still = f'<img alt="{escape(alts[0])}" src="{source}">'
-    return str(picture([view], labels, alts, "Query", still, auto=True).data) + "\n"
+    caption = "The same curve answers with a value or with an average, depending on what the query weighs."
+    return str(picture([view], labels, alts, "Query", still, auto=True, caption=caption).data) + "\n"
 
 
 def track_start() -> float:
