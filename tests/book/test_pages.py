@@ -294,3 +294,35 @@ def test_a_reader_answers_a_question_with_a_mouse(visitor: Any, html: Path) -> N
         assert verdict.inner_text() == ("Right." if right else "Not this one.")
         assert shown.count() == 1 and shown.get_attribute("data-choice") == str(number)
     assert visitor.complaints == []
+
+
+ON_PAPER = """() => {
+  dispatchEvent(new Event("beforeprint"));
+  const shown = (selector) => [...document.querySelectorAll(selector)].filter((e) => e.checkVisibility());
+  const solutions = [...document.querySelectorAll(".admonition.dropdown")];
+  return {
+    solutions: solutions.length,
+    open: solutions.filter((e) => !e.classList.contains("toggle-hidden")).length +
+      document.querySelectorAll("article details[open]").length,
+    controls: shown(".bd-sidebar-primary, .bd-sidebar-secondary, .bd-header, .bd-header-article, .bd-footer, " +
+      ".prev-next-footer, .headerlink, button, .cbo-controls").map((e) => e.className),
+    text: document.querySelector("article").innerText.length,
+    background: getComputedStyle(document.body).backgroundColor,
+  };
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_on_paper_solutions_stay_closed_and_colors_are_light(visitor: Any, html: Path, theme: str) -> None:
+    page = visitor.open(next(name for name in PAGES if name.endswith("5_exercises")))
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    page.add_style_tag(content="* { transition: none !important }")
+    page.emulate_media(media="print")
+    page.wait_for_function("document.documentElement.dataset.theme === 'light'")
+    seen = page.evaluate(ON_PAPER)
+    assert seen["solutions"] > 3 and seen["open"] == 0 and seen["controls"] == [] and seen["text"] > 2000
+    assert seen["background"] == "rgb(255, 255, 255)"
+    assert [text for text in page.evaluate(CONTRAST) if text["ratio"] < 4.5] == []
+    page.emulate_media(media="screen")
+    page.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
+    assert visitor.complaints == []
