@@ -293,24 +293,34 @@ def _each(thing: T | Mapping[str, T], names: Mapping[str, object]) -> dict[str, 
     return {name: thing[name] for name in names} if isinstance(thing, Mapping) else dict.fromkeys(names, thing)
 
 
-def save_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Store a table and what ``frame.attrs`` says of it, as JSON of a line a row, whole or not at all."""
-    parts = {"about": frame.attrs, **json.loads(frame.to_json(orient="split"))}
+def table_text(frame: pd.DataFrame, digits: int = 10) -> str:
+    """A table and what ``frame.attrs`` says of it, as JSON of a line a row, with so many decimals."""
+    parts = {"about": frame.attrs, **json.loads(frame.to_json(orient="split", double_precision=digits))}
     rows = ",\n".join(map(json.dumps, parts.pop("data")))
     head = "".join(f'"{name}": {json.dumps(part)},\n' for name, part in parts.items())
-    write_atomically(path, f'{{{head}"data": [\n{rows}\n]}}\n'.encode())
+    return f'{{{head}"data": [\n{rows}\n]}}\n'
 
 
-def load_table(path: str | Path) -> pd.DataFrame:
-    """What ``save_table`` stored."""
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
+def table_of(text: str) -> pd.DataFrame:
+    """The table that ``table_text`` wrote."""
+    content = json.loads(text)
     about = content.pop("about")
     frame = pd.DataFrame(**content)
     frame.attrs = about
     return frame
 
 
-class Experiment(Protocol):
+def save_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Store a table, whole or not at all."""
+    write_atomically(path, table_text(frame).encode())
+
+
+def load_table(path: str | Path) -> pd.DataFrame:
+    """What ``save_table`` stored."""
+    return table_of(Path(path).read_text(encoding="utf-8"))
+
+
+class Study(Protocol):
     """What a chapter runs by name: several policies, or a table."""
 
     def __call__(self, *, scale: Scale, seeds: Sequence[int] | None, folder: Path | None) -> Comparison | pd.DataFrame:

@@ -27,7 +27,7 @@ from book.registry import Scale
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Files of the book that no number depends on.
-_APART = {"__main__.py", "registry.py", "spread.py", "outputs.py", "figures.py"}
+_APART = {"__main__.py", "registry.py", "spread.py", "outputs.py", "figures.py", "checks.py"}
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ def pack(result: Any, about: Mapping[str, Any]) -> bytes:
     import numpy as np
     import pandas as pd
 
+    from book.harness import table_text
     from cbo_lib.history import History, pack_arrays
 
     arrays: dict[str, Any]
@@ -163,7 +164,7 @@ def pack(result: Any, about: Mapping[str, Any]) -> bytes:
         kind, arrays = "history", dict(result.tensors)
         about = {**about, "seeds": result.seeds, "config": result.config, "provenance": result.provenance}
     elif isinstance(result, pd.DataFrame):
-        kind, arrays = "table", {"table": np.array(table_text(result))}
+        kind, arrays = "table", {"table": np.array(table_text(result, digits=15))}
     else:
         kind, arrays = "arrays", dict(result)
     return pack_arrays({"about": np.array(json.dumps({**about, "kind": kind})), **arrays})
@@ -171,9 +172,9 @@ def pack(result: Any, about: Mapping[str, Any]) -> bytes:
 
 def unpack(content: bytes) -> tuple[Any, dict[str, Any]]:
     """The result, and what is said of it."""
-    import pandas as pd
     import torch
 
+    from book.harness import table_of
     from cbo_lib.history import History, unpack_arrays
 
     arrays = unpack_arrays(content)
@@ -182,14 +183,5 @@ def unpack(content: bytes) -> tuple[Any, dict[str, Any]]:
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return History(tensors, about["seeds"], about["config"], about["provenance"]), about
     if about["kind"] == "table":
-        parts = json.loads(str(arrays["table"]))
-        attrs = parts.pop("about")
-        frame = pd.DataFrame(**parts)
-        frame.attrs = attrs
-        return frame, about
+        return table_of(str(arrays["table"])), about
     return arrays, about
-
-
-def table_text(frame: Any) -> str:
-    """A table and what ``frame.attrs`` says of it, as JSON."""
-    return json.dumps({"about": frame.attrs, **json.loads(frame.to_json(orient="split", double_precision=15))})

@@ -238,7 +238,7 @@ def landscape(
     return _run(panel, contenders(panel.problem.space, **panel.options), seeds, folder, "landscape")
 
 
-EXPERIMENTS: dict[str, harness.Experiment] = {
+EXPERIMENTS: dict[str, harness.Study] = {
     "lengthscale": unknown_lengthscale,
     "period": unknown_period,
     "decomposition": unknown_decomposition,
