@@ -11,7 +11,7 @@ from torch import Tensor
 
 from book.functions import maximum
 from cbo_lib.aggregated.space import Space
-from cbo_lib.checks import as_count, as_number, as_tensor, require_shape
+from cbo_lib.checks import as_count, as_number, as_tensor, require, require_shape
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
 
@@ -58,11 +58,16 @@ class CellProblem:
         """A noisy value of one cell a replicate, ``replicates``.
 
         Raises:
-            ValueError: if the problem holds one function a replicate and there are more or fewer queries.
+            ValueError: if a cell reaches out of the root, or the problem holds one function a replicate and there are
+                more or fewer queries.
         """
         if self.replicates is not None and len(query) != self.replicates:
             raise ValueError(f"query must hold one cell for each of {self.replicates} replicates, got {len(query)}")
         value = self.value(query)
+        low, high = self.space.bounds
+        slack, cells = 1e-9 * (high - low), as_tensor("query", query, self.space.bounds)
+        inside = (cells >= low - slack) & (cells <= high + slack)
+        require(inside, f"query must lie in the bounds {self.space.bounds.tolist()}", cells)
         return value + self.noise_std * standard_normal(generators, (), value)
 
     def values(self, cells: Tensor) -> Tensor:

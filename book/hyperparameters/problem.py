@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from book.functions import maximum
-from cbo_lib.checks import as_count, as_number, as_tensor, require_shape
+from cbo_lib.checks import as_count, as_number, as_tensor, require, require_shape
 from cbo_lib.hyperparameters.space import Space
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
@@ -73,14 +73,24 @@ class UnknownPriorProblem:
         """A noisy value of f at one point a replicate, ``replicates``.
 
         Raises:
-            ValueError: if the problem holds one function a replicate and there are more or fewer queries.
+            ValueError: if a query lies outside the domain's box, or the problem holds one function a replicate and
+                there are more or fewer queries.
         """
         if self.replicates is not None and len(query) != self.replicates:
             raise ValueError(f"query must hold one point for each of {self.replicates} replicates, got {len(query)}")
         query = as_tensor("query", query, self.space.like)
         require_shape("query", query, ..., self.space.dim)
+        low, high = self._box
+        slack = 1e-9 * (high - low)
+        inside = (query >= low - slack) & (query <= high + slack)
+        require(inside, f"query must lie in the box of the domain, {self._box.tolist()}", query)
         value = self.f(query)
         return value + self.noise_std * standard_normal(generators, (), value)
+
+    @cached_property
+    def _box(self) -> Tensor:
+        points = self.space.points
+        return self.space.bounds if points is None else torch.stack([points.amin(0), points.amax(0)])
 
     @cached_property
     def values(self) -> Tensor:

@@ -14,9 +14,26 @@ from book.hyperparameters.problem import UnknownPriorProblem
 from book.indirect.problem import IndirectProblem
 from book.subsets.airfoil import load_airfoil, sample_airfoil
 from book.subsets.problem import SubsetProblem
+from cbo_lib import contexts
 from cbo_lib.distributions import Uniform
 from cbo_lib.random import ReplicateGenerators
-from tests.test_bad_input import F64, LINE, NAN, SQUARE, actions, boxes, cells, doubted, variables
+from cbo_lib.simulate import simulate
+from tests.test_bad_input import (
+    F64,
+    GRID,
+    LINE,
+    NAN,
+    SQUARE,
+    actions,
+    boxes,
+    cells,
+    doubted,
+    gpoo,
+    hegpucb,
+    sbokde,
+    ucbpsq,
+    variables,
+)
 
 
 def f(x):
@@ -71,6 +88,35 @@ BAD = [
 def test_every_bad_argument_is_refused_by_name(argument, call):
     with pytest.raises(ValueError, match=rf"\b{re.escape(argument)} must .*, got "):
         call()
+
+
+TWICE = [[0.0], [2.0]]
+OTHER_BOXES = {
+    "aggregated": (cell_problem, lambda: gpoo(cells(bounds=TWICE))),
+    "contexts": (context_problem, lambda: sbokde(boxes(decisions=TWICE))),
+    "subsets": (subset_problem, lambda: ucbpsq(variables(bounds=[[0.0, 0.0], [2.0, 2.0]]))),
+    "hyperparameters": (prior_problem, lambda: hegpucb(doubted(points=2 * GRID))),
+}
+
+
+@pytest.mark.parametrize("setting", OTHER_BOXES)
+def test_a_policy_that_was_built_for_another_box_is_refused(setting):
+    problem, policy = OTHER_BOXES[setting]
+    with pytest.raises(ValueError, match=r"in the (bounds|box)\b.*, got "):
+        simulate(problem(), policy(), 8, [0, 1], progress=False)
+
+
+def test_a_policy_that_was_built_for_another_setting_is_refused():
+    with pytest.raises(ValueError, match=r"query must have shape .*, got "):
+        simulate(context_problem(), gpoo(), 2, [0], progress=False)
+
+
+@pytest.mark.parametrize("make", [contexts.SBOKDE, contexts.DRBOKDE, contexts.DRBOMMD])
+def test_a_context_that_never_changes_is_no_error(make):
+    policy = sbokde(kind=make)
+    for x in (0.2, 0.7, 0.4):
+        policy.tell([x], 1.0 + x, context=[0.3])
+    assert 0.0 <= float(policy.ask()) <= 1.0 and 0.0 <= float(policy.recommend()) <= 1.0
 
 
 @pytest.mark.parametrize(
