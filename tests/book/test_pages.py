@@ -260,6 +260,29 @@ def test_figures_load_when_they_are_about_to_be_seen_and_keep_their_place(html: 
         assert re.search(r' loading="lazy" width="\d+" height="\d+">', image), image
 
 
+#: A figure that is none within a picture that steps, and a caption with its number.
+FIGURE = r'(?<!<div class="cbo-stage">)<figure class="cbo-'
+CAPTION = r'<figcaption class="cbo-caption"><span class="cbo-number">Figure [\d.]+</span> \S'
+
+
+#: Pages some of whose figures have no caption yet.
+UNSAID = ("book/indirect/4_experiments", "book/subsets/4_experiments", "book/subsets/5_exercises")
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in UNSAID])
+def test_every_figure_has_a_number_and_a_caption(html: Path, name: str) -> None:
+    assert static_count(html, name, FIGURE) == static_count(html, name, CAPTION)
+
+
+def test_the_numbers_of_figures_are_told_once(html: Path) -> None:
+    found = [
+        number
+        for name in PAGES
+        for number in re.findall(r'<span class="cbo-number">(.*?)</span>', (html / f"{name}.html").read_text("utf-8"))
+    ]
+    assert found and len(set(found)) == len(found)
+
+
 @both_ways
 def test_search_finds_pages(visitor: Any) -> None:
     page = visitor.open("search", "?q=aggregated")
