@@ -142,7 +142,7 @@ MAP: Mapping[str, Entry] = {
     "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
 }
 
-#: What is told apart on Complicated Hartmann, and the priors of today and of the time of the paper.
+#: What is told apart on Complicated Hartmann, the priors of today and of the time of the paper, and baselines.
 STUDIES: Mapping[str, Entry] = {
     "mixture": Entry(
         "complicated_hartmann",
@@ -162,6 +162,11 @@ STUDIES: Mapping[str, Entry] = {
     ),
     "newsvendor, older": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
     "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
+    "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
+    "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
+    "ackley, four contexts, baselines": Entry(
+        "ackley_4", dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox"), 30), range(100, 105), effort=GRIDS
+    ),
 }
 
 #: Studies that are ready to run and not stored.
@@ -173,14 +178,9 @@ WAITING: Mapping[str, Entry] = {
         range(100, 110),
         effort=GRIDS,
     ),
-    "ackley, four contexts, baselines": Entry(
-        "ackley_4", dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox"), 30), effort=GRIDS
-    ),
     "newsvendor, discrepancy": Entry(
         "newsvendor", {f"DRBO-MMD, {length:g}": 50 for length in (0.05, 0.2, 1.0)}, range(100, 105), effort=SHORT
     ),
-    "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
-    "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
 }
 
 #: What the paper's figures would take: all panels whole, with the four at twenty seeds and the others at ten. None of
