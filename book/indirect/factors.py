@@ -91,15 +91,26 @@ _SLICE = 25
 
 def names() -> Iterator[str]:
     """All cells of the map."""
-    maps, sizes, lengths = ("linear", "cosine"), ("known", "300", "50", "1500"), ("0.24", "0.12", "0.18", "online")
-    yield from (
-        f"fixed/{h}/{p}/{x}/{noise}/exact" for noise in ("sd", "raw") for x in lengths for p in sizes for h in maps
-    )
-    models = [("deviation", "sd"), ("deviation", "raw"), ("projected", "sd"), ("noise", "sd")]
-    yield from (f"fixed/{h}/{p}/0.24/{noise}/{model}" for model, noise in models for p in sizes[1:] for h in maps)
-    yield from (f"budget/{h}/{width}/{x}/{noise}/5" for x in lengths for h in maps for width, noise in _BUDGETS)
-    yield from (f"learned/{h}/{p}/{width}/0.24/{noise}" for p in sizes[1:3] for h in maps for width, noise in _BUDGETS)
-    yield from (f"budget/{h}/{width}/0.24/{noise}/6" for h in maps for width, noise in _BUDGETS)
+    maps, sizes = ("linear", "cosine"), ("known", "300", "50", "1500")
+    yield from (f"fixed/{h}/{p}/0.24/sd/exact" for p in sizes for h in maps)
+    yield from (f"budget/{h}/{width}/0.24/{noise}/5" for h in maps for width, noise in _BUDGETS)
+    yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in sizes[1:] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/sd/projected" for p in sizes[1:3] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/sd/noise" for p in sizes[1:3] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in sizes for h in maps)
+    yield from (f"fixed/{h}/{p}/0.18/sd/exact" for p in sizes[:3] for h in maps)
+    yield from (f"fixed/{h}/{p}/online/sd/exact" for p in sizes[:2] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in sizes[:3] for h in maps)
+    yield from (f"fixed/{h}/{p}/0.24/raw/deviation" for p in sizes[1:3] for h in maps)
+    yield from (f"budget/{h}/{width}/0.12/{noise}/5" for h in maps for width, noise in _BUDGETS)
+    yield from (f"budget/{h}/{width}/0.18/sd/5" for width in ("one", "windows") for h in maps)
+    yield from (f"learned/{h}/300/{width}/0.24/sd" for width in ("one", "windows") for h in maps)
+
+
+def functions(name: str) -> int:
+    """How many functions a cell has: fewer where every one needs tables of its own, of all places of a tree or five."""
+    kind, _, p, length, *_ = name.split("/")
+    return SEEDS // 2 if kind == "learned" or (p != "known" and length == "online") else SEEDS
 
 
 _BUDGETS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))

@@ -34,7 +34,7 @@ def _map(*kinds: str) -> Experiment:
     return Experiment(
         parts=lambda: [name for name in factors.names() if name.startswith(kinds)],
         work=_cell,
-        seeds=lambda part, scale: range(factors.SEEDS if scale == "paper" else 10),
+        seeds=lambda part, scale: range(factors.functions(part) if scale == "paper" else 10),
         file=lambda part: "map.npz",
         home=HOME,
         chunk=factors.SEEDS,
