@@ -130,6 +130,33 @@ ANSWERS = """() => [...document.querySelectorAll("form.cbo-quiz")].map((quiz) =>
     legend: quiz.querySelector("legend").innerText.trim() };
 })"""
 
+# Icons are masks of pseudo-elements: what is shown without one, or without a size, nobody sees.
+ICONS = """() => {
+  const drawn = [...document.querySelectorAll(".fa-solid, .fas")].map((e) => [e, "::before"])
+    .concat([...document.querySelectorAll(".admonition > .admonition-title")].map((e) => [e, "::after"]));
+  const missing = drawn.filter(([e]) => e.checkVisibility()).filter(([e, pseudo]) => {
+    const style = getComputedStyle(e, pseudo);
+    return !style.maskImage.startsWith("url(") || !(parseFloat(style.width) > 4) || !(parseFloat(style.height) > 4);
+  });
+  return { count: drawn.length, missing: missing.map(([e]) => e.className) };
+}"""
+
+# Formulas that a reader without JavaScript sees, and what should not be there.
+WITHOUT_SCRIPTS = """() => {
+  const formulas = [...document.querySelectorAll(".math")];
+  const shown = (e) => e.checkVisibility();
+  return {
+    count: formulas.length,
+    unset: formulas.filter((e) => {
+      const set = [...e.querySelectorAll("math")];
+      return shown(e) && !(set.length && set.every((m) => m.children.length && m.getBoundingClientRect().width > 0));
+    }).map((e) => e.textContent),
+    tex: [...document.querySelectorAll(".cbo-tex")].filter(shown).length,
+    commands: [...document.querySelectorAll("math")].map((m) => m.textContent).filter((t) => t.includes("\\\\")),
+    errors: document.querySelectorAll("merror, .math-core-error").length,
+  };
+}"""
+
 STEPPER, QUIZ = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"'
 
 
@@ -203,6 +230,10 @@ def assert_whole(visitor: Any, html: Path, name: str) -> Any:
     assert page.locator("mjx-container").count() >= expected
     assert page.locator("mjx-merror, [data-mjx-error], g[data-mml-node=merror]").count() == 0
     assert page.evaluate(RAW_MATH) == []
+
+    icons = page.evaluate(ICONS)
+    assert icons["count"] > 5 and icons["missing"] == []
+    assert [url for url in visitor.requests if re.search(r"webfonts|fontawesome", url)] == []
 
     images = page.evaluate(IMAGES)
     assert images, "not even the logo is there"
@@ -317,6 +348,55 @@ def test_a_reader_answers_a_question_with_a_mouse(visitor: Any, html: Path) -> N
         assert verdict.inner_text() == ("Right." if right else "Not this one.")
         assert shown.count() == 1 and shown.get_attribute("data-choice") == str(number)
     assert visitor.complaints == []
+
+
+@pytest.fixture(scope="module")
+def without_scripts(browser: Any) -> Iterator[Any]:
+    """A page that runs no script."""
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 1280, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+@every_page
+def test_mathematics_is_set_where_no_script_runs(without_scripts: Any, html: Path, name: str) -> None:
+    without_scripts.goto((html / f"{name}.html").as_uri())
+    seen = without_scripts.evaluate(WITHOUT_SCRIPTS)
+    assert seen["count"] == static_count(html, name, r'class="(?:[^"]* )?math[ "]')
+    assert [seen[key] for key in ("unset", "tex", "commands", "errors")] == [[], 0, [], 0]
+    assert without_scripts.evaluate(RAW_MATH.replace("mjx-container", "mjx-container, .cbo-tex")) == []
+
+
+class Scales:
+    """Weighs what visits ask of the server; what the browser kept from earlier visits weighs nothing."""
+
+    def __init__(self, browser: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1280, "height": 900})
+        self.page = self.context.new_page()
+        self.sizes: list[int] = []
+        session = self.context.new_cdp_session(self.page)
+        session.send("Network.enable")
+        session.on("Network.loadingFinished", lambda event: self.sizes.append(int(event["encodedDataLength"])))
+
+    def weigh(self, address: str) -> int:
+        """The bytes of a visit, until the browser asks for no more."""
+        self.sizes.clear()
+        self.page.goto(address, wait_until="networkidle")
+        return sum(self.sizes)
+
+
+FIRST, LATER = 3_600_000, 1_000_000
+HOME = "book/index"
+
+
+def test_a_first_visit_and_those_after_it_are_light(browser: Any, addresses: dict[str, str], html: Path) -> None:
+    """MathJax is two thirds of the first visit, and every later page has it."""
+    scales = Scales(browser)
+    first = scales.weigh(f"{addresses['http']}/{HOME}.html")
+    assert 100_000 < first < FIRST, first
+    later = {name: scales.weigh(f"{addresses['http']}/{name}.html") for name in PAGES if name != HOME}
+    scales.context.close()
+    assert {name: size for name, size in later.items() if not 0 < size < LATER} == {}
 
 
 ON_PAPER = """() => {
