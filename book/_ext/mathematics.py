@@ -14,12 +14,6 @@ from sphinx.util import logging
 
 CONVERTER = LatexToMathML(fancy_error=False)
 HIDE_TEX = "<noscript><style>.cbo-tex { display: none }</style></noscript>"
-# Found pages show a few lines around the words sought: with symbols in the place of TeX.
-PLAIN_SUMMARIES = """addEventListener("DOMContentLoaded", () => {
-  if (typeof Search === "undefined" || !Search.htmlToText) return;
-  const text = Search.htmlToText;
-  Search.htmlToText = (page, ...rest) => text(page.replace(/<(span|div) class="cbo-tex">.*?<\\/\\1>/gs, ""), ...rest);
-});"""
 
 
 def mathml(tex: str, display: bool) -> str:
@@ -81,5 +75,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension."""
     app.connect("builder-inited", extend_renderers, priority=900)
     app.connect("html-page-context", hide_tex, priority=900)
-    app.add_js_file(None, body=PLAIN_SUMMARIES)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
