@@ -296,11 +296,7 @@ FIGURE = r'(?<!<div class="cbo-stage">)<figure class="cbo-'
 CAPTION = r'<figcaption class="cbo-caption"><span class="cbo-number">Figure [\d.]+</span> \S'
 
 
-#: Pages some of whose figures have no caption yet.
-UNSAID = ("book/indirect/4_experiments", "book/subsets/4_experiments", "book/subsets/5_exercises")
-
-
-@pytest.mark.parametrize("name", [name for name in PAGES if name not in UNSAID])
+@every_page
 def test_every_figure_has_a_number_and_a_caption(html: Path, name: str) -> None:
     assert static_count(html, name, FIGURE) == static_count(html, name, CAPTION)
 
