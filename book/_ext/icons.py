@@ -55,6 +55,11 @@ COMMON = """/* Icons: Font Awesome Free 6.5.2 by @fontawesome, https://fontaweso
   mask: var(--cbo-icon) center / contain no-repeat;
   top: 0.7rem !important;
 }
+/* A sign of brands before links to repositories would load a font of its own. */
+a.github::before,
+a.gitlab::before {
+  content: none !important;
+}
 .bd-sidebar-secondary.hide:not(:hover) .onthispage::after {
   content: "\\25be";
   font-family: inherit;

@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 CONVERTER = LatexToMathML(fancy_error=False)
-HIDE_TEX = "<noscript><style>.cbo-tex { display: none }</style></noscript>"
+HIDE_TEX = "<noscript><style>.cbo-tex { display: none !important }</style></noscript>"
 
 
 def mathml(tex: str, display: bool) -> str:
@@ -28,7 +28,7 @@ def mathml(tex: str, display: bool) -> str:
 
 def with_mathml(written: str, found: str, tag: str) -> str:
     """A formula as Sphinx wrote it, with its TeX in an element of its own and MathML after it."""
-    pattern = re.compile(rf"^(<{tag} [^>]*>(?:<span class=\"eqno\">.*?</span>(?=\\\[))?)(.*)(</{tag}>\s*)$", re.S)
+    pattern = re.compile(rf"^(<{tag} [^>]*>\s*(?:<span class=\"eqno\">.*?</span>(?=\s*\\\[))?)(.*)(</{tag}>\s*)$", re.S)
     parts = pattern.match(written)
     if parts is None:
         raise ValueError(f"Sphinx wrote a formula in a form that is not known here: {written}")

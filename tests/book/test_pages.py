@@ -141,6 +141,14 @@ ICONS = """() => {
   return { count: drawn.length, missing: missing.map(([e]) => e.className) };
 }"""
 
+# Displayed formulas that do not stand in the middle, and numbers that are not level with theirs.
+MISPLACED = """() => [...document.querySelectorAll("div.math")].filter((e) => e.checkVisibility()).filter((e) => {
+  const all = [...e.querySelectorAll('mjx-container[display="true"]')].map((m) => m.getBoundingClientRect());
+  const box = e.getBoundingClientRect(), number = e.querySelector(".eqno")?.getBoundingClientRect();
+  const level = all.some((m) => Math.abs(m.top + m.bottom - number?.top - number?.bottom) < 12);
+  return all.some((m) => m.left > box.left + 1) || (number && all.length === 1 && !level);
+}).map((e) => e.id)"""
+
 # Formulas that a reader without JavaScript sees, and what should not be there.
 WITHOUT_SCRIPTS = """() => {
   const formulas = [...document.querySelectorAll(".math")];
@@ -152,6 +160,7 @@ WITHOUT_SCRIPTS = """() => {
       return shown(e) && !(set.length && set.every((m) => m.children.length && m.getBoundingClientRect().width > 0));
     }).map((e) => e.textContent),
     tex: [...document.querySelectorAll(".cbo-tex")].filter(shown).length,
+    numbers: [...document.querySelectorAll(".eqno")].filter((e) => !shown(e)).length,
     commands: [...document.querySelectorAll("math")].map((m) => m.textContent).filter((t) => t.includes("\\\\")),
     errors: document.querySelectorAll("merror, .math-core-error").length,
   };
@@ -230,6 +239,7 @@ def assert_whole(visitor: Any, html: Path, name: str) -> Any:
     assert page.locator("mjx-container").count() >= expected
     assert page.locator("mjx-merror, [data-mjx-error], g[data-mml-node=merror]").count() == 0
     assert page.evaluate(RAW_MATH) == []
+    assert page.evaluate(MISPLACED) == []
 
     icons = page.evaluate(ICONS)
     assert icons["count"] > 5 and icons["missing"] == []
@@ -359,7 +369,7 @@ def test_mathematics_is_set_where_no_script_runs(without_scripts: Any, html: Pat
     without_scripts.goto((html / f"{name}.html").as_uri())
     seen = without_scripts.evaluate(WITHOUT_SCRIPTS)
     assert seen["count"] == static_count(html, name, r'class="(?:[^"]* )?math[ "]')
-    assert [seen[key] for key in ("unset", "tex", "commands", "errors")] == [[], 0, [], 0]
+    assert [seen[key] for key in ("unset", "tex", "commands", "errors", "numbers")] == [[], 0, [], 0, 0]
     assert without_scripts.evaluate(RAW_MATH.replace("mjx-container", "mjx-container, .cbo-tex")) == []
 
 
