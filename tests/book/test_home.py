@@ -67,6 +67,7 @@ HOURS = {
     "about five hours": 5,
     "about six hours": 6,
     "about seven hours": 7,
+    "about eight hours": 8,
     "about 90 minutes": 1.5,
 }
 

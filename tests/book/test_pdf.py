@@ -68,7 +68,7 @@ def test_links_stay_inside_or_lead_to_the_web(pdf: PdfReader) -> None:
     links = [note.get_object() for sheet in pdf.pages for note in sheet.get("/Annots", [])]
     addresses = [str(link["/A"]["/URI"]) for link in links if "/A" in link]
     assert [address for address in addresses if not re.match("https?://|mailto:", address)] == []
-    assert sum("/Dest" in link for link in links) > 10
+    assert sum("/Dest" in link for link in links) > 5  # to pages and places among the three
 
 
 @pytest.mark.browser
