@@ -1,34 +1,24 @@
 """The pages on the library: every module is on one of them, and every source is in the bibliography."""
 
-import importlib.util
 import re
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from pybtex.database import parse_file
+
+from book._ext import api
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "book" / "practice" / "api"
 
 
 @pytest.fixture(scope="module")
-def api() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("api", ROOT / "book" / "_ext" / "api.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def known(api: ModuleType) -> dict[str, str]:
+def known() -> dict[str, str]:
     return api.keys((ROOT / "book" / "references.bib").read_text(encoding="utf-8"))
 
 
-def test_a_source_becomes_a_role(api: ModuleType) -> None:
+def test_a_source_becomes_a_role() -> None:
     known = {"zhang2022": "zhang2022gaussian"}
     line = "GPOO ([Zhang2022], Algorithm 1)."
     assert api.cite(line, known) == "GPOO (:cite:t:`zhang2022gaussian`, Algorithm 1)."
@@ -37,7 +27,7 @@ def test_a_source_becomes_a_role(api: ModuleType) -> None:
         api.cite("[Nobody1999]", known)
 
 
-def test_keys_begin_with_author_and_year(api: ModuleType, known: dict[str, str]) -> None:
+def test_keys_begin_with_author_and_year(known: dict[str, str]) -> None:
     entries = parse_file(ROOT / "book" / "references.bib").entries
     assert sorted(known.values()) == sorted(entries)
     for key in entries:
@@ -48,7 +38,7 @@ def test_keys_begin_with_author_and_year(api: ModuleType, known: dict[str, str])
         api.keys("@misc{tay,\n}")
 
 
-def test_every_source_is_in_the_bibliography(api: ModuleType, known: dict[str, str]) -> None:
+def test_every_source_is_in_the_bibliography(known: dict[str, str]) -> None:
     files = [path for folder in ("cbo_lib", "book") for path in (ROOT / folder).rglob("*.py")]
     named = {(path.name, source) for path in files for source in api.SOURCE.findall(path.read_text(encoding="utf-8"))}
     assert len(named) > 20

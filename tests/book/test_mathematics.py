@@ -1,23 +1,8 @@
 """Formulas are written as TeX and as MathML, and icons are masks of those that pages name."""
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def extension(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "book" / "_ext" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-mathematics, icons = extension("mathematics"), extension("icons")
+from book._ext import icons, mathematics
 
 
 def test_equations_that_a_blank_line_parts_become_formulas_of_their_own() -> None:

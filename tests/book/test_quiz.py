@@ -1,11 +1,11 @@
 """The quiz directive accepts what CONTRIBUTING.md shows and refuses everything else with a reason."""
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from book._ext import quiz
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
@@ -16,17 +16,7 @@ choices:
 """
 
 
-@pytest.fixture(scope="module")
-def quiz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("quiz", ROOT / "book" / "_ext" / "quiz.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_example_of_the_documentation_is_valid(quiz: ModuleType) -> None:
+def test_example_of_the_documentation_is_valid() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     bodies = re.findall(r"```\{quiz\}\n(.*?)```", text, flags=re.S)
     assert bodies
@@ -49,7 +39,7 @@ def test_example_of_the_documentation_is_valid(quiz: ModuleType) -> None:
         ("Which?", "Which: that", "not YAML"),
     ],
 )
-def test_malformed_question_is_refused(quiz: ModuleType, old: str, new: str, message: str) -> None:
+def test_malformed_question_is_refused(old: str, new: str, message: str) -> None:
     quiz.parse(GOOD)
     bad = GOOD.replace(old, new)
     assert bad != GOOD

@@ -1,23 +1,11 @@
 """``make outputs`` on small notebooks: it stores what is checked and nothing else."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
 
-TOOL = Path(__file__).resolve().parents[2] / "book" / "_tools" / "refresh_outputs.py"
-
-
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("refresh_outputs", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from book._tools import refresh_outputs as tool
 
 
 def write(path: Path, *cells: nbformat.NotebookNode) -> Path:
@@ -30,7 +18,7 @@ def code(source: str, *tags: str, **metadata: object) -> nbformat.NotebookNode:
     return nbformat.v4.new_code_cell(source, metadata={"tags": list(tags), **metadata})
 
 
-def test_keeps_checked_text_and_strips_the_rest(tool: ModuleType, tmp_path: Path) -> None:
+def test_keeps_checked_text_and_strips_the_rest(tmp_path: Path) -> None:
     stale = code("1 / 0", "skip-execution")
     stale.outputs = [nbformat.v4.new_output("stream", name="stdout", text="stale")]
     path = write(
@@ -70,7 +58,7 @@ def test_keeps_checked_text_and_strips_the_rest(tool: ModuleType, tmp_path: Path
     ],
 )
 def test_refuses_what_cannot_be_checked(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, message: str
 ) -> None:
     path = write(tmp_path / "bad.ipynb", code(source, "nbval-check-output"))
     before = path.read_bytes()

@@ -1,27 +1,15 @@
 """Figures of the built pages are files beside them, loaded when they are about to be seen."""
 
 import base64
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
-import pytest
 
 from book import figures
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def weight() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("weight", ROOT / "book" / "_ext" / "weight.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from book._ext import weight
 
 
 def drawn(height: float) -> mpl.figure.Figure:
@@ -34,7 +22,7 @@ def app_in(folder: Path, builder: str = "html") -> Any:
     return SimpleNamespace(outdir=str(folder), builder=SimpleNamespace(name=builder))
 
 
-def test_every_figure_becomes_a_file_that_keeps_its_place(weight: ModuleType, tmp_path: Path) -> None:
+def test_every_figure_becomes_a_file_that_keeps_its_place(tmp_path: Path) -> None:
     one = figures.show(drawn(1), "One < two.", "A finding.", "here-one").data
     stepping = figures.slider([drawn(1), drawn(2)], ["1", "2"], ["One.", "Two."], start=1).data
     (tmp_path / "deep" / "er").mkdir(parents=True)
@@ -61,7 +49,7 @@ def test_every_figure_becomes_a_file_that_keeps_its_place(weight: ModuleType, tm
     assert (tmp_path / "none.html").read_text(encoding="utf-8") == '<img alt="x" src="_images/other.svg">'
 
 
-def test_a_figure_that_no_page_shows_any_more_goes_and_other_images_stay(weight: ModuleType, tmp_path: Path) -> None:
+def test_a_figure_that_no_page_shows_any_more_goes_and_other_images_stay(tmp_path: Path) -> None:
     (tmp_path / "_images").mkdir()
     (tmp_path / "_images" / "opener.svg").write_text("<svg/>", encoding="utf-8")
     for height in (1, 2):  # the page is written again with another figure
@@ -74,14 +62,14 @@ def test_a_figure_that_no_page_shows_any_more_goes_and_other_images_stay(weight:
     assert (tmp_path / "_images" / "opener.svg").exists()
 
 
-def test_the_state_of_widgets_is_left_out_and_the_data_of_pictures_stay(weight: ModuleType) -> None:
+def test_the_state_of_widgets_is_left_out_and_the_data_of_pictures_stay() -> None:
     kept = '<p>a</p><script type="application/json">{"kind": "cell"}</script>'
     state = '<script type="application/vnd.jupyter.widget-{}+json">\n{{"value": "<figure>"}}\n</script>\n'
     page = f"{state.format('state')}{kept}{state.format('view')}"
     assert weight.outside(page, "_images") == (kept, {})
 
 
-def test_a_page_of_another_builder_and_a_failed_build_stay_as_they_are(weight: ModuleType, tmp_path: Path) -> None:
+def test_a_page_of_another_builder_and_a_failed_build_stay_as_they_are(tmp_path: Path) -> None:
     text = figures.show(drawn(1), "A line.").data
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     weight.move(app_in(tmp_path, "singlehtml"), None)

@@ -1,6 +1,5 @@
 """The portfolio's objective: its Gaussian process, what is stored, what a reader may load, and the simulation."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from book._tools import sample_portfolio as tool
 from book.contexts.portfolio import DATA, Surrogate, fit_surrogate, load_portfolio, save_surrogate
 from book.contexts.problems import portfolio, unit_box
 from book.contexts.quadrature import QuadratureDistribution
@@ -16,15 +16,6 @@ from cbo_lib.history import describe
 from tests.contexts.programs import daily_trade
 
 F64 = torch.float64
-TOOL = Path(__file__).resolve().parents[3] / "book" / "_tools" / "sample_portfolio.py"
-
-
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("sample_portfolio", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def small(n=40, seed=0):
@@ -118,12 +109,12 @@ def test_the_stored_surrogate_is_small_and_whole():
     assert describe(surrogate)["class"] == "Surrogate" and "crc32" in describe(surrogate)["weights"]
 
 
-def test_the_stored_points_are_those_of_the_script(tool):
+def test_the_stored_points_are_those_of_the_script():
     engine = torch.quasirandom.SobolEngine(5, scramble=True, seed=0)
     assert torch.equal(load_portfolio().x, engine.draw(tool.SAMPLES, dtype=F64).float().double())
 
 
-def test_the_stored_surrogate_follows_the_simulation(tool, rng):
+def test_the_stored_surrogate_follows_the_simulation(rng):
     """At 40 of its own points, and at 40 that it has not seen."""
     surrogate, market = load_portfolio(), tool.Market()
     spread = float(surrogate(surrogate.x).std())
@@ -251,7 +242,7 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path, name):
 # ---- the simulation
 
 
-def test_the_daily_trade_is_that_of_a_conic_solver(tool, rng):
+def test_the_daily_trade_is_that_of_a_conic_solver(rng):
     """From random positions, for parameters of the whole range."""
     market = tool.Market(days=30)
     parameters = tool.unscale(torch.rand(12, 5, generator=rng, dtype=F64))
@@ -266,7 +257,7 @@ def test_the_daily_trade_is_that_of_a_conic_solver(tool, rng):
         assert loss(after) <= loss(best) + 1e-7
 
 
-def test_a_hundred_iterations_of_the_daily_trade_are_enough(tool, rng):
+def test_a_hundred_iterations_of_the_daily_trade_are_enough(rng):
     market = tool.Market(days=60)
     points = torch.rand(30, 5, generator=rng, dtype=F64)
     found = tool.simulate(points, market)
@@ -279,7 +270,7 @@ def test_a_hundred_iterations_of_the_daily_trade_are_enough(tool, rng):
     torch.testing.assert_close(found, exact, rtol=0, atol=1e-2)
 
 
-def test_a_day_by_hand(tool):
+def test_a_day_by_hand():
     """One day, from cash: the growth of the chosen positions after the costs."""
     market = tool.Market(days=1)
     points = torch.tensor([[0.2, 0.5, 0.0, 0.3, 0.6]], dtype=F64)
@@ -294,7 +285,7 @@ def test_a_day_by_hand(tool):
     assert float(tool.simulate(points, market)) == pytest.approx(100 * 250 * growth)
 
 
-def test_a_dearer_market_trades_less(tool):
+def test_a_dearer_market_trades_less():
     market = tool.Market(days=40)
     spreads = torch.linspace(0, 1, 6, dtype=F64)
     points = torch.full((6, 5), 0.4, dtype=F64)
@@ -304,7 +295,7 @@ def test_a_dearer_market_trades_less(tool):
     assert bool((w.abs().sum(-1).diff() <= 1e-6).all()) and float(w[0].abs().sum()) > 0
 
 
-def test_the_market_is_what_it_says(tool):
+def test_the_market_is_what_it_says():
     market = tool.Market(days=4000, seed=5)
     returns, forecast = market.returns.numpy(), market.forecast.numpy()
     np.testing.assert_allclose(np.cov(returns.T), market.covariance.numpy(), rtol=0.12, atol=1e-5)
@@ -323,7 +314,7 @@ def test_the_market_is_what_it_says(tool):
     assert torch.equal(tool.Market(days=20).returns, tool.Market(days=20).returns)
 
 
-def test_the_script_writes_what_it_says(tool, tmp_path, monkeypatch, capsys):
+def test_the_script_writes_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tool, "SAMPLES", 64)
     monkeypatch.setattr(tool, "Market", lambda days=15, seed=0, market=tool.Market: market(days, seed))
     monkeypatch.setattr("sys.argv", ["sample_portfolio.py", "--out", str(tmp_path / "out.npz")])
