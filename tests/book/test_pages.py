@@ -9,18 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from book._tools.list_results import pages
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def toc_pages(entry: Any) -> Iterator[str]:
-    """Every page that the table of contents names."""
-    if isinstance(entry, dict):
-        yield from (entry[key] for key in ("root", "file") if key in entry)
-    for value in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
-        yield from toc_pages(value)
-
-
-PAGES = list(toc_pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
+PAGES = list(pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
 
 pytestmark = pytest.mark.browser
 
