@@ -25,7 +25,15 @@ from pypdf.generic import ArrayObject, DictionaryObject, FloatObject, NameObject
 
 ROOT = Path(__file__).resolve().parents[2]
 TITLE = "Bayesian Optimization Beyond the Point Query"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-sandbox",
+]
 PAPER: dict[str, Any] = {
     "format": "A4",
     "print_background": True,
@@ -34,12 +42,10 @@ PAPER: dict[str, Any] = {
 }
 WIDTH = 780  # pixels between the margins at this scale: what pictures are drawn for
 
-# What is of use on a screen alone.
+# What custom.css does not do for print: it hides the rest of what is of use on a screen alone.
 STYLE = """
-.bd-header, .bd-header-article, .bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-footer, .bd-footer,
-.bd-footer-content, .header-article__inner, .headerlink, .copybtn, .skip-link, #pst-skip-link, #pst-back-to-top,
-dialog, .only-dark, #jb-print-toc, form.cbo-quiz button, .cbo-pdf { display: none !important; }
-.bd-main .bd-content .bd-article-container { max-width: none !important; padding: 0 !important; }
+.bd-footer-content, dialog, .only-dark, #jb-print-toc, .cbo-pdf { display: none !important; }
+.bd-main .bd-content .bd-article-container { padding: 0 !important; }
 .bd-article { padding: 0 !important; }
 figure, .cell_output img, table.dataframe tr, div.admonition-title { break-inside: avoid; }
 div.math, mjx-container[display="true"] { break-inside: avoid; overflow: visible !important; }
@@ -76,6 +82,19 @@ def contents(toc: dict[str, Any]) -> Iterator[Chapter]:
             yield (part["caption"],), chapter["file"]
             for section in chapter.get("sections", []):
                 yield (part["caption"], chapter["file"]), section["file"]
+
+
+def launched(playwright: Any) -> Any:
+    """A headless Chromium of the system.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
+        raise FileNotFoundError(f"no system Chromium (looked for {', '.join(names)})")
+    return playwright.chromium.launch(executable_path=executable, args=FLAGS)
 
 
 def print_pages(browser: Any, html: Path, names: Sequence[str]) -> tuple[list[tuple[str, PdfReader]], PdfReader]:
@@ -174,7 +193,7 @@ def joined(browser: Any, html: Path, chapters: Sequence[Chapter]) -> PdfWriter:
 def link_from_home(home: Path, output: Path, size: str) -> None:
     """Fill the place that the home page keeps for a link to the PDF."""
     address = Path(os.path.relpath(output, home.parent)).as_posix()
-    line = f'<p><a href="{address}">The whole book as one PDF</a> ({size})</p>'
+    line = f'<p class="cbo-pdf"><a href="{address}">The whole book as one PDF</a> ({size})</p>'
     text = home.read_text(encoding="utf-8")
     filled, count = re.subn(r"(<!-- pdf -->).*?(<!-- /pdf -->)", rf"\g<1>{line}\g<2>", text, flags=re.DOTALL)
     if not count:
@@ -186,12 +205,11 @@ def main(html: Path, output: Path, pages: Sequence[str] = ()) -> None:
     """Write the PDF of the whole book, or of some pages of it."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     chapters = [(above, name) for above, name in contents(toc) if not pages or name in pages]
-    names = ("chromium", "chromium-browser", "google-chrome")
-    executable = next(filter(None, map(shutil.which, names)), None)
-    if executable is None:
-        raise SystemExit(f"make pdf needs a system Chromium (looked for {', '.join(names)})")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        try:
+            browser = launched(playwright)
+        except FileNotFoundError as error:
+            raise SystemExit(f"make pdf: {error}") from None
         writer = joined(browser, html, chapters)
         browser.close()
     writer.write(output)

@@ -1,7 +1,6 @@
 """What the tests of the book share: where its pages are and a browser to open them in."""
 
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,16 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 STATIC = ROOT / "book" / "_static"
-
-FLAGS = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-    "--no-sandbox",
-]
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -56,13 +45,14 @@ def addresses(html: Path) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A headless Chromium of the system."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    executable = next(filter(None, map(shutil.which, names)), None)
-    if executable is None:
-        pytest.skip(f"no system Chromium (looked for {', '.join(names)})")
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from book._tools.make_pdf import launched
+
     with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        try:
+            chromium = launched(playwright)
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
         yield chromium
         chromium.close()
 

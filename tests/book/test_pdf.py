@@ -88,7 +88,7 @@ def test_home_gets_its_link_once(tmp_path: Path) -> None:
     home.write_text("a<!-- pdf --><!-- /pdf -->b", encoding="utf-8")
     for size in ("3 pages", "4 pages"):
         link_from_home(home, tmp_path / "book.pdf", size)
-    link = '<p><a href="../book.pdf">The whole book as one PDF</a> (4 pages)</p>'
+    link = '<p class="cbo-pdf"><a href="../book.pdf">The whole book as one PDF</a> (4 pages)</p>'
     assert home.read_text(encoding="utf-8") == f"a<!-- pdf -->{link}<!-- /pdf -->b"
     home.write_text("no place", encoding="utf-8")
     with pytest.raises(SystemExit, match="no place"):
