@@ -27,7 +27,8 @@ from book.registry import Scale
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Files of the book that no number depends on.
-_APART = {"__main__.py", "registry.py", "spread.py", "outputs.py", "figures.py", "checks.py"}
+_APART = {"__main__.py", "registry.py", "spread.py", "outputs.py", "checks.py"}
+_APART |= {"figures.py", "frames.py", "looks.py", "steppers.py"}
 
 
 @dataclass(frozen=True)
