@@ -21,7 +21,6 @@ from torch import Tensor
 from book.frames import from_figures
 from book.functions import interval
 from book.ledger import RegretLedger
-from book.looks import POLICIES as POLICIES
 from book.looks import style as style
 from book.steppers import PALETTE, require_alt
 from book.steppers import figure as _figure

@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb
 from book import figures
 from book.figures import COLORS, Panel, heatmap, plot_function, plot_ledger, plot_replicates, show, slider, subplots
 from book.ledger import RegretLedger
+from book.looks import POLICIES
 from tests.book.colors import contrast
 
 F64 = torch.float64
@@ -261,7 +262,7 @@ def test_one_call_draws_labeled_curves(drawn_figures):
 def test_one_call_draws_a_policy_in_its_style(drawn_figures):
     figures.line(range(40), {"random": (range(40), figures.style("random"))}, "A dotted line.")
     (drawn,) = drawn_figures[0].axes[0].lines
-    look = figures.POLICIES["random"]
+    look = POLICIES["random"]
     assert (drawn.get_color(), drawn.get_linestyle(), drawn.get_marker()) == (look.color, look.line, look.marker)
     assert drawn.get_markevery() == 5
 
