@@ -75,9 +75,9 @@ def two_levels(monkeypatch):
     monkeypatch.setattr(factors, "_budget", lambda *name, **more: budget(*name[:-1], "2", **more))
 
 
-@pytest.mark.parametrize("width", ["one", "windows", "tau"])
+@pytest.mark.parametrize("width", ["one", "windows"])
 def test_a_cell_of_the_second_figure_with_an_estimate(width, two_levels):
-    found = factors.run(f"learned/cosine/50/{width}/0.3/{'tau' if width == 'tau' else 'sd'}", range(2), budget=6.0)
+    found = factors.run(f"learned/cosine/300/{width}/0.3/sd", range(2), budget=6.0)
     assert len(found) == 13
     for table in found.values():
         assert table.shape == (3, 2, 6) and np.isfinite(table).all()
@@ -104,7 +104,7 @@ def test_pairs_of_regions_have_all_levels_and_their_widths():
 
 
 def test_the_estimates_of_trees_have_the_parameters_of_the_smallest_error():
-    assert factors.tree_parameters("linear", "windows", 50) == factors.TREES["linear", "windows"][50]
+    assert factors.tree_parameters("linear", "windows", 300) == factors.TREES["linear", "windows"][300]
 
 
 @pytest.mark.parametrize("width", ["one", "windows", "tau"])
