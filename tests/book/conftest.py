@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HTML = ROOT / "_build" / "html"
 STATIC = ROOT / "book" / "_static"
 
+#: Milliseconds that a browser may take for one thing, on a machine that other programs have too.
+PATIENCE = 120_000
+
 
 class QuietHandler(SimpleHTTPRequestHandler):
     """Serves the pages without writing to the terminal."""
@@ -65,6 +68,7 @@ class Visitor:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.page.set_default_timeout(PATIENCE)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("requestfailed", lambda r: self.complaints.append(f"failed: {r.url[:200]}"))
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
@@ -111,6 +115,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
     def start(body: str, complain: bool = True, clock: bool = False, **settings: Any) -> Any:
         context = browser.new_context(viewport={"width": 1000, "height": 800}, **settings)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
         if complain:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from book._tools.list_results import pages
+from tests.book.conftest import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = list(pages(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))))
@@ -352,6 +353,7 @@ def test_a_reader_answers_a_question_with_a_mouse(visitor: Any, html: Path) -> N
 def without_scripts(browser: Any) -> Iterator[Any]:
     """A page that runs no script."""
     context = browser.new_context(java_script_enabled=False, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE)
     yield context.new_page()
     context.close()
 
@@ -370,6 +372,7 @@ class Scales:
 
     def __init__(self, browser: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1280, "height": 900})
+        self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.sizes: list[int] = []
         session = self.context.new_cdp_session(self.page)
