@@ -26,7 +26,7 @@ def sentences(doctree: nodes.document) -> list[str]:
             formula.replace_self(nodes.Text(FORMULA))
         text = re.sub(r"\s+", " ", copy.astext()).strip()
         found += re.split(r"(?<=[.?!]) (?=[A-Z\"*])", text)
-    return [s for s in found if FORMULA not in s and not re.search(r"run time|[Rr]uns in|:$", s, re.IGNORECASE)]
+    return [s for s in found if FORMULA not in s and not re.search(r"run time|runs in|:$", s, re.IGNORECASE)]
 
 
 def plain(title: str) -> str:
