@@ -8,7 +8,7 @@ from torch import Tensor
 
 from book import figures
 from book.contexts.problems import newsvendor
-from cbo_lib.contexts import GaussianKDE
+from cbo_lib.contexts import GaussianKDE, tv_worst_case
 from cbo_lib.random import ReplicateGenerators
 
 ALT = (
@@ -37,14 +37,12 @@ def decide(demands: int = 10, radius: float = 0.2, sample: int = 0) -> tuple[dic
     seen = shop.distribution.sample(ReplicateGenerators([sample]).generators, (demands,))[0]
     estimate = GaussianKDE(seen)
     draws = estimate.sample(512, torch.Generator().manual_seed(sample), shop.space.contexts)
-    profit = shop.f(shop.space.join(stocks[:, None], draws)).sort(-1).values
+    profit = shop.f(shop.space.join(stocks[:, None], draws))
     worst = shop.f(shop.space.join(stocks[:, None], shop.space.contexts)).amin(-1)  # demand 0 or the largest
-    moved = min(radius / 2, 1.0)
-    kept = (1 - moved - torch.arange(512) / 512).clamp(0, 1 / 512)  # the mass is taken from the largest values
     rules = {
         "true": true,
         "estimated": profit.mean(-1),
-        "worst in the ball": profit @ kept.to(profit) + moved * worst,
+        "worst in the ball": tv_worst_case(profit, worst, radius),
     }
     grid = torch.linspace(0, 0.7, 141, dtype=torch.float64)[:, None]
     return rules | {"stock": stocks[:, 0]}, estimate.density(grid)
