@@ -121,8 +121,8 @@ SHORT: Mapping[str, Any] = {"samples": 256, "raw": 32, "iterations": 10, "refit_
 #: The same with all samples, so that covers and grids are those of the paper: 1,024 and, with four contexts, 1,296.
 GRIDS: Mapping[str, Any] = {**SHORT, "samples": 1024}
 
-#: An effort for the whole horizon: half of the samples, the raw points and iterations of the short one, and fits after
-#: every tenth more observations.
+#: An effort for the whole horizon: half of the library's samples, the raw points and iterations of the short one, and
+#: fits after every tenth more observations, as in the library.
 LONG: Mapping[str, Any] = {"samples": 512, "raw": 32, "iterations": 10}
 
 #: SBO-KDE, DRBO-KDE, the known density and GP-UCB.
