@@ -15,7 +15,7 @@ CEILINGS = [
     ("hyperparameters", "HE-GP-UCB", 23),
     ("hyperparameters", "HE-GP-UCB, box", 136),
     ("indirect", "CMES", 31),
-    ("subsets", "proposed", 103),
+    ("subsets", "proposed", 72),
 ]
 
 
