@@ -101,14 +101,18 @@ def smoothness(space: MapSpace, deepest: int = 7, deviations: float = 3.0) -> li
     return [max(values[h:]) * (1 - 1e-6 * h) for h in range(len(values))]
 
 
+def leaf_depth(space: MapSpace, policy: TreePolicy) -> Tensor:
+    """How deep the leaf that holds a place is after a run, ``replicates x places``."""
+    low, high = policy.tree.boxes[..., 0].unbind(-1)
+    middle = ((torch.arange(len(space.points)) + 0.5) / len(space.points))[:, None]
+    held = (low <= middle) & (middle < high) & policy.leaf[:, None]
+    return policy.tree.depth[held.to(torch.uint8).argmax(-1)]
+
+
 def plot_map(problem: MapProblem, policy: TreePolicy, replicate: int = 0) -> Figure:
     """The function and, beside it, the regions that a run ended with, colored by the depth of their leaf."""
     assert isinstance(problem.space, MapSpace)
-    points = problem.space.points
-    low, high = policy.tree.boxes[policy.leaf[replicate], :, 0].unbind(-1)
-    middle = (torch.arange(len(points)) + 0.5) / len(points)
-    leaf = ((low <= middle[:, None]) & (middle[:, None] < high)).to(torch.uint8).argmax(-1)
-    depth = policy.tree.depth[policy.leaf[replicate]][leaf]
+    points, depth = problem.space.points, leaf_depth(problem.space, policy)[replicate]
     figure, axes = figures.subplots(1, 2, figsize=(9, 4))
     shown = {"f (units of f)": problem.f_at(points)[replicate], "depth of the leaf": depth}
     for axis, (label, color) in zip(axes.flat, shown.items(), strict=True):
