@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -41,14 +43,21 @@ _STYLE: dict[Any, Any] = {
     "axes.prop_cycle": plt.cycler(color=COLORS),
     "axes.titlesize": "medium",
     "font.size": 11,
-    "svg.fonttype": "path",
+    "axes.formatter.min_exponent": 4,  # 0.01 and 100 in the place of powers with small exponents
+    "svg.fonttype": "none",
     "svg.hashsalt": "cbo_lib",
 }
 
 
-#: Paths and places in an SVG, where tenths of a point are enough; letters are paths too, in units that are far smaller.
+#: Pixels of the smallest letters (nine, and what the frame of a dark page takes), and how wide a box of the reading
+#: column is on a screen of 1,400 pixels. Where there is less room pictures scroll.
+LEGIBLE, SHOWN = 9.4, 650
+#: What stands in an SVG: paths and places, where tenths of a point are enough, letters and their font.
 _LENGTHS = re.compile(r'\b(?:d|x|y)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d\d+")
+_LETTERS = re.compile(r"\bfont(?:-size)?: (?:[a-z]+ )*([\d.]+)px")
+_FONT = re.compile(r"'DejaVu Sans'(?:, (?:'[^']*'|sans-serif))*")
+_SCRIPTS = re.compile(r"\$[^$]*[_^]")
 
 
 def subplots(rows: int = 1, columns: int = 1, **settings: Any) -> tuple[Figure, np.ndarray]:
@@ -74,23 +83,45 @@ def show(figure: Figure, alt: str, caption: str = "", name: str = "") -> HTML:
     Raises:
         ValueError: if ``alt`` is empty, or ``name`` is of another form or stands without a caption.
     """
-    return _shown(figure, alt, _svg(figure), caption, name)
-
-
-def _svg(figure: Figure, **settings: Any) -> str:
-    content = io.StringIO()
-    with plt.rc_context(_STYLE | settings):
-        figure.savefig(content, format="svg", metadata={"Date": None})
-    return _LENGTHS.sub(lambda found: _LONG.sub(lambda one: f"{float(one[0]):.1f}", found[0]), content.getvalue())
-
-
-def _shown(figure: Figure, alt: str, svg: str, caption: str = "", name: str = "") -> HTML:
     require_alt(alt)
+    svg = _svg(figure)
+    letters = min(map(float, _LETTERS.findall(svg)), default=72.0)
+    # On a narrow screen a picture keeps the width at which its smallest letters can be read, and scrolls.
+    least = min(SHOWN, math.ceil(72 * figure.get_figwidth() * LEGIBLE / letters))
     data = base64.b64encode(svg.encode()).decode()
-    image = f'<img class="cbo-figure" alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
-    # A wide figure keeps its size on a narrow screen and scrolls.
-    wide = " cbo-wide" if figure.get_figwidth() > 8 else ""
-    return _figure(image, f"cbo-figure{wide}", caption, name)
+    image = (
+        f'<img class="cbo-figure" alt="{html.escape(alt)}" style="min-width: {least}px" '
+        f'src="data:image/svg+xml;base64,{data}">'
+    )
+    return _figure(image, "cbo-figure", caption, name)
+
+
+def _enlarge(figure: Figure) -> None:
+    """Enlarge letters that would be smaller than ``LEGIBLE`` at the size shown; scripts are 0.7 of their line."""
+    width = figure.get_figwidth()
+    least = 72 * width * LEGIBLE / min(SHOWN, 96 * width)
+
+    def enough(words: str) -> float:
+        return least / (0.7 if _SCRIPTS.search(words) else 1)
+
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        labels = axis.get_ticklabels(which="both")
+        if labels:  # there may be others when all is drawn
+            sizes = [max(float(label.get_fontsize()), enough(label.get_text())) for label in labels]
+            axis.set_tick_params(which="both", labelsize=max(sizes))
+    for text in figure.findobj(Text):
+        words = text.get_text()
+        if words.strip():
+            text.set_fontsize(max(float(text.get_fontsize()), enough(words)))
+
+
+def _svg(figure: Figure) -> str:
+    content = io.StringIO()
+    with plt.rc_context(_STYLE):
+        _enlarge(figure)
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    svg = _FONT.sub("'DejaVu Sans', Verdana, sans-serif", content.getvalue())
+    return _LENGTHS.sub(lambda found: _LONG.sub(lambda one: f"{float(one[0]):.1f}", found[0]), svg)
 
 
 def slider(
@@ -123,14 +154,8 @@ def slider(
         raise ValueError(
             f"frames, labels and alts must have one length of at least 1, got {len(frames)}, {len(labels)}, {len(alts)}"
         )
-    first = still(frames[start], alts[start]).data
+    first = show(frames[start], alts[start]).data
     return from_figures(frames, labels, alts, over, first, start, caption, name)
-
-
-def still(figure: Figure, alt: str) -> HTML:
-    """A small figure for where no script runs: letters as letters, lengths in tenths of a point."""
-    svg = re.sub(r"(\.\d)\d+", r"\1", _svg(figure, **{"svg.fonttype": "none"}))
-    return _shown(figure, alt, svg)
 
 
 class Panel:

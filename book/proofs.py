@@ -201,7 +201,7 @@ def regret(
         alts.append(f"Round {x[step]}. {regret_name} {short(float(total[step]))}, made of {sums}. The links: {sides}.")
     tree = ProofView(0.5, regret_name, total, links, steps)
     still = _still(x, stacks, np.asarray(total, dtype=float), regret_name, unit, links)
-    first_seen = figures.still(still, alts[-1]).data
+    first_seen = figures.show(still, alts[-1]).data
     return picture([view, tree], labels, alts, "Round", first_seen, len(steps) - 1, caption=caption, name=name)
 
 

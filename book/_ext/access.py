@@ -1,7 +1,8 @@
-"""Mend in the built pages what bars readers with a screen reader and what no setting of the theme mends.
+"""Mend in the built pages what bars readers and what no setting of the theme mends.
 
 - The arrows that open a chapter in the sidebar are named after the chapter.
 - The entries of the list of references are items of that list; the role they had is deprecated.
+- Lines of code that are longer than the column is wide are marked, and ``custom.css`` breaks them with a deeper indent.
 """
 
 import re
@@ -13,6 +14,22 @@ from sphinx.application import Sphinx
 
 ARROW = re.compile(r'(<a class="[^"]*reference internal[^"]*"[^>]*>)(.*?)(</a>\s*<details[^>]*>\s*)<summary>', re.S)
 
+CODE = re.compile(
+    r'(<div class="highlight-(?!none|text)\w+ notranslate"><div class="highlight"><pre>)(.*?)(</pre>)', re.S
+)
+FITS = 80  # letters, in the narrowest box
+
+
+def broken(code: re.Match[str]) -> str:
+    """A block of code whose long lines may be broken."""
+    lines = code[2].split("\n")
+    for k, line in enumerate(lines):
+        plain = unescape(re.sub(r"<[^>]+>", "", line))
+        if len(plain) > FITS and 'class="cbo-long"' not in line:
+            indent = len(plain) - len(plain.lstrip()) + 4
+            lines[k] = f'<span class="cbo-long" style="--indent: {indent}ch">{line}</span>'
+    return code[1] + "\n".join(lines) + code[3]
+
 
 def mended(page: str) -> str:
     """A page as it should be."""
@@ -21,7 +38,7 @@ def mended(page: str) -> str:
         name = unescape(re.sub(r"<[^>]+>", "", match[2])).strip()
         return f'{match[1]}{match[2]}{match[3]}<summary aria-label="Pages of {escape(name)}">'
 
-    return ARROW.sub(named, page).replace('role="doc-biblioentry"', 'role="listitem"')
+    return CODE.sub(broken, ARROW.sub(named, page)).replace('role="doc-biblioentry"', 'role="listitem"')
 
 
 def mend(app: Sphinx, exception: Exception | None) -> None:

@@ -9,14 +9,17 @@ build.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxRole
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from book.steppers import figure
 
 logger = logging.getLogger(__name__)
 CAPTION = '<figcaption class="cbo-caption">'
@@ -36,6 +39,25 @@ class FigRole(SphinxRole):
         node = fig(name=self.text.strip())
         self.set_source_info(node)
         return [node], []
+
+
+class Drawing(SphinxDirective):
+    """``{drawing} name``."""
+
+    required_arguments = 1
+    option_spec: ClassVar = {"alt": directives.unchanged_required, "name": directives.unchanged}
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The images of both themes between the tags of a figure."""
+        inside = "<div>|</div>"  # the theme hides a caption beside an image of the other theme
+        whole = figure(inside, "cbo-drawing", " ".join(self.content), self.options.get("name", ""))
+        start, end = str(whole.data).split("|", 1)
+        images = [
+            nodes.image(uri=f"/book/_static/{self.arguments[0]}-{theme}.svg", alt=self.options["alt"], classes=[only])
+            for theme, only in (("light", "only-light"), ("dark", "only-dark"))
+        ]
+        return [nodes.raw("", start, format="html"), *images, nodes.raw("", end, format="html")]
 
 
 def captioned(text: str) -> list[str]:
@@ -85,7 +107,7 @@ def merge(app: Sphinx, env: BuildEnvironment, docnames: list[str], other: Any) -
 def read(app: Sphinx, doctree: nodes.document) -> None:
     """Note the figures of a page and what it refers to."""
     env: Any = app.env
-    names = [name for node in pieces(doctree) for name in captioned(node.astext())]
+    names = captioned("".join(node.astext() for node in pieces(doctree)))
     if names:
         env.cbo_figures[env.docname] = names
     references = {node["name"] for node in doctree.findall(fig)}
@@ -174,6 +196,7 @@ class Show(SphinxPostTransform):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension."""
     app.add_role("fig", FigRole())
+    app.add_directive("drawing", Drawing)
     app.add_post_transform(Show)
     app.connect("env-before-read-docs", begin)
     app.connect("env-purge-doc", forget)

@@ -19,6 +19,16 @@ def test_references_are_items_of_their_list() -> None:
     assert mended('<div id="a" role="doc-biblioentry">') == '<div id="a" role="listitem">'
 
 
+def test_long_lines_of_code_may_be_broken_and_keep_their_indent() -> None:
+    short, long = "<span>x</span> = 1", f'    <span class="n">y</span> = "{"&lt;" * 80}"'
+    block = '<div class="highlight-{} notranslate"><div class="highlight"><pre>{}\n</pre></div>'
+    page = mended(block.format("ipython3", f"{short}\n{long}"))
+    marked = f'<span class="cbo-long" style="--indent: 8ch">{long}</span>'
+    assert page == block.format("ipython3", f"{short}\n{marked}") and mended(page) == page
+    output = block.format("none", long).replace("highlight-none", "output stream highlight-none")
+    assert mended(output) == output
+
+
 def test_other_details_stay() -> None:
     page = "<p>text</p><details><summary>Solution</summary></details>"
     assert mended(page) == page

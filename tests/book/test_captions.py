@@ -162,3 +162,19 @@ def test_a_name_that_no_figure_has_is_a_warning(build: Build, monkeypatch: pytes
 def test_a_name_that_two_figures_have_is_a_warning(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     build.write("second", page("Second", ("D.", "second-d"), ("E.", "first-a")))
     assert "two figures are named 'first-a': in first/two and in second" in build.make(monkeypatch)
+
+
+def test_a_drawing_is_a_figure_with_an_image_for_each_theme(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = build.folder / "source" / "book" / "_static"
+    folder.mkdir(parents=True)
+    for theme in ("light", "dark"):
+        (folder / f"tree-{theme}.svg").write_text("<svg/>", encoding="utf-8")
+    build.write(
+        "second", page("Second", ("D.", "second-d"), text=".. drawing:: tree\n   :alt: A tree.\n\n   It grows.")
+    )
+    assert build.make(monkeypatch) == ""
+    assert build.numbers("second") == [("Figure 2.1", "It grows."), ("Figure 2.2", "D.")]
+    shown = re.search(r'<figure class="cbo-drawing"><div>(.*?)</div><figcaption', build.read("second"), re.S)
+    assert shown is not None
+    for theme in ("light", "dark"):
+        assert re.search(rf'<img alt="A tree." class="only-{theme}" src="_images/tree-{theme}.svg" />', shown[1])

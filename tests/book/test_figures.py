@@ -3,6 +3,7 @@
 import base64
 import html
 import itertools
+import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -129,11 +130,30 @@ def test_a_figure_is_shown_as_svg_and_closed():
     assert plt.get_fignums() == []
 
 
-def test_letters_are_drawn_as_paths_so_that_no_font_is_needed():
+def test_letters_are_text_in_a_font_that_readers_have_or_a_like_one():
     figure = curve()
-    figure.axes[0].set_xlabel("round")
-    svg = data_url(Markup(show(figure, "A line.").data)["img"]["src"], "image/svg+xml")
-    assert b"<text" not in svg
+    figure.axes[0].set(xlabel="round", title="$x_1$")
+    svg = data_url(Markup(show(figure, "A line.").data)["img"]["src"], "image/svg+xml").decode()
+    assert ">round</text>" in svg
+    assert set(re.findall("'DejaVu Sans'[^;\"]*", svg)) == {"'DejaVu Sans', Verdana, sans-serif"}
+
+
+@pytest.mark.parametrize("width", [3, 7.2, 10, 20])
+def test_letters_have_nine_pixels_at_the_size_shown_and_no_screen_makes_them_smaller(width):
+    figure, axes = subplots(1, 2, figsize=(width, 3))
+    axes[0, 0].plot([1, 2], label="small")
+    axes[0, 0].legend(fontsize=3)
+    axes[0, 1].plot([1e-7, 1e7], [1e-2, 1e2])
+    axes[0, 1].set(title="$x_1$", xscale="log", yscale="log")
+    axes[0, 1].tick_params(labelsize=2)
+    image = Markup(show(figure, "A line.").data)["img"]
+    svg = data_url(image["src"], "image/svg+xml").decode()
+    least = min(map(float, re.findall(r"font(?:-size)?: ([\d.]+)px", svg)))
+    shown = min(figures.SHOWN, 96 * width)
+    assert least * shown / (72 * width) >= figures.LEGIBLE - 0.01
+    kept = float(re.fullmatch(r"min-width: (\d+)px", image["style"])[1])
+    assert kept <= shown and least * kept / (72 * width) >= figures.LEGIBLE - 0.02
+    assert re.search(r"\{10\^\{-?[4-7]\}\}", svg) and not re.search(r"\{10\^\{-?[0-3]\}\}", svg)
 
 
 @pytest.mark.parametrize("alt", NASTY)
@@ -398,7 +418,7 @@ def test_a_heatmap_writes_each_number_legibly_into_its_row_and_column(table):
 
 def test_markup_of_a_figure_is_what_the_page_styles():
     text = show(curve(), "A < B").data
-    assert text.startswith(f'<figure class="cbo-figure"><img class="cbo-figure" alt="{html.escape("A < B")}" src="')
+    assert text.startswith(f'<figure class="cbo-figure"><img class="cbo-figure" alt="{html.escape("A < B")}" style="')
     assert text.endswith("</figure>")
 
 

@@ -37,14 +37,23 @@ def test_first_pages_show_every_picture() -> None:
     for name in pictures():
         folder = name.split("-")[1] if name.startswith("opener") else "."
         page = (Path(STATIC).parent / folder / "index.md").read_text(encoding="utf-8")
-        assert re.search(rf"_static/{name}\n:class: only-{name[:-4].split('-')[-1]}\n:alt: \w", page), name
+        drawing = name.rsplit("-", 1)[0]
+        assert re.search(rf"^```\{{drawing\}} {drawing}\n:alt: \w.*\n\n\w.*\.\n```$", page, re.M), name
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_chapters_open_alike(chapter: str) -> None:
     """Picture, aims, prerequisites and time, main finding, what holds and when, the notebooks, the library's page."""
     page = (Path(STATIC).parent / chapter / "index.md").read_text(encoding="utf-8")
-    parts = ['"description": "', "\n# ", "{cite", "{image}", "**You will be able to** ", "**You need** ", "**Time:** "]
+    parts = [
+        '"description": "',
+        "\n# ",
+        "{cite",
+        "{drawing}",
+        "**You will be able to** ",
+        "**You need** ",
+        "**Time:** ",
+    ]
     parts += ["**Main finding", "\n## What holds, and when\n", "| | Holds | Fails, or is undecided |\n|---|---|---|\n"]
     parts += ["(4_experiments.ipynb).", "\n## The five notebooks\n", "- [](1_setting.ipynb): ", "(../practice/api/"]
     places = [page.find(part) for part in parts]

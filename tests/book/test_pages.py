@@ -53,6 +53,29 @@ OVERFLOW = """() => {
   return outside.map((e) => `${e.tagName}.${e.className?.baseVal ?? e.className}`).slice(0, 5);
 }"""
 
+# Letters below nine pixels: of an image that is narrower than its smallest letters ask (book/figures.py) or of a drawn
+# picture. On a wide screen also code and figures that are wider than their place. All this in folded parts too; what
+# cells print may scroll.
+ILLEGIBLE = """(wide) => {
+  const closed = [...document.querySelectorAll("article details:not([open])")];
+  const hidden = [...document.querySelectorAll(".toggle-hidden")];
+  closed.forEach((e) => { e.open = true; });
+  hidden.forEach((e) => e.classList.remove("toggle-hidden"));
+  const images = [...document.querySelectorAll("img.cbo-figure")].filter((e) => e.checkVisibility() &&
+    !(e.getBoundingClientRect().width > parseFloat(e.style.minWidth) - 1));
+  const letters = [...document.querySelectorAll(".cbo-picture text")].filter((e) => {
+    const matrix = e.getScreenCTM();
+    return parseFloat(getComputedStyle(e).fontSize) * Math.hypot(matrix.a, matrix.b) < 8.99;
+  });
+  const outside = [...document.querySelectorAll("article pre, figure.cbo-figure")].filter((e) => wide &&
+    e.checkVisibility() && !e.closest(".output") && e.scrollWidth > e.clientWidth + 1);
+  const found = [...images.map((e) => e.alt), ...letters.map((e) => e.textContent),
+    ...outside.map((e) => e.textContent.trim().slice(0, 80))];
+  closed.forEach((e) => { e.open = false; });
+  hidden.forEach((e) => e.classList.add("toggle-hidden"));
+  return found;
+}"""
+
 # Pictures that step are drawn again for a new width, a frame or two after it came.
 DRAWN = """() => innerWidth === 390 && [...document.querySelectorAll(".cbo-stage")].every((stage) =>
   [...stage.querySelectorAll(".cbo-view")].every((view) => view.offsetWidth <= stage.clientWidth))"""
@@ -263,7 +286,9 @@ def test_page_from_a_server_is_whole_and_asks_nobody(visitor: Any, html: Path, n
 def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any, html: Path, name: str) -> None:
     """One visit, as most of its time goes to mathematics."""
     visitor.page.emulate_media(reduced_motion="reduce")
+    visitor.page.set_viewport_size({"width": 1400, "height": 900})
     page = assert_whole(visitor, html, name)
+    assert page.evaluate(ILLEGIBLE, True) == []
 
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.add_style_tag(content="* { transition: none !important }")
@@ -276,6 +301,7 @@ def test_page_is_whole_and_fits_a_phone_and_is_legible_in_the_dark(visitor: Any,
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_function(DRAWN)
     assert page.evaluate(OVERFLOW) == []
+    assert page.evaluate(ILLEGIBLE, False) == []
     assert barriers(page) == []
 
     assert_works(visitor, page, html, name)
