@@ -16,6 +16,7 @@ import numpy as np
 from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -24,7 +25,7 @@ from book.frames import from_figures
 from book.functions import interval
 from book.ledger import RegretLedger
 from book.looks import style as style
-from book.steppers import PALETTE, require_alt
+from book.steppers import PALETTE, require_alt, simplified
 from book.steppers import figure as _figure
 
 if TYPE_CHECKING:
@@ -52,9 +53,12 @@ _STYLE: dict[Any, Any] = {
 #: Pixels of the smallest letters (nine, and what the frame of a dark page takes), and how wide a box of the reading
 #: column is on a screen of 1,400 pixels. Where there is less room pictures scroll.
 LEGIBLE, SHOWN = 9.4, 650
-#: What stands in an SVG: paths and places, where tenths of a point are enough, letters and their font.
+#: More signs than these are drawn as pixels.
+MANY = 1500
+#: What stands in an SVG: paths and places, where tenths of a point are enough, long outlines, letters and their font.
 _LENGTHS = re.compile(r'\b(?:d|x|y)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d\d+")
+_OUTLINE = re.compile(r'(?<= d=")M (-?[\d.]+ -?[\d.]+ (?:\nL -?[\d.]+ -?[\d.]+ ){100,})(z?\n?)')
 _LETTERS = re.compile(r"\bfont(?:-size)?: (?:[a-z]+ )*([\d.]+)px")
 _FONT = re.compile(r"'DejaVu Sans'(?:, (?:'[^']*'|sans-serif))*")
 _SCRIPTS = re.compile(r"\$[^$]*[_^]")
@@ -117,11 +121,22 @@ def _enlarge(figure: Figure) -> None:
 
 def _svg(figure: Figure) -> str:
     content = io.StringIO()
+    for drawn in figure.findobj(Line2D):
+        if drawn.get_marker() != "None" and np.size(drawn.get_xdata()) > MANY:
+            drawn.set_rasterized(True)
     with plt.rc_context(_STYLE):
         _enlarge(figure)
-        figure.savefig(content, format="svg", metadata={"Date": None})
+        figure.savefig(content, format="svg", dpi=200, metadata={"Date": None})
     svg = _FONT.sub("'DejaVu Sans', Verdana, sans-serif", content.getvalue())
-    return _LENGTHS.sub(lambda found: _LONG.sub(lambda one: f"{float(one[0]):.1f}", found[0]), svg)
+    svg = _LENGTHS.sub(lambda found: _LONG.sub(lambda one: f"{float(one[0]):.1f}", found[0]), svg)
+    return _OUTLINE.sub(_thinned, svg)
+
+
+def _thinned(outline: re.Match[str]) -> str:
+    """A path of straight lines with no more corners than the eye needs."""
+    points = np.array(outline[1].replace("L", "").split(), dtype=float).reshape(-1, 2)
+    corners = " ".join(f"{x:.1f} {y:.1f}" for x, y in points[simplified(points, 0.1)])
+    return f"M {corners} {outline[2]}"
 
 
 def slider(

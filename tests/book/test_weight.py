@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 
 from book import figures
 from book._ext import weight
@@ -84,3 +85,15 @@ def test_paths_and_places_have_tenths_of_a_point() -> None:
     lengths = re.findall(r'\b(?:d|x|y)="([^"]*)"', svg)
     assert len(lengths) > 20 and not any(re.search(r"\.\d\d", length) for length in lengths)
     assert "opacity: 0.25" in svg and ": 11px" in svg
+
+
+def test_long_outlines_and_many_signs_are_light() -> None:
+    figure, axes = figures.subplots()
+    x = np.linspace(0, 9, 3000)
+    axes[0, 0].fill_between(x, np.sin(x), 2)
+    light = figures._svg(figure)
+    corners = [len(one.split()) // 2 for one in re.findall(r' d="M ([^"]*)"', light)]
+    assert 40 < max(corners) < 400 and "<image" not in light
+    axes[0, 0].plot(x, x, "o")
+    dense = figures._svg(figure)
+    assert "<image" in dense and dense.count("<use") < 50
