@@ -24,6 +24,7 @@ from torch import Tensor
 from book.subsets import experiments
 from book.subsets.prior import calibrated, fit_prior, published, scaled
 from book.subsets.problem import SubsetProblem
+from book.subsets.refit import refitting
 from book.subsets.repaired import Repaired, halved_once, halved_with_budget
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
@@ -121,6 +122,10 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
     problem, process = panel.problem, prior_of(panel, prior)
     space = problem.space
     options: dict[str, Any] = {"prior": process, "sqrt_beta": SQRT_BETA, "kernel": "rbf", "refit_every": 20}
+
+    def made(kind: type[SubsetPolicy], **own: Any) -> SubsetPolicy:
+        return (kind if process is not None else refitting(kind))(space, **own, **options)
+
     kind, _, detail = name.partition(":")
     if kind == "proposed":
         rules: dict[str, dict[str, Any]] = {
@@ -128,15 +133,16 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
             "once": {"alpha": functools.partial(halved_once, every=space.dim)},
             "budget": {"tolerance": halved_with_budget},
         }
-        return Repaired(space, **rules[detail], **options)
+        return made(Repaired, **rules[detail])
     if kind == "repaired":
-        return Repaired(space, alpha=ALPHA, **REPAIRS[detail], **options)
+        return made(Repaired, alpha=ALPHA, **REPAIRS[detail])
     if kind == "TS-PSQ":
-        return TSPSQ(space, features=256, **options)
+        return made(TSPSQ, features=256)
     if kind == "UCB-CVS":
         scale = 1.0 if process is None else float(process.kernel.outputscale.sqrt())
-        return UCBCVS(space, cost_means=problem.cost_means, epsilon=InverseRoot(scale), **options)
-    return {"UCB-PSQ": UCBPSQ, "ETC-50": GroupETC}[kind](space, **options)
+        return made(UCBCVS, cost_means=problem.cost_means, epsilon=InverseRoot(scale))
+    kinds: dict[str, type[SubsetPolicy]] = {"UCB-PSQ": UCBPSQ, "ETC-50": GroupETC}
+    return made(kinds[kind])
 
 
 def names() -> Iterator[str]:
@@ -192,9 +198,11 @@ def _short() -> Iterator[str]:
 
 
 def _long() -> Iterator[str]:
-    """The paper's budget of 100: Ackley, where the order at 25 need not last."""
-    for prior, policy in itertools.product(("x16", "pilot"), _RIVALS):
-        yield f"ackley-moderate-0.04-100/{prior}/{policy}"
+    """Repairs on the other objectives; and the paper's budget of 100, where the order at 25 need not last."""
+    for prior, objective, repair in itertools.product(("pilot", "x16"), ("ackley", "hartmann", "airfoil"), REPAIRS):
+        yield f"{objective}-cheap-0.04-25/{prior}/repaired:{repair}"
+    for objective, prior, policy in itertools.product(("ackley", "hartmann", "plant"), ("x16", "pilot"), _RIVALS):
+        yield f"{objective}-moderate-0.04-100/{prior}/{policy}"
 
 
 def _rest() -> Iterator[str]:
