@@ -54,7 +54,7 @@ _STYLE: dict[Any, Any] = {
 #: column is on a screen of 1,400 pixels. Where there is less room pictures scroll.
 LEGIBLE, SHOWN = 9.4, 650
 #: More signs than these are drawn as pixels.
-MANY = 1500
+MANY = 1000
 #: What stands in an SVG: paths and places, where tenths of a point are enough, long outlines, letters and their font.
 _LENGTHS = re.compile(r'\b(?:d|x|y)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d\d+")

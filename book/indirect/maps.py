@@ -86,10 +86,11 @@ def verdicts(panels: dict[str, dict[tuple[str, str], Paired]]) -> Figure:
     first = next(iter(panels.values()))
     cells, rivals = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
     rows = [f"{label(cell)}, n = {first[cell, rivals[0]].n}" for cell in cells]
-    height = 0.32 * len(cells) + 1.7
-    figure, axes = figures.subplots(
-        1, len(panels), figsize=(3.7 + 0.62 * len(rivals) * len(panels), height), sharey=True
-    )
+    width, height = 0.62 * len(rivals), 0.32 * len(cells) + 1.7
+    # Panels that are too wide to stand side by side stand below each other.
+    side = len(panels) if width * len(panels) < 8 else 1
+    size = (3.7 + width * side, height * len(panels) / side)
+    figure, axes = figures.subplots(len(panels) // side, side, figsize=size, sharey=True)
     for ax, (title, decided) in zip(axes.flat, panels.items(), strict=True):
         for (i, cell), (j, rival) in ((a, b) for a in enumerate(cells) for b in enumerate(rivals)):
             pair = decided[cell, rival]
