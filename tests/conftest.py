@@ -25,6 +25,7 @@ def rng():
 # option --no-loadscope-reorder keeps this order.
 _FIRST = (
     "book/test_pages.py",
+    "book/test_served_pages.py",
     "test_portability.py",
     "contexts/test_policies.py",
     "test_accelerator.py",

@@ -1,12 +1,14 @@
 """Run the notebooks of the book side by side and keep the executed ones where the build of the pages finds them.
 
 A notebook that is already kept is not run again, unless code or data that notebooks read have changed since. The build
-takes what is here, and so does the check of stored outputs: each notebook runs once.
+takes what is here, and so does the check of stored outputs: each notebook runs once. Its kernel is one of those that
+`kernels.py` prepares.
 
     python book/_tools/execute_notebooks.py --workers 2
 """
 
 import argparse
+import contextlib
 import re
 import shutil
 import sys
@@ -20,6 +22,8 @@ import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
 from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
+
+from book._tools import kernels
 
 CACHE = Path("_build/.jupyter_cache")
 TIMEOUT = 600
@@ -93,7 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
     todo = [path for path, notebook in notebooks.items() if executed(cache, notebook) is None]
     todo.sort(key=lambda path: stated_seconds(notebooks[path]), reverse=True)  # a long one begun last would end alone
     failed = []
-    with ThreadPoolExecutor(workers) as pool:
+    # The imports of three kernels take longer than to prepare all.
+    ready = kernels.prepared() if len(todo) > 3 else contextlib.nullcontext()
+    with ready, ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(run, path, notebooks[path]): path for path in todo}
         for future in as_completed(futures):
             path, result = futures[future], future.result()

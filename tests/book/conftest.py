@@ -17,6 +17,8 @@ STATIC = ROOT / "book" / "_static"
 #: Milliseconds that a browser may take for one thing, on a machine that other programs have too.
 PATIENCE = 120_000
 
+SIZE = {"width": 1280, "height": 900}
+
 
 class QuietHandler(SimpleHTTPRequestHandler):
     """Serves the pages without writing to the terminal."""
@@ -63,11 +65,10 @@ def browser() -> Iterator[Any]:
 class Visitor:
     """Opens pages and writes down what they ask for and complain about."""
 
-    def __init__(self, browser: Any, home: str) -> None:
-        self.home = home
+    def __init__(self, page: Any, home: str) -> None:
+        self.home, self.page = home, page
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
         self.page.set_default_timeout(PATIENCE)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("requestfailed", lambda r: self.complaints.append(f"failed: {r.url[:200]}"))
@@ -94,7 +95,8 @@ class Visitor:
 @pytest.fixture
 def visitor(browser: Any, addresses: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Visitor]:
     """A visitor of the book, from the disk unless the test asks for another way."""
-    visitor = Visitor(browser, addresses[getattr(request, "param", "file")])
+    page = browser.new_page(viewport=SIZE)
+    visitor = Visitor(page, addresses[getattr(request, "param", "file")])
     yield visitor
     visitor.page.close()
 

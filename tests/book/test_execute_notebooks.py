@@ -3,11 +3,13 @@
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from book._tools import kernels
 from book._tools.execute_notebooks import executed, open_cache, pages, state, stated_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +93,39 @@ def test_a_notebook_runs_once_for_each_state_and_nbval_reads_that_run(root: Path
     assert kept.cells[2].outputs[0].text == "3\n"
     (root / "cbo_lib/gp.py").write_text("new\n", encoding="utf-8")
     assert executed(open_cache(root), notebook) is None
+
+
+PREPARED = "import os, sys; print('torch' in sys.modules, os.path.basename(os.getcwd()), os.getpid())"
+
+
+def test_of_many_notebooks_each_gets_a_kernel_with_the_imports_done(root: Path) -> None:
+    names = [*"abcd"]
+    contents = "".join(f"  - file: book/{name}\n" for name in names)
+    (root / "_toc.yml").write_text(f"root: book/index\nparts:\n- chapters:\n{contents}", encoding="utf-8")
+    for name in names:
+        write(root / f"book/{name}.ipynb", f"{PREPARED}  # {name}")
+    write(root / "book/d.ipynb", "1 / 0")
+    done = execute(root)
+    assert done.returncode == 1 and done.stderr.endswith("notebooks failed: book/d.ipynb\n")
+    assert runs(root) == 4
+    said = []
+    for name in "abc":
+        kept = executed(open_cache(root), nbformat.read(root / f"book/{name}.ipynb", as_version=4))
+        assert kept is not None
+        said.append(kept.cells[2].outputs[0].text.split())
+    assert {tuple(line[:2]) for line in said} == {(str(sys.platform.startswith("linux")), "book")}
+    processes = [int(line[2]) for line in said]
+    assert len(set(processes)) == 3 and not any(Path(f"/proc/{process}").exists() for process in processes)
+
+
+def test_imports_that_fail_or_warn_are_left_to_the_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, code in {"fine": "", "fails": "1 / 0", "warns": "import warnings; warnings.warn('old')"}.items():
+        (tmp_path / f"that_{name}.py").write_text(code, encoding="utf-8")
+        monkeypatch.setattr(kernels, "IMPORTS", (f"that_{name}",))
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            assert kernels.imported() == (name == "fine")
 
 
 def test_the_longest_comes_first() -> None:

@@ -1,0 +1,65 @@
+"""The built pages from a server: whole, at work, and light; each page is visited once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.book.conftest import SIZE, Visitor
+from tests.book.test_pages import PAGES, assert_whole, assert_works
+
+pytestmark = pytest.mark.browser
+
+FIRST, LATER = 3_600_000, 1_000_000
+HOME = "book/index"
+
+
+class Weighing(Visitor):
+    """Weighs what visits ask of the server; what the browser kept from earlier visits weighs nothing."""
+
+    def __init__(self, page: Any, home: str) -> None:
+        super().__init__(page, home)
+        self.sizes: list[int] = []
+        self.weight = 0
+        session = page.context.new_cdp_session(page)
+        session.send("Network.enable")
+        session.on("Network.loadingFinished", lambda event: self.sizes.append(int(event["encodedDataLength"])))
+
+    def open(self, name: str, query: str = "") -> Any:
+        """Weigh a visit until the browser asks for no more; what it asks for and complains of is told anew."""
+        for each in (self.sizes, self.requests, self.complaints):
+            each.clear()
+        page = super().open(name, query)
+        page.wait_for_load_state("networkidle")
+        self.weight = sum(self.sizes)
+        return page
+
+
+@pytest.fixture(scope="module")
+def reader(browser: Any, addresses: dict[str, str]) -> Iterator[Weighing]:
+    """One who has never been here, and reads the book page by page, home first."""
+    context = browser.new_context(viewport=SIZE)
+    reader = Weighing(context.new_page(), addresses["http"])
+    yield reader
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def first_visit(reader: Weighing) -> int:
+    reader.open(HOME)
+    return reader.weight
+
+
+def test_a_first_visit_is_light(first_visit: int) -> None:
+    """MathJax is two thirds of it, and every later page has it."""
+    assert 100_000 < first_visit < FIRST
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_from_a_server_is_whole_and_light_and_asks_nobody(
+    name: str, reader: Weighing, first_visit: int, html: Path
+) -> None:
+    page = assert_whole(reader, html, name)
+    assert name == HOME or 0 < reader.weight < LATER
+    assert_works(reader, page, html, name)
