@@ -169,17 +169,26 @@ STUDIES: Mapping[str, Entry] = {
     ),
 }
 
+#: The baselines beside GP-UCB, on the panels with one and two contexts.
+BASELINES = ("StableOpt", "DRBO-MMD-MinimaxApprox", "DRBO-MMD")
+
 #: Studies that are ready to run and not stored.
 WAITING: Mapping[str, Entry] = {
     "portfolio, normal, short effort": Entry("portfolio_normal", {"GP-UCB": 86, "SBO-KDE": 86}, effort=SHORT),
-    "newsvendor, baselines": Entry(
-        "newsvendor",
-        dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox", "DRBO-MMD"), 50),
-        range(100, 110),
-        effort=GRIDS,
-    ),
+    **{
+        f"{name}, baselines": Entry(panel, dict.fromkeys(BASELINES, 50), range(100, 110), effort=SHORT)
+        for name, panel in (
+            ("newsvendor", "newsvendor"),
+            ("ackley", "ackley"),
+            ("branin", "branin"),
+            ("hartmann", "hartmann"),
+            ("mixture", "complicated_hartmann"),
+            ("portfolio, normal", "portfolio_normal"),
+            ("portfolio, uniform", "portfolio_uniform"),
+        )
+    },
     "newsvendor, discrepancy": Entry(
-        "newsvendor", {f"DRBO-MMD, {length:g}": 50 for length in (0.05, 0.2, 1.0)}, range(100, 105), effort=SHORT
+        "newsvendor", {f"DRBO-MMD, {length:g}": 50 for length in (0.05, 0.2, 1.0)}, range(100, 110), effort=SHORT
     ),
 }
 
