@@ -36,6 +36,7 @@ from book.contexts.controls import (
 from book.contexts.experiments import PANELS, POLICIES, RESULTS, compact
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret
+from book.contexts.slips import PUBLISHED, RawContexts
 from book.harness import Comparison, Scale
 from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space
@@ -64,14 +65,16 @@ MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
 }
 
 
-def older_kernel(space: Space, contexts: bool = True) -> Kernel:
+def older_kernel(space: Space, contexts: bool = True, product: bool = True) -> Kernel:
     """Matérn-5/2 with the priors that were BoTorch's default when [Huang2024] was written.
 
     Gamma(3, 6) of every lengthscale, at least 0.005, and an output scale with Gamma(2, 0.15); all on the unit box.
 
     Args:
         space: of the problem.
-        contexts: whether the model has them; then the kernel is a product.
+        contexts: whether the model has them.
+        product: whether the kernel then is one of a kernel of decisions and one of contexts, or one kernel of both, as
+            in the published code.
     """
 
     def part(first: int, end: int) -> Kernel:
@@ -83,7 +86,8 @@ def older_kernel(space: Space, contexts: bool = True) -> Kernel:
         )
 
     split = space.decision_dim
-    base = ProductKernel(part(0, split), part(split, space.dim)) if contexts else part(0, split)
+    both = ProductKernel(part(0, split), part(split, space.dim)) if product else part(0, space.dim)
+    base = both if contexts else part(0, split)
     prior = GammaPrior(2.0, 0.15)
     ends = GreaterThan(1e-4, transform=None, initial_value=prior.mode)
     return ScaleKernel(base, outputscale_prior=prior, outputscale_constraint=ends)
@@ -97,22 +101,32 @@ class Entry:
         panel: a name in ``PANELS``.
         steps: evaluations by policy of ``MAKERS``, the initial design of ten included.
         seeds: from 100 on.
-        kernel: of the model; ``"older"`` is ``older_kernel``.
+        kernel: of the model; ``"older"`` is ``older_kernel``, and ``"published"`` the same as one kernel of decisions
+            and contexts, with the policies and the contexts of the published code, see ``slips.PUBLISHED``.
         effort: options of all policies other than their defaults, and their number of samples, ``samples``.
     """
 
     panel: str
     steps: Mapping[str, int]
     seeds: Sequence[int] = range(100, 120)
-    kernel: Literal["matern", "rbf", "older"] = "matern"
+    kernel: Literal["matern", "rbf", "older", "published"] = "matern"
     effort: Mapping[str, Any] = field(default_factory=dict)
 
     def policy(self, name: str, problem: ContextProblem, samples: int, **options: Any) -> ContextPolicy:
         """One of ``MAKERS`` with the kernel and the effort of the entry."""
-        make = harness.pick(MAKERS, name, "policy")
-        kernel = older_kernel(problem.space, name != "GP-UCB") if self.kernel == "older" else self.kernel
         options = {**options, **self.effort}
-        return make(problem, options.pop("samples", samples), kernel=kernel, **options)
+        count = options.pop("samples", samples)
+        kernel: str | Kernel = self.kernel
+        if self.kernel in ("older", "published"):
+            kernel = older_kernel(problem.space, name != "GP-UCB", self.kernel == "older")
+        if self.kernel == "published":
+            return harness.pick(PUBLISHED, name, "policy")(problem.space, count, kernel=kernel, **options)
+        return harness.pick(MAKERS, name, "policy")(problem, count, kernel=kernel, **options)
+
+    def problem(self) -> ContextProblem:
+        """That of the panel; in the published code the learner sees contexts before they are clipped."""
+        problem = PANELS[self.panel].make()
+        return RawContexts.of(problem) if self.kernel == "published" else problem
 
 
 #: An effort that a short study can afford: a quarter of the samples and raw points, and fits after five observations.
@@ -187,6 +201,12 @@ WAITING: Mapping[str, Entry] = {
             ("portfolio, uniform", "portfolio_uniform"),
         )
     },
+    **{
+        f"{panel}, published": Entry(
+            panel, dict.fromkeys(PUBLISHED, 50), range(100, 110), kernel="published", effort=SHORT
+        )
+        for panel in ("newsvendor", "ackley")
+    },
     "newsvendor, discrepancy": Entry(
         "newsvendor", {f"DRBO-MMD, {length:g}": 50 for length in (0.05, 0.2, 1.0)}, range(100, 110), effort=SHORT
     ),
@@ -222,7 +242,7 @@ def run(
         ValueError: for another entry or scale.
     """
     entry, size = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name), experiments.budget(scale)
-    problem = PANELS[entry.panel].make()
+    problem = entry.problem()
     samples = size.samples or PANELS[entry.panel].samples
     policies = {policy: entry.policy(policy, problem, samples, **size.options) for policy in entry.steps}
     whole = scale == "paper"
@@ -239,7 +259,7 @@ def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem
         ValueError: for another entry, or if the folder holds nothing of it.
     """
     entry = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name)
-    return harness.load(PANELS[entry.panel].make(), folder, file_of(name), list(entry.steps))
+    return harness.load(entry.problem(), folder, file_of(name), list(entry.steps))
 
 
 def file_of(name: str) -> str:

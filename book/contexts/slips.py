@@ -1,4 +1,7 @@
-"""Small slips, large effects: deviations that public code of these policies is known for, each done on purpose."""
+"""Small slips, large effects: where the published code of [Huang2024] deviates from its text, each done on purpose.
+
+The code is https://github.com/lamda-bbo/sbokde, read at revision 9882b9e.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +78,29 @@ class IdentityMinimax(DRBOMMDMinimax):
     ball_type = IdentityBall
 
 
+class UniformBall(MMDBall):
+    """A ball with the minimax approximation of the published code.
+
+    The average is that of the grid, whatever contexts came; and of the two bounds from below it takes the smallest
+    value alone, as the condition of the other compares the radius with a negative number.
+    """
+
+    def minimax_approx(self, values: Tensor, known: bool = False) -> Tensor:
+        """The midpoint of the smallest value and the chord; see ``MMDBall``."""
+        rows = self._rows(values, known)
+        worst, place = rows.min(-1, keepdim=True)
+        mean, radius = rows.mean(-1, keepdim=True), self._radius[:, None, None]
+        reach = self._reaches.take_along_dim(place, -1)
+        chord = mean + (worst - mean) * radius / reach.clamp_min(torch.finfo(rows.dtype).tiny)
+        return torch.where(radius > reach, worst, (worst + chord) / 2).reshape(values.shape[:-1])
+
+
+class UniformMinimax(DRBOMMDMinimax):
+    """DRBO-MMD-MinimaxApprox with the approximation of the published code."""
+
+    ball_type = UniformBall
+
+
 def _root_of_beta(space: Space, samples: int, sqrt_beta: float = 1.5, **options: Any) -> GPUCB:
     return GPUCB(space, sqrt_beta=math.sqrt(sqrt_beta), **options)
 
@@ -116,4 +142,14 @@ SLIPS: Mapping[str, Slip] = {
         "complicated_hartmann", "SBO-KDE", lambda s, n, **o: SBOKDE(s, samples=n, **o), RawContexts.of
     ),
     "identity": Slip("ackley", "DRBO-MMD-MinimaxApprox", lambda s, n, **o: IdentityMinimax(s, size=n, **o)),
+}
+
+#: The policies with what the published code does in the place of the text, on problems with one context.
+PUBLISHED: Mapping[str, Callable[..., ContextPolicy]] = {
+    "SBO-KDE": lambda s, n, **o: SBOKDE(s, samples=n, **o),
+    "DRBO-KDE": lambda s, n, **o: ReflectedDRBOKDE(s, samples=n, cover=n, **o),
+    "GP-UCB": _root_of_beta,
+    "StableOpt": lambda s, n, **o: ReflectedStableOpt(s, cover=n, **o),
+    "DRBO-MMD": lambda s, n, **o: DRBOMMD(s, **o),
+    "DRBO-MMD-MinimaxApprox": lambda s, n, **o: UniformMinimax(s, size=n, **o),
 }
