@@ -180,7 +180,7 @@ def hartmann(noise_std: float = 0.0, device: torch.device | None = None) -> Cont
 def complicated_context() -> Mixture:
     """The context of Complicated Hartmann: equal parts of six normal and two Cauchy distributions.
 
-    The paper names the parts and not their weights; equal ones are our reading.
+    The paper names the parts and not their weights; equal ones are those of its published code.
     """
     normals = ((0.1, 0.02), (0.3, 0.075), (0.4, 0.1), (0.5, 0.1), (0.7, 0.075), (0.8, 0.03))
     return Mixture((*(Normal(*part) for part in normals), Cauchy(0.2, 0.02), Cauchy(0.8, 0.02)))
