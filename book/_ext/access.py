@@ -14,9 +14,8 @@ from sphinx.application import Sphinx
 
 ARROW = re.compile(r'(<a class="[^"]*reference internal[^"]*"[^>]*>)(.*?)(</a>\s*<details[^>]*>\s*)<summary>', re.S)
 
-CODE = re.compile(
-    r'(<div class="highlight-(?!none|text)\w+ notranslate"><div class="highlight"><pre>)(.*?)(</pre>)', re.S
-)
+#: What cells print has further classes, keeps its lines and scrolls.
+CODE = re.compile(r'(<div class="highlight-\w+ notranslate"><div class="highlight"><pre>)(.*?)(</pre>)', re.S)
 FITS = 80  # letters, in the narrowest box
 
 

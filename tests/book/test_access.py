@@ -25,6 +25,8 @@ def test_long_lines_of_code_may_be_broken_and_keep_their_indent() -> None:
     page = mended(block.format("ipython3", f"{short}\n{long}"))
     marked = f'<span class="cbo-long" style="--indent: 8ch">{long}</span>'
     assert page == block.format("ipython3", f"{short}\n{marked}") and mended(page) == page
+    plain = mended(block.format("none", long))
+    assert plain.count('class="cbo-long"') == 1
     output = block.format("none", long).replace("highlight-none", "output stream highlight-none")
     assert mended(output) == output
 
