@@ -10,7 +10,7 @@ Four lines of the algorithm may be changed. The chapter's third notebook says wh
 * the widths may be those of the averages, ``sd(E f)``, in the place of the averages of widths, ``E sd(f)``: the
   theorems stand, with the same multiplier, as their confidence set bounds every linear functional of f.
 
-The fourth notebook measures what the parts do on the plant.
+The fourth notebook measures what the parts do on the plant, on Ackley and on Hartmann.
 
 Without any of them the class plays as ``CheapestGoodSubset`` does.
 """
