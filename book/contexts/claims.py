@@ -142,6 +142,17 @@ LONG: Mapping[str, Any] = {"samples": 512, "raw": 32, "iterations": 10}
 #: The baselines beside GP-UCB that look at contexts.
 BASELINES = ("StableOpt", "DRBO-MMD-MinimaxApprox", "DRBO-MMD")
 
+#: The panels with one and two contexts, by their names in the map.
+SEVEN: Mapping[str, str] = {
+    "newsvendor": "newsvendor",
+    "ackley": "ackley",
+    "branin": "branin",
+    "hartmann": "hartmann",
+    "mixture": "complicated_hartmann",
+    "portfolio, uniform": "portfolio_uniform",
+    "portfolio, normal": "portfolio_normal",
+}
+
 #: SBO-KDE, DRBO-KDE, the known density and GP-UCB.
 FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
 
@@ -185,6 +196,12 @@ STUDIES: Mapping[str, Entry] = {
         "ackley_4", dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox"), 30), range(100, 105), effort=GRIDS
     ),
     "newsvendor, baselines": Entry("newsvendor", {"StableOpt": 50, "DRBO-MMD": 50}, range(100, 110), effort=SHORT),
+    **{
+        f"{name}, baselines": Entry(panel, {"StableOpt": 30}, range(100, 110), effort=SHORT)
+        for name, panel in SEVEN.items()
+        if name != "newsvendor"
+    },
+    "newsvendor, discrepancy": Entry("newsvendor", {"DRBO-MMD, 1": 30}, range(100, 110), effort=SHORT),
     "newsvendor, published": Entry(
         "newsvendor", {"SBO-KDE": 50, "GP-UCB": 50}, range(100, 110), kernel="published", effort=SHORT
     ),
@@ -194,21 +211,16 @@ STUDIES: Mapping[str, Entry] = {
 WAITING: Mapping[str, Entry] = {
     "portfolio, normal, short effort": Entry("portfolio_normal", {"GP-UCB": 86, "SBO-KDE": 86}, effort=SHORT),
     **{
-        f"{name}, baselines": Entry(panel, dict.fromkeys(BASELINES, 30), range(100, 110), effort=SHORT)
-        for name, panel in (
-            ("ackley", "ackley"),
-            ("branin", "branin"),
-            ("hartmann", "hartmann"),
-            ("mixture", "complicated_hartmann"),
-            ("portfolio, normal", "portfolio_normal"),
-            ("portfolio, uniform", "portfolio_uniform"),
+        f"{name}, baselines, discrepancies": Entry(
+            panel, dict.fromkeys(BASELINES[1:], 30), range(100, 110), effort=SHORT
         )
+        for name, panel in SEVEN.items()
     },
     "ackley, published": Entry(
         "ackley", {"SBO-KDE": 50, "GP-UCB": 50}, range(100, 110), kernel="published", effort=SHORT
     ),
-    "newsvendor, discrepancy": Entry(
-        "newsvendor", {f"DRBO-MMD, {length:g}": 30 for length in (0.05, 0.2, 1.0)}, range(100, 110), effort=SHORT
+    "newsvendor, discrepancies": Entry(
+        "newsvendor", {f"DRBO-MMD, {length:g}": 30 for length in (0.05, 0.2)}, range(100, 110), effort=SHORT
     ),
 }
 
