@@ -127,7 +127,9 @@ def _svg(figure: Figure) -> str:
     with plt.rc_context(_STYLE):
         _enlarge(figure)
         figure.savefig(content, format="svg", dpi=200, metadata={"Date": None})
-    svg = _FONT.sub("'DejaVu Sans', Verdana, sans-serif", content.getvalue())
+    # Words keep the spaces that they begin with.
+    svg = content.getvalue().replace("<text ", '<text xml:space="preserve" ')
+    svg = _FONT.sub("'DejaVu Sans', Verdana, sans-serif", svg)
     svg = _LENGTHS.sub(lambda found: _LONG.sub(lambda one: f"{float(one[0]):.1f}", found[0]), svg)
     return _OUTLINE.sub(_thinned, svg)
 
