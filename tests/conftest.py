@@ -1,14 +1,18 @@
+import gc
 import warnings
 from pathlib import Path
 
 import hypothesis
 import pytest
-import torch
 
+gc.disable()  # while a million objects are made that stay, to look for garbage takes a third of the time
 with warnings.catch_warnings():
     # linear_operator scripts a function on import, which torch deprecates; warnings of our own are errors.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
     import botorch.models  # noqa: F401
+    import torch
+gc.freeze()
+gc.enable()
 
 pytest.register_assert_rewrite("tests.exercises")
 
@@ -39,3 +43,8 @@ _RANK = {Path(__file__).parent / name: rank for rank, name in enumerate(_FIRST)}
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: _RANK.get(item.path, len(_RANK)))
+
+
+def pytest_collection_finish():
+    """What is there by now stays, and is not looked through again and again for garbage."""
+    gc.freeze()

@@ -12,6 +12,7 @@ shows what is wrong with them.
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -69,6 +70,7 @@ def imported() -> bool:
     """Do the imports; whether nothing was to be said about them."""
     said: list[Any] = []
     show, warnings.showwarning = warnings.showwarning, lambda *about, **more: said.append(about)
+    gc.disable()
     try:
         for name in IMPORTS:
             __import__(name)
@@ -76,6 +78,8 @@ def imported() -> bool:
         return False
     finally:
         warnings.showwarning = show  # and the filters stay that packages set
+        gc.freeze()  # what is there stays, in all kernels
+        gc.enable()
     return not said
 
 

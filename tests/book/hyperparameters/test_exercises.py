@@ -13,7 +13,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters import CandidatePolicy
 from cbo_lib.measure import Measure
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
-from tests.exercises import Exercises
+from tests.exercises import Exercises, remember_runs
 
 notebook, stripped, solved = Exercises("hyperparameters").fixtures()
 
@@ -271,9 +271,10 @@ def test_mistakes_about_the_share(solved: dict[str, Any]) -> None:
     assert "with 0" in check((choose, 0.5))
 
 
-def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
+def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     by_rank, difference, error = solved["solution_8"]
     check, regret = solved["check_8"], solved["he_regret"]
+    remember_runs(check, monkeypatch, by_rank, solved["HEGPUCB"])
 
     class Wide(by_rank):  # type: ignore[misc]
         def score(self, mean: Tensor, std: Tensor) -> Tensor:

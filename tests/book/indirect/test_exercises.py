@@ -13,7 +13,7 @@ from cbo_lib.indirect import IndirectPolicy
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
-from tests.exercises import Exercises
+from tests.exercises import Exercises, remember_runs
 
 notebook, stripped, solved = Exercises("indirect").fixtures()
 
@@ -307,9 +307,10 @@ def test_the_bound_of_the_blur_holds_and_is_met(solved: dict[str, Any]) -> None:
     assert float(average) == pytest.approx(gap_bound(2.5, 0.4, 3))
 
 
-def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
+def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     upper, difference, error = solved["solution_8"]
     check, regret = solved["check_8"], solved["cmes_regret"]
+    remember_runs(check, monkeypatch, upper, solved["RandomQueries"])
 
     class OnlyActions(upper):  # type: ignore[misc]
         def scores(self) -> Tensor:
