@@ -182,14 +182,12 @@ class OptimisticUpperConfidenceBound(AcquisitionFunction):
     """``max_u mean_u(x) + sqrt_beta_u std_u(x)`` over the candidates left ([Ziomek2024], Algorithm 1, line 7).
 
     Args:
-        models: the candidates ``U``: one model of batch shape ``(|U|,)``, as a ``Posterior`` with a batched kernel is,
-            or a list of models.
+        models: the candidates ``U``: one model of batch shape ``(|U|,)``, such as a ``Posterior``, or a list of models.
         sqrt_beta: the multiplier of the standard deviation, a number or ``|U|``.
         alive: which candidates are left, boolean ``|U|``. Default all.
 
     Raises:
-        ValueError: if a model has another batch shape or several outputs, ``sqrt_beta`` has another shape, or no
-            candidate is left.
+        ValueError: if a model has another batch or several outputs, ``sqrt_beta`` another shape, or none is left.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Arguments, checked and converted: one place where it is said what was expected and what was given.
 
 Each function takes the name of the argument and raises ``ValueError("<name> must ..., got ...")``, or returns it in
-the form in which it is used. Tensors are checked once, where a user gives them: a look at their values waits for the
-device.
+the form in which it is used. Tensors are checked once, where a user gives them: to look at values waits for a device.
 """
 
 import math

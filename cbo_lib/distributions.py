@@ -107,8 +107,7 @@ class TruncatedNormal(_Checked):
         high: where it ends. Default 1.
 
     Raises:
-        ValueError: if a parameter is not finite or out of range, or next to nothing of the normal distribution lies in
-            the interval.
+        ValueError: if a parameter is out of range, or next to nothing of the normal distribution lies in the interval.
     """
 
     location: float

@@ -141,6 +141,8 @@ class Posterior:
     front. Made by ``GaussianProcess.condition`` or ``GaussianProcess.posterior``.
     """
 
+    _last: tuple[Measure, Tensor] | None = None  # a query, and what whitening made of it
+
     def __init__(self, prior: GaussianProcess, data: _Data | None, batch_shape: torch.Size) -> None:
         self.prior, self.data = prior, data
         self._batch_shape = batch_shape
@@ -159,8 +161,13 @@ class Posterior:
     def whiten(self, measure: Measure) -> Tensor:
         """``factor^{-1} K(observed, measure)``, ``... x t x n``, once something was observed."""
         assert self.data is not None
+        if self._last is not None and self._last[0] is measure:
+            return self._last[1]
         cross = covariance(self.prior.kernel, self.data.measure, measure)
-        return torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
+        whitened = torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
+        # Whoever asks for a single query is about to observe it; its gradient belongs to one graph.
+        self._last = (measure, whitened) if measure.n == 1 and not whitened.requires_grad else None
+        return whitened
 
     def mean(self, measure: Measure) -> Tensor:
         """Posterior mean of each measure, ``... x n``."""

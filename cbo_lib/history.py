@@ -36,8 +36,7 @@ class History:
     """Named tensors of a simulation, ``replicates x steps x ...`` each, and what made them.
 
     Args:
-        tensors: by name (``query``, ``observation``, ``value``, ``recommendation``, ``recommended_value`` and what
-            the policy traces).
+        tensors: by name: ``query``, ``observation``, ``value``, ``recommendation``, ``recommended_value``, the trace's.
         seeds: one a replicate.
         config: the problem and the policy, as JSON values.
         provenance: versions, device and git revision; filled in when left empty.

@@ -1,6 +1,6 @@
 """Acquisition maximization for many replicates at once."""
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +8,7 @@ from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from torch import Tensor
 
 from cbo_lib.checks import as_box, as_count, as_expanded, as_number, require, require_shape
+from cbo_lib.measure import Function
 
 
 def argmax_finite(
@@ -45,7 +46,7 @@ def argmax_finite(
 
 
 def maximize_box(
-    values: Callable[[Tensor], Tensor], bounds: Tensor, raw: Tensor, starts: int = 4, max_iterations: int = 100
+    values: Function, bounds: Tensor, raw: Tensor, starts: int = 4, max_iterations: int = 100, slopes: Any = None
 ) -> tuple[Tensor, Tensor]:
     """The maximum over a box of one function a replicate, for all replicates at once.
 
@@ -65,6 +66,7 @@ def maximize_box(
         raw: candidate points in the box, ``n x d`` shared or ``replicates x n x d``.
         starts: how many raw points of each replicate are refined, from 1 to ``n``.
         max_iterations: of each L-BFGS-B run, at least 1.
+        slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -94,11 +96,14 @@ def maximize_box(
         # Always the whole batch: the shape decides how matrix products are rounded.
         whole = first_rows.copy()
         whole[batch_indices] = x
-        points = torch.from_numpy(whole).to(begin).view_as(begin).requires_grad_()
-        wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
-        require((got := values(points)).shape == begin.shape[:-1], wanted, got.shape)
-        require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
-        gradient = torch.autograd.grad(got.sum(), points)[0]
+        points = torch.from_numpy(whole).to(begin).view_as(begin)
+        if slopes is not None:
+            got, gradient = slopes(points)
+        else:
+            wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
+            require((got := values(points.requires_grad_())).shape == begin.shape[:-1], wanted, got.shape)
+            require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
+            gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
         both = torch.cat([got.unsqueeze(-1), gradient], -1).detach().flatten(0, 1).double().cpu().numpy()[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")

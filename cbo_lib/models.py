@@ -126,8 +126,7 @@ class AveragedModel(MeasureModel):
     """Averages of what any BoTorch model describes, such as a fitted ``SingleTaskGP``.
 
     The joint posterior at the points of a measure and its weights give that of the averages, in the units of the
-    outputs. Observations of averages, also those that ``fantasize`` draws, are kept beside the model and conditioned
-    on exactly.
+    outputs. Observations of averages, also fantasies, are kept beside the model and conditioned on exactly.
 
     Args:
         model: a BoTorch model of one output with a Gaussian posterior. It is held, not copied.
@@ -153,8 +152,7 @@ class AveragedModel(MeasureModel):
     ) -> "AveragedModel":
         """Condition on values ``... x t x 1`` of the averages that candidates ``... x t x D`` encode.
 
-        ``noise`` holds the noise *variances*, ``... x t x 1``. Default that of the model at a point, its mean over the
-        points of an average.
+        ``noise`` holds noise *variances*, ``... x t x 1``. Default the model's, its mean over an average's points.
         """
         measure, y = self._read(X), Y.squeeze(-1)
         added = torch.zeros_like(y) + (self._noise(measure) if noise is None else noise.squeeze(-1))

@@ -29,8 +29,7 @@ from cbo_lib.split import NoProductError, SplitKernel, pivoted_factor
 # The products of features grow with the square of the rank; beyond this the matrix itself is used.
 _RANK = 96
 
-# Decisions are taken in slices of about this many entries: 2 MiB in float64 stay in the cache of a CPU, a GPU is kept
-# busy by 256 MiB.
+# Decisions are taken in slices of so many entries: 2 MiB in float64 stay in a CPU's cache, 256 MiB keep a GPU busy.
 _CPU_ENTRIES, _GPU_ENTRIES = 2**18, 2**25
 
 # A model may form a joint covariance, so it is asked for so many points at once.
@@ -152,8 +151,7 @@ class PartialPosterior(CompletedPosterior):
             lie on the same side for every group.
         contexts: see ``CompletedPosterior``, also for ``controlled``.
         controlled: which coordinates are set.
-        tolerance: positive; see ``interpolate``. None: take no shortcut. Default 1e-14, and never less than the dtype
-            resolves.
+        tolerance: positive; see ``interpolate``. None: no shortcut. Default 1e-14, never less than the dtype resolves.
         interpolate: False for a factor of the completions' kernel; ``tolerance`` is the largest entry that it may leave
             over, relative to the kernel at distance zero, and variances are wrong by about that much over the noise
             variance. True for interpolated variances; ``tolerance`` is the largest entry of the squared kernel left
@@ -163,10 +161,10 @@ class PartialPosterior(CompletedPosterior):
 
     Attributes:
         chosen: how many completions variances are computed at.
+        closed: whether the gradient has a closed form here: no shortcut was taken and the kernel is an RBF kernel.
 
     Raises:
-        NoProductError: if the posterior saw more than points, its prior mean is a function, or the kernel is no such
-            product.
+        NoProductError: if the posterior saw averages, its prior mean is a function, or the kernel is no such product.
         ValueError: if an argument is out of range or of a wrong shape.
     """
 
@@ -199,6 +197,7 @@ class PartialPosterior(CompletedPosterior):
             weights = torch.linalg.solve_triangular(self._factor.mT, data.whitened.unsqueeze(-1), upper=True)
             self._weights = weights.expand(*batch, t, 1).reshape(*batch, *ones, 1, t)
         self._shorten(tolerance, interpolate)
+        self.closed = len(self._kernel.squares or ()) == 1 and self._features is self._spread is None
         rows = self._loadings if self._features is None else self._features.mean(-2, keepdim=True) @ self._loadings
         self._average = self._weights * rows.mean(-2, keepdim=True)  # ... 1 t
         self._prepared = self._kernel.prepare(0, self._observed)
@@ -217,6 +216,20 @@ class PartialPosterior(CompletedPosterior):
         left = self._left(x)
         mean = self._prior_mean.squeeze(-1) + (left * self._average).sum(-1)
         return mean + sqrt_beta * self._variance(left).clamp_min(torch.finfo(left.dtype).tiny).sqrt().mean(-1)
+
+    @torch.no_grad()
+    def expected_ucb_and_slope(self, x: Tensor, sqrt_beta: Tensor) -> tuple[Tensor, Tensor]:
+        """The same and its gradient, ``batch x groups x n x d``, in few operations; only where ``closed``."""
+        left, scale = self._left(x), self._kernel.scale[..., None, None]
+        white = self._whiten(left)
+        variance, floor = scale - white.square().sum(-1), 1e-12 * scale
+        std = variance.clamp(min=floor).sqrt()
+        value = self._prior_mean.squeeze(-1) + (left * self._average).sum(-1) + sqrt_beta * std.mean(-1)
+        share = (sqrt_beta / -std.shape[-1]).unsqueeze(-1) / std.masked_fill(variance <= floor, torch.inf)
+        columns = white.flatten(len(self._batch), -2).mT
+        back = torch.linalg.solve_triangular(self._factor.mT, columns, upper=True).mT.reshape(white.shape)
+        by = self._average + (back * self._nodes.unsqueeze(-3) * share.unsqueeze(-1)).sum(-2)
+        return value, self._kernel.slope(x, self._prepared, by * left)
 
     def _left(self, x: Tensor) -> Tensor:
         """The kernel of decisions and observed points, the controlled factor, ``batch x groups x n x t``."""
@@ -238,13 +251,17 @@ class PartialPosterior(CompletedPosterior):
         rows = (left * self._weights) @ self._loadings.mT  # ... n r
         return self._prior_mean + (rows if self._features is None else rows @ self._features.mT)
 
-    def _reduction(self, left: Tensor) -> Tensor:
-        """By how much the observations reduce the variance, ``batch x groups x n x M``, or ``N`` where interpolated."""
+    def _whiten(self, left: Tensor) -> Tensor:
+        """``L^{-1}`` times the loadings of decisions, ``batch x groups x n x r x t``."""
         right = left.unsqueeze(-2) * self._nodes.unsqueeze(-3)  # ... n r t
         # One system a replicate, not one a group; its columns lie one behind the other, as LAPACK wants them.
         columns = right.reshape(*self._batch, right.shape[len(self._batch) : -1].numel(), right.shape[-1])
         solved = torch.linalg.solve_triangular(self._factor, columns.mT, upper=False).mT
-        whitened = solved.reshape(right.shape)
+        return solved.reshape(right.shape)
+
+    def _reduction(self, left: Tensor) -> Tensor:
+        """By how much the observations reduce the variance, ``batch x groups x n x M``, or ``N`` where interpolated."""
+        whitened = self._whiten(left)
         if self._features is None:
             return whitened.square().sum(-1)
         # phi^T G phi for all completions as one matrix product with the products of the features.

@@ -102,8 +102,7 @@ class PartitionTree:
     Args:
         bounds: the root box, ``2 x d``, lower corner first.
         branching: the number ``K`` of children, at least 2.
-        split: how a box is cut into children. Default: equal parts across the side that is longest relative to that
-            of the root.
+        split: how a box is cut into children. Default: equal parts across the side longest relative to the root's.
 
     Attributes:
         boxes: ``n x 2 x d``, lower corner first.
@@ -132,8 +131,7 @@ class PartitionTree:
         """The children of ``m`` nodes, ``m x K``; those that do not exist yet are created.
 
         Raises:
-            ValueError: if the split rule returns parts that do not partition their box, or a level is so deep that
-                its indices pass 2^48.
+            ValueError: if the split rule's parts do not partition their box, or a level's indices pass 2^48.
         """
         offsets = torch.arange(self.branching, device=nodes.device)
         new = nodes[self._first_child[nodes] < 0].unique()

@@ -50,8 +50,7 @@ class Policy(ABC):
     Args:
         space: what the learner knows.
         seed: of a single run, a nonnegative integer; ``start`` gives a batch its own. Default 0.
-        sqrt_beta: multiplies the standard deviation in confidence bounds: a nonnegative number, or a function of the
-            round. Default 2.
+        sqrt_beta: multiplies the deviation in confidence bounds: nonnegative, or a function of the round. Default 2.
         initial: how many queries of ``design`` are asked before the first that is proposed; old data count. Default 0.
         resolution: queries in a box are multiples of this share of its sides, as a plant has a resolution too; None for
             none. Default ``2^-13``.
@@ -67,6 +66,8 @@ class Policy(ABC):
 
     #: The dimensions of one query inside the batch: 0 for an index, 1 for a point ``d``, 2 for a cell ``2 x d``.
     query_dims: ClassVar[int] = 1
+    #: The attribute of the space, if any, that holds a list into which queries are indices.
+    listed: ClassVar[str | None] = None
     #: What is told besides the query and ``y``, and how many dimensions one of it has.
     sees: ClassVar[Mapping[str, int]] = {}
     #: Of these, what may be left out.
@@ -272,10 +273,8 @@ class Policy(ABC):
         """Take in one observation a replicate.
 
         Args:
-            row: ``query``, ``y`` and what else was seen, each ``replicates x ...``. What ``optional`` allows to be
-                missing is NaN.
-            asked: whether each replicate did what was asked, boolean ``replicates``. ``data`` and ``count`` do not hold
-                the row yet.
+            row: ``query``, ``y`` and what else was seen, each ``replicates x ...``; NaN where left out.
+            asked: whether each replicate did what was asked, boolean ``replicates``; ``data`` lacks the row yet.
         """
 
     @abstractmethod

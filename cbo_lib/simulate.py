@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cbo_lib.checks import as_count
+from cbo_lib.checks import as_count, require
 from cbo_lib.history import CheckpointLog, History, describe, provenance
 from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators
@@ -69,14 +69,17 @@ def simulate(
         the query), ``recommendation`` (after the step), ``recommended_value`` and the policy's trace.
 
     Raises:
-        ValueError: if an argument is out of range, ``checkpoint`` belongs to another run, is in use or damaged, or an
-            observation or what ``stop`` gives has another shape.
+        ValueError: if an argument is out of range, the policy was built for another list, ``checkpoint`` belongs to
+            another run, is in use or damaged, or an observation or what ``stop`` gives has another shape.
         ObservationError: if an observation is NaN or infinite.
 
     Whatever is raised once the run has begun, by the problem, the policy, the disk or Ctrl-C, carries the history so
     far: ``except BaseException as error: history = error.history``, or later ``sys.last_value.history``.
     """
     as_count("steps", steps)
+    if (listed := policy.listed) is not None:
+        own, wanted = (describe(getattr(x, listed)) for x in (policy.space, getattr(problem, "space", policy.space)))
+        require(own == wanted, f"policy must be built for the {listed} of the problem, in its order", "others")
     noise = ReplicateGenerators(seeds, stream=0)
     policy.start(noise.seeds)
     settings = {"class": type(policy).__name__, **describe(policy.settings)}
@@ -97,7 +100,7 @@ def simulate(
                 _tell(policy, query, {**record, "y": record["observation"]})
                 records.append(record)
             else:
-                record = _step(problem, policy, query, noise, step + 1)
+                record = _step(problem, policy, query, noise, records)
                 records.append(record)
                 if log is not None:
                     log.append(record)
@@ -114,8 +117,9 @@ def simulate(
     return _history(records, noise.seeds, config)
 
 
-def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGenerators, step: int) -> dict[str, Tensor]:
+def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGenerators, past: list[Any]) -> Any:
     """Observe and tell; what there is to record."""
+    step = len(past) + 1
     seen = observed(problem.observe(query, noise.at(step)), len(noise.seeds))
     if broken := [name for name, part in seen.items() if not bool(torch.isfinite(part).all())]:
         wrong = ~torch.isfinite(torch.cat([seen[name].reshape(len(noise.seeds), -1) for name in broken], -1)).all(-1)
@@ -123,13 +127,14 @@ def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGener
         raise ObservationError(f"observations must be finite, got a NaN or an infinity at step {step} for seeds {bad}")
     _tell(policy, query, seen)
     recommendation = policy.recommend()
+    same = past and torch.equal(past[-1]["recommendation"], recommendation)
     record = {
         "query": query,
         "observation": seen.pop("y"),
         **seen,
         "value": problem.value(query),
         "recommendation": recommendation,
-        "recommended_value": problem.value(recommendation),
+        "recommended_value": past[-1]["recommended_value"] if same else problem.value(recommendation),
     }
     trace = policy.trace()
     if taken := record.keys() & trace.keys():

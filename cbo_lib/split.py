@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
@@ -92,6 +93,11 @@ class SplitKernel:
         """The factor of the coordinates that are set, ``... n x d`` and (prepared) ``... m x d`` to ``... n x m``."""
         return self.scale[..., None, None] * self._evaluate(0, x, y)
 
+    def slope(self, x: Tensor, y: list[Tensor], weighted: Tensor) -> Tensor:
+        """The gradient in ``x`` of ``(constants * controlled(x, y)).sum()``, given the products; RBF kernels."""
+        prepare: Any = self.factors[0][0][0]
+        return prepare.args[0] * (weighted @ y[0] - weighted.sum(-1, keepdim=True) * prepare(x))
+
     def free(self, x: Tensor, y: Tensor | list[Tensor]) -> Tensor:
         """The factor of the coordinates that are not."""
         return self._evaluate(1, x, y)
@@ -150,8 +156,7 @@ def pivoted_factor(
         side: a kernel, 1 at distance zero.
         points: ``... N x d``.
         rank: the most columns that are worth having; see ``pivoted_cholesky``.
-        tolerance: the largest entry that may be left over; never less than eight roundings of 1, which is more than an
-            entry is wrong by.
+        tolerance: the largest entry that may be left over; never less than eight roundings of 1, an entry's own error.
     """
     tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
     diagonal = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1])

@@ -16,8 +16,7 @@ from cbo_lib.measure import Measure
 class Surrogate:
     """What a policy has seen, and the posterior given it, for every replicate.
 
-    Hyperparameters are fitted anew at a schedule. Between two fits the posterior grows by a rank-one step an
-    observation.
+    Hyperparameters are fitted anew at a schedule; between two fits each observation is a rank-one step.
 
     Args:
         bounds: the box of the inputs, ``2 x d``.
@@ -84,8 +83,9 @@ class Surrogate:
         Where ``learned``, boolean ``replicates``, is false, the replicate is over: its posterior stays as it was, and
         nothing is fitted to it any more. Default: true.
         """
+        if learned is not None:
+            measure = Measure(measure.points, measure.weights * learned[:, None, None])
         learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
-        measure = Measure(measure.points, measure.weights * learned.unsqueeze(-1))
         self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
         self.y, self.learned = torch.cat([self.y, y * learned], -1), torch.cat([self.learned, learned], -1)
         if self._posterior is not None and not self._due():

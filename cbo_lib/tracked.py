@@ -28,13 +28,11 @@ class TrackedPosterior:
     query adds one column, ``O(t^2)``. Grids, bandit arms and tree leaves all use it.
 
     The queries are shared by all replicates, so that the kernel between an observed query and the others is computed
-    once, however many replicates observe it and however often, unless each replicate has a kernel of its own. Buffers
-    grow by doubling.
+    once, however many replicates observe it however often, unless each has its own kernel. Buffers grow by doubling.
 
     A smooth kernel on many points has a numerical rank ``r`` far below ``n``. Where replicates share such a kernel, its
     matrix is factored as ``B^T B`` by a pivoted Cholesky decomposition, to rounding. Then ``A = C B``, only ``C``
-    (``t x r``) is kept, and an observation costs ``O(t r + r n)``, the second part one matrix product for all
-    replicates.
+    (``t x r``) is kept, and an observation costs ``O(t r + r n)``, one matrix product for all replicates the second.
 
     Where noise drowns in the rounding of close observations, which shows in a pivot or a variance, the replicate is
     computed anew with a jitter on all observations since the start, with a warning (see ``stable_cholesky``).

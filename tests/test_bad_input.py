@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -106,8 +107,12 @@ def cmes(space=None, **options):
     return indirect.CMES(space or actions(), **{"prior": prior(), "samples": 2} | options)
 
 
-def action_policy(**options):
-    return indirect.ActionPolicy(actions(), prior=prior(), **options)
+def action_policy(space=None, **options):
+    return indirect.ActionPolicy(space or actions(), prior=prior(), **options)
+
+
+def run(space, policy):
+    return simulate(SimpleNamespace(space=space), policy, 1, [0])
 
 
 # What each policy was told before; of each a good row.
@@ -380,7 +385,6 @@ SETTINGS = [
     ("size", lambda: sbokde(kind=contexts.DRBOMMD, size=2.5), "integer of at least 1"),
     ("effort", lambda: subsets.UCBPSQ(variables(), effort=3), "Effort"),
     ("contexts", lambda: subsets.Effort(contexts=0), "integer of at least 1"),
-    ("tolerance", lambda: subsets.Effort(tolerance=0.0), "positive"),
     ("features", lambda: ucbpsq(kind=subsets.TSPSQ, features=0), "integer of at least 1"),
     ("cost_means", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1.0, 2.0]), "shape (3,)"),
     ("cost_means", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1.0, -1.0, 1.0]), "nonnegative"),
@@ -405,6 +409,19 @@ SETTINGS = [
     ("acquisition", lambda: action_policy(acquisition="pi"), "'mes', 'ucb' or 'ei'"),
     ("samples", lambda: action_policy(acquisition="mes", samples=0.5), "integer of at least 1"),
     ("nodes", lambda: indirect.CMETS(actions(), nodes=None), "Nodes"),
+    # an index means something else in another list, or in another order of the same
+    ("policy", lambda: run(actions(), cmes(actions(actions=GRID[:3]))), "actions of the problem"),
+    (
+        "policy",
+        lambda: run(actions(), action_policy(actions(actions=GRID.flip(0)), acquisition="ucb")),
+        "actions of the problem",
+    ),
+    ("policy", lambda: run(variables(), ucbpsq(variables(control_sets=[[0], [1]]))), "control_sets of the problem"),
+    (
+        "policy",
+        lambda: run(variables(), ucbpsq(variables(control_sets=[[1], [0], [0, 1]]))),
+        "control_sets of the prob",
+    ),
 ]
 TELLS = [
     *(

@@ -219,6 +219,31 @@ def test_groups_and_replicates_may_share_decisions_and_contexts(rng, front):
     close([value], [full], 1e-12)
 
 
+@pytest.mark.parametrize("t", [0, 1, 30])
+@pytest.mark.parametrize("controlled", [mask(1, 0, 1), GROUPS], ids=["one group", "groups"])
+def test_the_closed_gradient_is_the_automatic_one(rng, controlled, t):
+    posterior, _, _ = given_points(rng, t, 3)
+    groups = controlled.shape[:-1]
+    x, contexts = uniform(rng, 3, *groups, 4, 3).requires_grad_(), uniform(rng, 20, 3)
+    partial = PartialPosterior(posterior, contexts, controlled, tolerance=None)
+    sqrt_beta = uniform(rng, *groups, 1) - 0.5
+    value = partial.expected_ucb(x, sqrt_beta)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    found, slope = partial.expected_ucb_and_slope(x, sqrt_beta)
+    assert partial.closed and not slope.requires_grad
+    close([found, slope], [value, gradient], 1e-12)
+
+
+@pytest.mark.parametrize("name", ["scaled", "product of scaled ones"])
+def test_where_a_shortcut_is_taken_no_gradient_is_in_closed_form(rng, name):
+    posterior, _, _ = given_points(rng, 40, 3, kernel=KERNELS[name][0]())
+    contexts = uniform(rng, 100, 3)
+    assert not PartialPosterior(posterior, contexts, mask(1, 1, 0)).closed
+    exact = PartialPosterior(posterior, contexts, mask(1, 1, 0), tolerance=None)
+    kinds = {type(part).__name__ for part in posterior.prior.kernel.modules()}
+    assert exact.closed == ("MaternKernel" not in kinds)
+
+
 def test_groups_with_kernels_of_their_own_a_replicate(rng):
     lengthscales, outputscales, means = 0.2 + uniform(rng, 3, 3), 0.5 + uniform(rng, 3), normal(rng, 3, 1)
     posterior, observed, y = given_points(rng, 30, 3, kernel=batched_kernel(lengthscales, outputscales), mean=means)

@@ -198,7 +198,7 @@ class AverageSearch(Search):
 
     def restart(self, posterior: Posterior) -> None:
         """Go over to another posterior, with whatever prior."""
-        self.posterior, self._low_rank = posterior, [False] * self.space.m
+        self.posterior = posterior
         self._renew()
 
     def update(self, posterior: Posterior) -> None:

@@ -16,8 +16,7 @@ class StoOO(TreePolicy):
     """Stochastic optimistic optimization ([Munos2014], section 3.3), for cells of any number of points.
 
     The score is the mean of the node's own observations + ``span sqrt(log(n^2 / failure) / (2 T))`` + ``delta(depth)``
-    after ``T`` draws, infinite before the first. A node is expanded after ``span^2 log(n^2 / failure) / (2 delta^2)``
-    draws.
+    after ``T`` draws, infinite at first. A node is expanded after ``span^2 log(n^2 / failure) / (2 delta^2)`` draws.
 
     Args:
         space: the cells.

@@ -31,8 +31,7 @@ class GPOO(GaussianProcessTreePolicy):
             (Algorithm 1, line 6). Default 10 a dimension, less where a level would have more than 2^48 cells.
         failure: the probability ``theta`` with which some confidence interval may fail. Default 0.1.
         sqrt_beta: the multiplier of the standard deviation, a number or a function of the round ``t = 1, 2, ...``.
-            Default that of Lemma 1, ``sqrt(2 log(M pi^2 t^2 / (6 theta)))`` with ``M`` the number of nodes of the full
-            tree of ``max_depth``.
+            Default that of Lemma 1, ``sqrt(2 log(M pi^2 t^2 / (6 theta)))``, ``M`` the nodes down to ``max_depth``.
         options: those of ``TreePolicy``: ``prior``, ``kernel`` and ``seed``.
 
     Attributes:

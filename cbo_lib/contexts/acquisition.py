@@ -15,8 +15,7 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
 
     Args:
         samples: of the density estimate, ``M x Dc`` or ``batch x M x Dc``.
-        cover: contexts whose smallest bound stands for the infimum over the context space, ``N x Dc`` or
-            ``batch x N x Dc``.
+        cover: contexts whose smallest bound stands for the infimum over all, ``N x Dc`` or ``batch x N x Dc``.
         radius: L1, nonnegative.
         model, sqrt_beta: see ``PartialAcquisition``.
     """

@@ -31,8 +31,7 @@ class ContextPolicy(Policy):
     contexts seen so far; the rule is the same for all policies. Before there are ``initial`` observations it is the
     decision with the largest observed value.
 
-    The search is the same for all of them. [Huang2024] gives its slow policies 32 raw points and 5 starts, the others
-    1,024 and 50.
+    The search is the same for all. [Huang2024] gives its slow policies 32 raw points and 5 starts, others 1,024 and 50.
 
     Who writes a policy of their own overrides ``acquisition``, or one of the hooks that other policies offer.
 
@@ -45,8 +44,7 @@ class ContextPolicy(Policy):
         prior: a known Gaussian process, of batch shape ``()`` or ``(replicates,)``, instead of a fitted one.
         refit_every: how many observations pass between two fits of the hyperparameters, the first after the initial
             design. Default: a tenth of the observations, and at least one. [Huang2024] fits in every round.
-        raw: how many scrambled Sobol points begin the search for the best decision, new ones in every round. Default
-            128.
+        raw: how many scrambled Sobol points begin the search for a decision, new ones in every round. Default 128.
         starts: how many of the best of them L-BFGS-B refines. Default 2.
         iterations: of each L-BFGS-B run, at most. Default 15.
         options: those of ``Policy``: ``seed`` and ``resolution``.
@@ -173,8 +171,7 @@ class ContextPolicy(Policy):
     def record(self) -> Mapping[str, Tensor]:
         """``initial``, the ``acquisition`` reached, and the hyperparameters it was asked with where they are fitted.
 
-        These are ``lengthscale``, ``scale``, ``mean``, ``noise_std`` and ``converged``. In the initial design the
-        numbers are zero.
+        These are ``lengthscale``, ``scale``, ``mean``, ``noise_std``, ``converged``; zeros in the initial design.
         """
         return {"initial": torch.full_like(self.active, self.count <= self.initial), **self.asked_with}
 

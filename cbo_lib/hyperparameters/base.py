@@ -32,8 +32,7 @@ class CandidatePolicy(Policy):
     A policy of one's own gives ``score`` and ``weights``, and may give ``responsible`` and ``judge``; it finds the
     posteriors in ``moments``, ``upper``, ``mean``, ``std`` and ``likelihood``. All see the batch of replicates.
 
-    Sizes that the space does not know are fitted anew to all data whenever the policy asks, recommends or shows its
-    posterior.
+    Sizes that the space does not know are fitted anew to all data at every question, recommendation and posterior.
 
     Args:
         space: the domain and the candidates.

@@ -102,8 +102,7 @@ class Space:
 
     Attributes:
         candidates: always ``Candidates``.
-        noise_std: a number if all candidates have one, ``|U|`` if theirs differ (NaN where fitted), None if it is
-            fitted.
+        noise_std: a number if all have one, ``|U|`` if theirs differ (NaN where fitted), None if it is fitted.
         fitted: of which candidates the size is fitted, booleans.
 
     Raises:

@@ -51,6 +51,7 @@ class IndirectPolicy(Policy):
     """
 
     query_dims: ClassVar[int] = 0
+    listed: ClassVar[str | None] = "actions"
 
     space: Space
 
@@ -225,8 +226,7 @@ class IndirectPolicy(Policy):
 class CMES(IndirectPolicy):
     """Conditional max-value entropy search ([Zhang2025], section 5.1).
 
-    Asks the action whose observation carries the most information about ``f*`` (``conditional_max_value_entropy``),
-    divided by its cost.
+    Asks the action of the most information about ``f*`` (``conditional_max_value_entropy``) for its cost.
 
     Args:
         space: what the learner knows.

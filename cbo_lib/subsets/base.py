@@ -47,8 +47,7 @@ class SubsetPolicy(Policy):
         space: the box, the control sets, how free variables vary, and the budget.
         prior: of f, with its noise; its kernel must be a product over the coordinates. Default: fitted to what is told.
         effort: see ``Effort``; give all policies of a comparison the same.
-        kernel: what is fitted: ``"matern"``, a product of one Matern-5/2 kernel a variable, or ``"rbf"``. Default
-            ``"matern"``.
+        kernel: what is fitted: ``"matern"`` (default), a product of one Matern-5/2 kernel a variable, or ``"rbf"``.
         refit_every: see ``Surrogate``.
         options: ``seed``, ``sqrt_beta`` and ``resolution``, see ``Policy``.
 
@@ -56,7 +55,7 @@ class SubsetPolicy(Policy):
         ValueError: if an argument is out of range.
     """
 
-    query_dims = 1
+    query_dims, listed = 1, "control_sets"
     sees: ClassVar[Mapping[str, int]] = {"subset": 0, "cost": 0}
     optional: ClassVar[frozenset[str]] = frozenset(sees)
 

@@ -26,8 +26,7 @@ class UCBPSQ(SubsetPolicy):
 class TSPSQ(SubsetPolicy):
     """Thompson sampling over all subsets, whatever they cost ([Hayashi2022], section 5).
 
-    Each round draws a function from the posterior (see ``SamplePaths``) and plays the decision of its largest
-    expectation.
+    Each round draws a function from the posterior (``SamplePaths``) and plays where its expectation is largest.
 
     Args:
         space: see ``SubsetPolicy``, as for other arguments; ``sqrt_beta`` serves the recommendation alone.

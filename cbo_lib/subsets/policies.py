@@ -60,8 +60,7 @@ def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float
         cost_lcb: lower bounds of the costs, ``m``.
         lcb_best: the largest lower bound so far of any value.
         alpha: what share of the best value may be given up, in ``[0, 1)``.
-        current: today's upper bounds, ``m``, which line 26 compares; they may be above the smallest so far. Default
-            ``ucb``.
+        current: today's upper bounds, ``m``, for line 26; they may be above the smallest so far. Default ``ucb``.
 
     Returns:
         An index in ``[0, m)``.

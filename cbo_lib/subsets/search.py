@@ -2,20 +2,22 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, require
+from cbo_lib.checks import as_count, require
 from cbo_lib.gp import Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.measure import Function
 from cbo_lib.partial import PartialPosterior
 from cbo_lib.partial_tracked import TrackedPartial
 from cbo_lib.random import standard_normal, uniform
-from cbo_lib.split import SplitKernel, pivoted_factor
+from cbo_lib.split import SplitKernel
 from cbo_lib.subsets.space import Space
 
 
@@ -28,7 +30,6 @@ class Effort:
         candidates: how many Sobol points of each subset are kept under observation. Default 128.
         iterations: of L-BFGS-B, from the better of the best candidate and the last maximizer. Default 4: the maximizer
             moves little from one step to the next.
-        tolerance: see ``PartialPosterior``. Default 1e-10.
 
     Raises:
         ValueError: if a number is out of range.
@@ -37,13 +38,11 @@ class Effort:
     contexts: int = 32
     candidates: int = 128
     iterations: int = 4
-    tolerance: float = 1e-10
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         for name in ("contexts", "candidates", "iterations"):
             object.__setattr__(self, name, as_count(name, getattr(self, name), 1))
-        object.__setattr__(self, "tolerance", as_number("tolerance", self.tolerance, 0, ends="()"))
 
 
 @dataclass(frozen=True)
@@ -107,14 +106,6 @@ class Search:
         """Go over to another posterior, with whatever prior."""
         self.posterior = posterior
         self._tracked = TrackedPartial(posterior, self.candidates, self.contexts, self.controlled)
-        # Where the free variables hardly matter to the kernel, a factor of low rank pays.
-        kernel = posterior.prior.kernel
-        split, shape = SplitKernel.of(kernel, self.controlled, len(kernel.batch_shape)), kernel.batch_shape
-        contexts = self.contexts.expand(*shape, self.space.m, *self.contexts.shape)
-        basis = pivoted_factor(split.free, contexts, len(self.contexts), self.effort.tolerance)
-        assert basis is not None
-        ranks = (basis != 0).any(-2).sum(-1).reshape(-1, self.space.m).amax(0)
-        self._low_rank = (ranks <= len(self.contexts) // 4).tolist()
 
     def update(self, posterior: Posterior) -> None:
         """Go over to the same posterior with one observation more."""
@@ -127,17 +118,14 @@ class Search:
 
     def expect(self, points: Tensor, wanted: Tensor) -> Decisions:
         """What is expected of decisions ``replicates x m x d`` where they are wanted, ``replicates x m`` booleans."""
-        parts = {}
-        for subsets in self._alike(wanted):
-            parts[tuple(subsets)] = self._moments(subsets, self._fill(subsets, points[:, subsets]))
-        return self._gather(parts, wanted)
+        subsets = torch.nonzero(wanted.any(0)).flatten().tolist() or [0]
+        return self._gather(subsets, self._moments(subsets, self._fill(subsets, points[:, subsets])), wanted)
 
     def maximize(self, wanted: Tensor, sqrt_beta: float, keep: bool = True, ahead: Tensor | None = None) -> Decisions:
         """The decisions of the largest ``E[mu + sqrt_beta sigma]``, ``m`` a replicate.
 
         Args:
-            wanted: of which subsets, ``replicates x m`` booleans. What is computed for one replicate does not depend
-                on what others want.
+            wanted: of which subsets, ``replicates x m`` booleans; a replicate's result does not depend on others'.
             sqrt_beta: the multiplier; negative for the lower bound.
             keep: whether the next search begins where this one ends. Default yes.
             ahead: of which subsets, if any, the next call with ``-sqrt_beta`` will want some: one search finds both.
@@ -161,25 +149,24 @@ class Search:
         multipliers, m = [sqrt_beta, -sqrt_beta][: wanted.shape[-1] // self.space.m], self.space.m
         bound = torch.cat([self.tracked(b) for b in multipliers], 1)
         warm = torch.cat([self._warm[b >= 0] for b in multipliers], 1)
-        parts = {}
-        for columns in self._alike(wanted):
-            subsets = [i % m for i in columns]
-            partial = self._partial(subsets)
-            start = self.candidates[argmax_finite(bound[:, columns])]
-            points = self._rounded(self._fill(subsets, start))
-            if self.posterior.count:  # before, all decisions are alike
-                each = bound.new_tensor([[multipliers[i // m]] for i in columns])
-                values = functools.partial(partial.expected_ucb, sqrt_beta=each)
-                points = self._search(values, subsets, [start, warm[:, columns]])
-            parts[tuple(columns)] = self._moments(subsets, points, partial)
-        return self._gather(parts, wanted)
+        columns = torch.nonzero(wanted.any(0)).flatten().tolist() or [0]
+        subsets = [i % m for i in columns]
+        partial = self._partial(subsets)
+        start = self.candidates[argmax_finite(bound[:, columns])]
+        points = self._rounded(self._fill(subsets, start))
+        if self.posterior.count:  # before, all decisions are alike
+            each = bound.new_tensor([[multipliers[i // m]] for i in columns])
+            values = functools.partial(partial.expected_ucb, sqrt_beta=each)
+            closed = getattr(partial, "closed", False)
+            slopes = functools.partial(partial.expected_ucb_and_slope, sqrt_beta=each) if closed else None
+            points = self._search(values, subsets, [start, warm[:, columns]], slopes)
+        return self._gather(columns, self._moments(subsets, points, partial), wanted)
 
-    def maximize_paths(self, values: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def maximize_paths(self, values: Function) -> tuple[Tensor, Tensor]:
         """The largest expectation of one function a replicate over every subset.
 
         Args:
-            values: the expectations of decisions ``replicates x m x n x d``, ``replicates x m x n``; see
-                ``SamplePaths``.
+            values: maps decisions ``replicates x m x n x d`` to ``replicates x m x n``; see ``SamplePaths``.
 
         Returns:
             The maxima ``replicates x m`` and the decisions ``replicates x m x d``.
@@ -209,32 +196,28 @@ class Search:
         mark = self.controlled[subsets]
         return torch.where(mark.reshape(len(subsets), *[1] * (points.dim() - 3), -1), points, self.space.center)
 
-    def _alike(self, wanted: Tensor) -> list[list[int]]:
-        """The subsets that any replicate wants, those with a factor of low rank apart from the others."""
-        some = torch.nonzero(wanted.any(0)).flatten().tolist()
-        kinds = [[i for i in some if self._low_rank[i % self.space.m] is kind] for kind in (True, False)]
-        return [kind for kind in kinds if kind]
-
     def _partial(self, subsets: list[int]) -> PartialPosterior:
-        tolerance = self.effort.tolerance if self._low_rank[subsets[0]] else None
-        return PartialPosterior(self.posterior, self.contexts, self.controlled[subsets], tolerance)
+        return PartialPosterior(self.posterior, self.contexts, self.controlled[subsets], None)
 
     def _moments(self, subsets: list[int], points: Tensor, partial: PartialPosterior | None = None) -> Decisions:
         partial = partial or self._partial(subsets)
         mean, variance = partial.mean_and_variance(points.unsqueeze(-2))
         return Decisions(points, mean.mean(-1).squeeze(-1), variance.sqrt().mean(-1).squeeze(-1))
 
-    def _gather(self, parts: dict[tuple[int, ...], Decisions], wanted: Tensor) -> Decisions:
+    def _gather(self, columns: list[int], part: Decisions, wanted: Tensor) -> Decisions:
         """Some subsets' decisions as columns among all."""
         points = self.space.center.repeat(*wanted.shape, 1)
         mean, std = torch.full_like(points[..., 0], -torch.inf), torch.zeros_like(points[..., 0])
-        for subsets, part in parts.items():
-            columns = list(subsets)
-            points[:, columns], mean[:, columns], std[:, columns] = part.points, part.mean, part.std
+        points[:, columns], mean[:, columns], std[:, columns] = part.points, part.mean, part.std
         return Decisions(points, mean.masked_fill(~wanted, -torch.inf), std.masked_fill(~wanted, 0.0))
 
-    def _search(self, values: Callable[[Tensor], Tensor], subsets: list[int], starts: list[Tensor]) -> Tensor:
+    def _search(self, values: Function, subsets: list[int], starts: list[Tensor], slopes: Any = None) -> Tensor:
         """Maximizers ``replicates x c x d`` of functions of ``replicates x c x n x d``, from the best of the starts."""
+
+        def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
+            value, slope = slopes(self._user(x.reshape(shape)))
+            return value.flatten(0, 1), (slope * (self.space.bounds[1] - self.space.bounds[0])).flatten(0, 1)
+
         raw = self._unit(self._fill(subsets, torch.stack(starts, -2)))
         shape = (*raw.shape[:2], -1, raw.shape[-1])
         points, _ = maximize_box(
@@ -243,6 +226,7 @@ class Search:
             raw.flatten(0, 1),
             starts=1,
             max_iterations=self.effort.iterations,
+            slopes=None if slopes is None else scaled,
         )
         return self._rounded(self._user(points.reshape(raw.shape[0], raw.shape[1], raw.shape[-1])))
 

@@ -74,7 +74,7 @@ class Slow(CheapestGoodSubset):
         super().learn(row, asked)
 
 
-@pytest.mark.parametrize(("seeds", "least"), [(SEEDS, 10), (range(1), 5)])  # one replicate alone: 6.9 when measured
+@pytest.mark.parametrize(("seeds", "least"), [(SEEDS, 10), (range(1), 8)])  # one replicate alone: 10.2 when measured
 def test_algorithm_1_is_many_times_as_fast_as_with_pointwise_posteriors(benchmark, capsys, seeds, least):
     problem = hartmann("cheap").with_budget(BUDGET)
     prior = fit_prior(problem)
