@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 HOME = "book/aggregated/results"
 #: How many seeds the studies have at the paper's scale.
-_SEEDS = {"figure_4": 60, "figure_6": 100, "path": 60, "prior_draws": 200, "exponent": 10, "cost": 1}
+_SEEDS = {
+    "figure_4": 60,
+    "figure_6": 100,
+    "path": 60,
+    "prior_draws": 200,
+    "matern_draws": 100,
+    "exponent": 10,
+    "cost": 1,
+}
 
 
 def _study(name: str, **options: Any) -> Experiment:
@@ -88,6 +96,7 @@ RUNS: Mapping[str, Experiment] = {
     "figure_6": _study("figure_6"),
     "path": _study("path"),
     "prior_draws": _study("prior_draws", chunk=20, merge=studies.joined),
+    "matern_draws": _study("matern_draws", chunk=20, merge=studies.joined),
     "exponent": _study("exponent"),
     "cost": _study("cost"),
 }

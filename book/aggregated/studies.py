@@ -30,7 +30,7 @@ from book.verdict import Paired, paired
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import matrix, rbf_kernel
+from cbo_lib.kernels import matern_kernel, matrix, rbf_kernel
 from cbo_lib.measure import Function
 from cbo_lib.random import ReplicateGenerators, standard_normal
 from cbo_lib.simulate import simulate
@@ -202,6 +202,24 @@ def drawn_policies(problem: CellProblem, dim: int, steps: int) -> Iterator[tuple
         yield key("uniform grid", wrong), UniformGrid(space, prior=known(wrong), budget=steps)
 
 
+def matern_draws(points: int, seeds: Sequence[int], steps: int = 80) -> Rows:
+    """Four policies on functions of a rougher prior of one variable, nu = 5/2, which they know."""
+    kernel, c = matern_kernel(LENGTHSCALE[1], VARIANCE), START[1]
+    space, known = Space(UNIT, points_per_cell=points), GaussianProcess(kernel, 0.1)
+    problem = CellProblem(space, prior_samples(kernel, UNIT, seeds, grid=257), 0.1, len(seeds))
+    small: dict[str, Any] = {"delta": 0.2 * c, "sqrt_beta": published.published_sqrt_beta}
+    policies = {
+        "GPOO": GPOO(space, prior=known, delta=c),
+        "GPOO, code's β": GPOO(space, prior=known, **small),
+        "GPTree": GPTree(space, prior=known, budget=steps),
+        "uniform grid": UniformGrid(space, prior=known, budget=steps),
+    }
+    for name, policy in policies.items():
+        regret = regret_of(problem, policy, steps, seeds)
+        found = {"end": rounded(regret[:, -1]), "mean": rounded(regret.mean(-1))}
+        yield {"d": 1, "S": points, "policy": name, **found}
+
+
 def exponent(noise: float, seeds: Sequence[int], steps: int = 400) -> Rows:
     """How the deepest split node deepens with the budget on *peaks*, S = 1, with and without neighbors, by noise.
 
@@ -244,6 +262,7 @@ STUDIES: dict[str, dict[str, Callable[..., Rows]]] = {
     },
     "path": {step: partial(path, step) for step, _ in published.path()},
     "prior_draws": {f"{dim}-{points}": partial(prior_draws, dim, points) for dim in (1, 2) for points in (1, 10)},
+    "matern_draws": {f"{points}": partial(matern_draws, points) for points in (1, 10)},
     "exponent": {f"{noise}": partial(exponent, noise) for noise in (0.03, 0.1, 0.3, 1.0)},
     "cost": {"one": cost},
 }
