@@ -66,9 +66,10 @@ def lengthscale(
     reading: Literal["peak", "density"] = "peak",
     multiplier: str = "printed",
     steps: int = 50,
+    nu: float | None = None,
 ) -> Panel:
-    """Figure 2a; see ``experiments.unknown_lengthscale``."""
-    space = _space(lengthscale_candidates(LENGTHSCALES), _line(0, 1, 500), noise)
+    """Figure 2a; see ``experiments.unknown_lengthscale``. With ``nu`` its kernels are Matern."""
+    space = _space(lengthscale_candidates(LENGTHSCALES, nu=nu), _line(0, 1, 500), noise)
     problem = UnknownPriorProblem(space, partial(slope_and_peak, reading=reading), truth=0)
     return _frequentist(problem, multiplier, norm, steps, 3)
 
@@ -112,11 +113,13 @@ def mean(
     lengthscale: float = 0.2,
     multiplier: str = "printed",
     steps: int = 100,
+    nu: float | None = None,
 ) -> Panel:
-    """Figure 2d, f drawn anew for each seed; see ``experiments.unknown_mean``."""
-    candidates, points = hill_candidates(height, extra, lengthscale), _line(0, 1, 200)
+    """Figure 2d, f drawn anew for each seed; see ``experiments.unknown_mean``. With ``nu`` its kernel is Matern."""
+    candidates, points = hill_candidates(height, extra, lengthscale, nu), _line(0, 1, 200)
     truth = random_truth(len(candidates), seeds)
-    values = draws_of_candidates(candidates, truth, seeds)(points.expand(len(seeds), -1, -1)).to(_there())
+    grid = 129 if nu is None else len(points)  # a rough draw is exact only where it is drawn
+    values = draws_of_candidates(candidates, truth, seeds, grid)(points.expand(len(seeds), -1, -1)).to(_there())
     space = _space(candidates, points, noise)
     problem = UnknownPriorProblem(space, _looked_up(values), truth=truth.to(_there()), replicates=len(seeds))
     return _bayesian(problem, multiplier, steps, 0)

@@ -35,7 +35,7 @@ Setting = Mapping[str, Any]
 
 
 def settings(panel: str) -> list[Setting]:
-    """What is varied in a panel of Figure 2."""
+    """What is varied in a panel of Figure 2, or in one with other kernels."""
     readings = ("printed", "root", "half", "derived")
     if panel == "lengthscale":
         peak = grid(reading=("peak",), multiplier=readings, noise=(0.01, 0.1, 0.5), norm=(1.0, 2.0, 4.0))
@@ -52,6 +52,10 @@ def settings(panel: str) -> list[Setting]:
             for height, extra in hills
             for rest in grid(multiplier=readings[:3], noise=(0.03, 0.1, 0.5))
         ]
+    if panel == "lengthscale-matern":
+        return grid(nu=(2.5,), multiplier=readings, noise=(0.1,), norm=(3.0,))
+    if panel == "mean-matern":
+        return grid(nu=(0.5, 2.5), height=(5.0,), extra=(2.0,), multiplier=readings[:3], noise=(0.03, 0.1))
     if panel == "landscape":
         return grid(multiplier=readings[:3], noise=(0.1,))
     raise ValueError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}")
@@ -65,7 +69,7 @@ def grid(**values: Sequence[Any]) -> list[Setting]:
 def policies(panel: str, made: Panel) -> dict[str, CandidatePolicy]:
     """The policies of a panel in the order of its table."""
     found = contenders(made.problem.space, **made.options)
-    if panel == "lengthscale":
+    if panel.startswith("lengthscale"):
         found["A-GP-UCB"] = AGPUCB(made.problem.space, lengthscales=LENGTHSCALES, **made.options)
     return {name: found[name] for name in dict.fromkeys(("HE-GP-UCB", "everyone tested", *found))}
 
@@ -74,7 +78,7 @@ def rows(panel: str, setting: Setting, seeds: Sequence[int], steps: int | None =
     """Run the policies and give one row for each horizon and policy; ``steps`` cuts the horizons."""
     build, horizons = PANELS[panel]
     horizons = tuple(min(horizon, steps or horizon) for horizon in horizons)
-    drawn = {"seeds": seeds} if panel == "mean" else {}
+    drawn = {"seeds": seeds} if panel.startswith("mean") else {}
     made = build(**setting, **drawn, steps=horizons[-1])
     problem, initial = made.problem, made.initial
     runs: dict[str, tuple[Tensor, Tensor]] = {}
@@ -118,6 +122,8 @@ PANELS: Mapping[str, tuple[Callable[..., Panel], tuple[int, ...]]] = {
     "decomposition": (panels.decomposition, (25, 50, 100)),
     "mean": (panels.mean, (50, 100)),
     "landscape": (panels.landscape, (60,)),
+    "lengthscale-matern": (panels.lengthscale, (50,)),
+    "mean-matern": (panels.mean, (50, 100)),
 }
 
 

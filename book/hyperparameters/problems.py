@@ -18,7 +18,7 @@ from torch import Tensor
 from book.functions import prior_samples
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.space import Candidates, Mean
-from cbo_lib.kernels import rbf_kernel
+from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators
 
@@ -28,9 +28,16 @@ LENGTHSCALES = (0.3, 0.4, 0.5, 0.7, 1.0)
 DECOMPOSITIONS = (((0,), (1,), (2,)), ((0, 1), (2,)), ((0,), (1, 2)), ((1,), (0, 2)))
 
 
-def lengthscale_candidates(lengthscales: Sequence[float], dtype: torch.dtype = torch.float64) -> Candidates:
-    """RBF kernels of variance 1 that differ in their lengthscale."""
-    kernels = tuple(rbf_kernel(lengthscale, 1.0, dtype) for lengthscale in lengthscales)
+def stationary_kernel(lengthscale: float, nu: float | None = None, dtype: torch.dtype = torch.float64) -> Kernel:
+    """An RBF kernel of variance 1, or with ``nu`` the Matern kernel of that smoothness."""
+    return rbf_kernel(lengthscale, 1.0, dtype) if nu is None else matern_kernel(lengthscale, 1.0, nu, dtype)
+
+
+def lengthscale_candidates(
+    lengthscales: Sequence[float], dtype: torch.dtype = torch.float64, nu: float | None = None
+) -> Candidates:
+    """Kernels of variance 1 that differ in their lengthscale: RBF, or with ``nu`` Matern."""
+    kernels = tuple(stationary_kernel(lengthscale, nu, dtype) for lengthscale in lengthscales)
     return Candidates(tuple(f"lengthscale {lengthscale:g}" for lengthscale in lengthscales), kernels)
 
 
@@ -251,12 +258,17 @@ def period_candidates(f: Function = four_sines, shared: float | None = None, noi
     return Candidates(labels, kernels)
 
 
-def hill_candidates(height: float = 5.0, extra: float = 2.0, lengthscale: float = 0.2) -> Candidates:
-    """Eleven prior means with one RBF kernel: each hill the tallest, or none ([Ziomek2024], Appendix J.4)."""
+def hill_candidates(
+    height: float = 5.0, extra: float = 2.0, lengthscale: float = 0.2, nu: float | None = None
+) -> Candidates:
+    """Eleven prior means with one RBF kernel: each hill the tallest, or none ([Ziomek2024], Appendix J.4).
+
+    With ``nu`` the kernel is Matern of that smoothness instead.
+    """
     tallest = (*range(10), -1)
     means: tuple[Mean, ...] = tuple(Hills(i, height, extra) for i in tallest)
     names = tuple("none" if i < 0 else f"hill {i + 1}" for i in tallest)
-    return Candidates(names, (rbf_kernel(lengthscale),) * len(names), means)
+    return Candidates(names, (stationary_kernel(lengthscale, nu),) * len(names), means)
 
 
 def random_truth(count: int, seeds: Sequence[int]) -> Tensor:
