@@ -7,6 +7,7 @@ is a task's name; what comes back says which file was written. The folder must b
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from book.tasks import Task, perform
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 #: How often a task is tried again after its worker died or it failed.
 RETRIES = 2
+#: Seconds after which a machine sees what another wrote on a disk that they share; over a network it may look late.
+PATIENCE = 60.0
 
 
 def run(
@@ -71,7 +74,7 @@ def _there(work: Sequence[tuple[Task, Path]], workers: int, scheduler: str | Non
             }
             for future in as_completed(list(futures)):
                 record = future.result()
-                if not (futures[future] / record["file"]).exists():
+                if not seen(futures[future] / record["file"]):
                     raise FileNotFoundError(
                         f"{futures[future]} must be a folder that all workers share; {record['by']} wrote "
                         f"{record['file']} where this process does not see it"
@@ -80,6 +83,18 @@ def _there(work: Sequence[tuple[Task, Path]], workers: int, scheduler: str | Non
                 future.release()
     except (CancelledError, CommClosedError):
         raise ConnectionError(f"the scheduler is lost, {scheduler or 'of this machine'}") from None
+
+
+def seen(path: Path) -> bool:
+    """Whether a file is there, or comes into sight in time."""
+    end = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(min(0.5, PATIENCE / 10))
+        if path.parent.is_dir():
+            os.listdir(path.parent)  # a network disk looks again
+    return True
 
 
 @contextmanager

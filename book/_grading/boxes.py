@@ -112,7 +112,8 @@ class Boxes:
         prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).resolve().parents[1])}
         options = {
             "root": str(self.folder / "root"),
-            "visible": sorted({str(Path(p).resolve()) for p in prefixes} | {str(self.folder / "library")}),
+            # Python looks for its packages under the name that it was started by, which may be a link.
+            "visible": sorted({*prefixes, *(str(Path(p).resolve()) for p in prefixes), str(self.folder / "library")}),
             "hidden": [str(path) for path in self.hidden],
             "furnish": self.furnish,
             "user": 1_000_000 + secrets.randbelow(1_000_000_000),

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -139,6 +139,9 @@ class Submission:
             try:
                 for at, source in list(self.sources.items()):
                     self.result.printed[at] = box.run(source)
+                    late = f"cell {at + 1} did not stop in time"
+                    if self.result.printed[at][1] == "it did not stop in time" and late not in self.result.notes:
+                        self.result.notes.append(late)
                 self.box = box
             except Lost as lost:
                 box.close()
@@ -195,6 +198,26 @@ def examine(notebook: NotebookNode, judge: Judge, boxes: Boxes, result: Result) 
     finally:
         submission.close()
     return result
+
+
+def obstacle(chapters: Iterable[str], boxes: Boxes) -> str | None:
+    """What keeps a box of this machine from running the cells with which all students begin, if anything does."""
+    for chapter in chapters:
+        box, error = boxes.open(), None
+        try:
+            for cell in nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4).cells:
+                tags = cell.metadata.get("tags", [])
+                if "student" in tags or error:
+                    break
+                if cell.cell_type == "code" and "check" not in tags:
+                    error = box.ask("run", 300.0, cell.source)["error"]  # however busy it is
+        except Lost as lost:
+            error = str(lost)
+        finally:
+            box.close()
+        if error:
+            return f"the first cells of {chapter}.ipynb do not run in a box of this machine: {error}"
+    return None
 
 
 # --- nbgrader

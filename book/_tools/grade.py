@@ -44,6 +44,8 @@ def main() -> None:
         print(f"Submissions see {', '.join(kept) or 'all that you see'}; time and memory are limited.")
         for missing in (text for text in SHUT.values() if text not in kept):
             print(f"Beware: this system does not grant '{missing}'. Mark submissions that you trust, or use Linux.")
+        if why := course.obstacle(sorted({chapter for _, chapter, _ in found}), boxes):
+            parser.exit(1, f"Nothing was marked: {why}.\n")  # each student would get nothing
         made = course.Course(wish.output, boxes)
         for student, chapter, path in sorted(found, key=lambda entry: (entry[1], entry[0])):
             start = time.monotonic()

@@ -51,6 +51,13 @@ INTRODUCTION = {
     "Each exercise has the same four parts.": "Each exercise has the same three parts, and says what each part of its"
     " answer is worth.",
     "All checks share three helpers.": "All checks share one helper.",
+    # What is handed in is run with the library that was handed out.
+    "Two of the exercises, the sixth and the seventh, ask you to change the library.": "Two of the exercises, the sixth"
+    " and the seventh, extend the library. What you write for them stays in this notebook, which is marked with the"
+    " library as you got it.",
+    " Try it here, then move it into the library and replace the function here by"
+    " `from cbo_lib.partition import split_golden`.": " It stays in this notebook.",
+    "Add a second one, `split_golden`.": "Write a second one, `split_golden`.",
 }
 
 
@@ -226,10 +233,13 @@ def strip(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def offer_releases(app: Sphinx, exception: Exception | None) -> None:
-    """Put student releases where the pages' download buttons point."""
-    works = entries()
-    for path in (Path(app.outdir) / "_sources").rglob("5_exercises.ipynb"):
-        nbformat.write(release(nbformat.read(path, as_version=4), works), path)
+    """Put student releases where the pages' download buttons point, whatever copies lie there."""
+    if exception is not None:
+        return
+    works, places = entries(), Path(app.outdir) / "_sources"
+    for path in places.rglob("5_exercises.ipynb"):
+        own = Path(app.srcdir) / path.relative_to(places)
+        nbformat.write(release(nbformat.read(own, as_version=4), works), path)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,11 +1,14 @@
-"""What the paper's scale costs: times a share of every experiment in one process, and says how large the share was.
+"""What the paper's scale costs: times parts of every experiment in one process, and says what was timed and how.
 
     python book/_tools/measure_costs.py [NAME ...]
     python book/_tools/measure_costs.py --pages
 
-The first adds to ``book/practice/costs.json``. A part is timed whole, or for a tenth of its rounds where it takes
-long (see ``TENTH``); parts are taken from all over an experiment until the time is over. CPU seconds of one thread, so
-that other programs of a busy machine do not count. The second writes the tables of the page and of the README.
+The first adds to ``book/practice/costs.json``, part by part; a part that stands there is not timed again. Parts are
+taken from all over an experiment until its time is over: ``ENOUGH`` and ``LIMIT``, CPU seconds for an experiment and
+for a part, and ``PARTS``, words that the parts begin with. CPU seconds of one thread, so that other programs of a busy
+machine count little. A part that its limit ends is carried on by its rounds where ``rounds_of`` knows how many there
+are: by a line through the seconds of the rounds that were seen, if these are many. Of the policies of Figure 1 of the
+unknown contexts Table 1 knows 100 rounds. The second command writes the tables of the page and the README.
 """
 
 from __future__ import annotations
@@ -18,18 +21,24 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from book import registry, tasks
 from cbo_lib.history import write_atomically
+from cbo_lib.policy import Policy
 
 COSTS = tasks.ROOT / "book" / "practice" / "costs.json"
-#: CPU seconds after which no further part of an experiment is begun, and after which one is broken off.
+#: CPU seconds after which no further part of an experiment is begun, and after which one is ended.
 ENOUGH, LIMIT = float(os.environ.get("ENOUGH", 15)), float(os.environ.get("LIMIT", 30))
-#: A tenth of the rounds of those whose parts take long: 350 evaluations; a budget that pays for some hundred plays.
-TENTH = {"contexts.figure_1": 35, "contexts.figure_2": 35, "contexts.slips": 35, "contexts.map": 10}
-TENTH |= {"subsets.figure_1": 30, "subsets.figure_2": 30, "subsets.map": 30, "subsets.walk": 10}
+#: How the names of the parts begin that are timed.
+PARTS = tuple(os.environ.get("PARTS", "").split(","))
+#: Rounds that a line needs, without those of the initial design; of fewer the slope is that of their scatter.
+FEWEST, DESIGN = 50, 10
 
 
 class _TooLongError(Exception):
@@ -40,66 +49,139 @@ def _stop(*_: object) -> None:
     raise _TooLongError
 
 
-def timed(task: tasks.Task) -> float | None:
-    """CPU seconds of a task, none if it was broken off."""
-    with tempfile.TemporaryDirectory() as folder:
+@contextmanager
+def _rounds() -> Iterator[list[float]]:
+    """The CPU seconds at which any policy is asked."""
+    stamps: list[float] = []
+    ask = Policy.ask
+
+    def stamped(policy: Policy) -> Any:
+        stamps.append(time.process_time())
+        return ask(policy)
+
+    Policy.ask = stamped  # type: ignore[assignment, method-assign]
+    try:
+        yield stamps
+    finally:
+        Policy.ask = ask  # type: ignore[method-assign]
+
+
+def timed(task: tasks.Task) -> tuple[float, bool, list[float]]:
+    """CPU seconds of a task, whether it was done, and the seconds at which its policies were asked."""
+    done = True
+    with tempfile.TemporaryDirectory() as folder, _rounds() as stamps:
         start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, LIMIT)
         try:
             tasks.perform(task, folder)
         except _TooLongError:
-            return None
+            done = False
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        return time.process_time() - start
+        return time.process_time() - start, done, [stamp - start for stamp in stamps]
 
 
-def spread_out(parts: list[str]) -> list[str]:
-    """One part of each kind (what stands after the last ``/``), then more, from all over the list."""
+def rounds_of(name: str, part: str) -> int | None:
+    """How many rounds a part has that is one run of one policy, if that is known before."""
+    if name in ("contexts.figure_1", "contexts.figure_2"):
+        from book.contexts.experiments import PANELS, budget
+
+        panel, _, policy = part.partition("/")
+        return PANELS[panel].limits.get(policy, budget("paper").steps)
+    if name in ("subsets.figure_1", "subsets.figure_2"):
+        from book.harness import stored
+        from book.subsets.registry import HOME
+
+        panel, _, policy = part.partition("/")
+        return int(stored(tasks.ROOT / HOME, panel, [policy])[policy]["evaluations"].max())
+    return None
+
+
+def carried_on(stamps: Sequence[float], rounds: int) -> float | None:
+    """The seconds of all rounds, from when the first were asked: a line through the seconds of the later ones."""
+    each = np.diff(stamps)
+    seen, first = len(each), min(DESIGN, len(each))
+    if seen - first < FEWEST or rounds <= seen:
+        return None
+    slope, base = np.polyfit(np.arange(first, seen), each[first:], 1)
+    slope = max(slope, 0.0)
+    base = each[first:].mean() - slope * (first + seen - 1) / 2
+    return float(stamps[-1] + (base + slope * np.arange(seen, rounds)).sum())
+
+
+def from_table_1() -> dict[str, Any]:
+    """The policies on Ackley, five seeds in a batch, from the seconds that Table 1 has of 100 rounds."""
+    from book.contexts.experiments import RESULTS
+    from book.harness import load_table
+
+    table, found = load_table(RESULTS / "table_1.json"), {}
+    for policy, seconds in table["in a batch"].items():
+        row = {"seconds": round(table.attrs["runs"] * seconds, 2), "how": "rounds", "rounds": 100, "of": 350}
+        found[f"ackley/{policy}"] = row | {"estimate": round(5 * 3.5 * seconds, 2)}
+    return found
+
+
+def kind_of(part: str) -> str:
+    """What stands after the last slash."""
+    return part.rpartition("/")[2]
+
+
+def spread_out(parts: Sequence[str]) -> list[str]:
+    """One part of each kind, then more, from all over the list."""
     kinds = defaultdict(list)
     for part in parts:
-        kinds[part.rpartition("/")[2]].append(part)
+        kinds[kind_of(part)].append(part)
     order = sorted(kinds.values(), key=len)
-    return [group[0] for group in order] + [part for group in order for part in group[1:][:: max(1, len(group) // 3)]]
+    first = [group[0] for group in order]
+    more = [part for group in order for part in group[1:][:: max(1, len(group) // 3)]]
+    return [*first, *more, *(part for part in parts if part not in {*first, *more})]
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Times parts of an experiment and says what all of it would take."""
+def measure(name: str, known: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Times parts of an experiment that are not ``known``; gives all that is known after each."""
     parts = list(registry.load(name).parts())
-    steps, spent, seconds, long = TENTH.get(name), 0.0, {}, []
-    for part in spread_out(parts):
+    known, spent = {part: row for part, row in known.items() if part in parts}, 0.0
+    for part in spread_out([part for part in parts if part.startswith(PARTS)]):
         if spent > ENOUGH:
-            break
-        work = tasks.plan(name, "paper", parts=[part], steps=steps)
-        own = timed(work[0])
-        if own is None:
-            long.append(part)
-            spent += LIMIT
-        else:
-            seconds[part] = own * len(work)  # chunks of seeds are alike
-            spent += own
-    factor = 10 if steps else 1
+            return
+        if part in known:
+            continue
+        work = tasks.plan(name, "paper", parts=[part])
+        seconds, done, stamps = timed(work[0])
+        spent += seconds
+        rounds = None if done else rounds_of(name, part)
+        whole = seconds if done else carried_on(stamps, rounds) if rounds else None
+        row: dict[str, Any] = {"seconds": round(seconds, 2), "how": "whole" if done else "ended"}
+        if whole is not None and not done:
+            row |= {"how": "rounds", "rounds": len(stamps) - 1, "of": rounds}
+        known[part] = row | {"estimate": round(len(work) * (whole or seconds), 2)}  # chunks of seeds are alike
+        print(name, part, known[part], flush=True)
+        yield known
+
+
+def summary(name: str, known: dict[str, Any]) -> dict[str, Any]:
+    """What all of an experiment takes: a part that was not timed takes what those of its kind do, or all parts."""
+    parts = list(registry.load(name).parts())
+    if name == "contexts.figure_1":
+        sure = {part: row for part, row in known.items() if row["how"] == "whole" or row.get("rounds", 0) > FEWEST}
+        known = {**from_table_1(), **sure}
     kinds = defaultdict(list)
-    for part, value in seconds.items():
-        kinds[part.rpartition("/")[2]].append(value * factor)
-    known = [value for values in kinds.values() for value in values]
-    mean = sum(known) / len(known) if known else LIMIT * factor
-    least = {part.rpartition("/")[2] for part in long}
+    for part, row in known.items():
+        kinds[kind_of(part)].append(row["estimate"])
+    every = [row["estimate"] for row in known.values()]
     whole = 0.0
     for part in parts:
-        kind = part.rpartition("/")[2]
-        own = kinds.get(kind)
-        whole += sum(own) / len(own) if own else LIMIT * factor if kind in least else mean
+        own = [known[part]["estimate"]] if part in known else kinds.get(kind_of(part)) or every
+        whole += sum(own) / len(own)
+    count = {how: sum(row["how"] == how for row in known.values()) for how in ("whole", "rounds", "ended")}
     return {
         "experiment": name,
         "parts": len(parts),
         "tasks": len(tasks.plan(name, "paper")),
-        "parts timed": len(seconds),
-        "of their rounds": 0.1 if steps else 1.0,
-        "seconds timed": round(spent, 1),
-        "broken off": len(long),
-        "limit, seconds": LIMIT,
+        **count,
+        "seconds timed": round(sum(row["seconds"] for row in known.values()), 1),
         "estimate, seconds": round(whole, 1),
+        "timed": known,
     }
 
 
@@ -114,12 +196,12 @@ def in_words(seconds: float) -> str:
 def page_table() -> str:
     """The costs as a table, one row an experiment."""
     rows = json.loads(COSTS.read_text("utf-8"))["rows"]
-    lines = ["| Experiment | Parts | Timed | Of their rounds | Broken off | CPU time, measured | CPU time, estimate |"]
+    lines = ["| Experiment | Parts | Whole | Some rounds | Ended early | CPU time, measured | CPU time, estimate |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for row in rows:
-        cells = [f"`{row['experiment']}`", row["parts"], row["parts timed"], f"{row['of their rounds']:.0%}"]
-        least = "more than " if row["broken off"] else ""
-        cells += [row["broken off"], in_words(row["seconds timed"]), least + in_words(row["estimate, seconds"])]
+        cells = [f"`{row['experiment']}`", row["parts"], row["whole"], row["rounds"], row["ended"]]
+        least = "more than " if row["ended"] else ""
+        cells += [in_words(row["seconds timed"]), least + in_words(row["estimate, seconds"])]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     missing = [name for name in registry.TITLES if name not in {row["experiment"] for row in rows}]
     if missing:
@@ -127,16 +209,35 @@ def page_table() -> str:
     return "\n".join(lines)
 
 
-def readme_table() -> str:
-    """The costs by chapter."""
+def figures() -> list[dict[str, Any]]:
+    """The rows of the five papers' figures."""
     rows = json.loads(COSTS.read_text("utf-8"))["rows"]
-    lines = ["| Chapter | Experiments timed | CPU time at the paper's scale, estimate |", "|---|---|---|"]
-    for chapter in dict.fromkeys(row["experiment"].partition(".")[0] for row in rows):
-        own = [row for row in rows if row["experiment"].startswith(f"{chapter}.")]
-        all_of_it = sum(name.startswith(f"{chapter}.") for name in registry.TITLES)
-        least = "more than " if any(row["broken off"] for row in own) else ""
-        whole = in_words(sum(row["estimate, seconds"] for row in own))
-        lines.append(f"| {chapter} | {len(own)} of {all_of_it} | {least}{whole} |")
+    return [row for row in rows if row["experiment"] in registry.match("*.figure_*")]
+
+
+def readme_table() -> str:
+    """The costs of the papers' figures, and of all that a chapter has."""
+    rows = json.loads(COSTS.read_text("utf-8"))["rows"]
+    lines = ["| Paper's figures | CPU time | Timed |", "|---|---|---|"]
+    for row in figures():
+        timed = [f"{row['whole']} of {row['parts']} parts whole"] if row["whole"] else []
+        timed += [f"{row['rounds']} of {row['parts']} for some rounds"] if row["rounds"] else []
+        least = "more than " if row["ended"] else ""
+        lines.append(f"| `{row['experiment']}` | {least}{in_words(row['estimate, seconds'])} | {', '.join(timed)} |")
+    every = sum(row["estimate, seconds"] for row in figures())
+    timed = {row["experiment"] for row in figures()}
+    missing = [f"`{name}`" for name in registry.match("*.figure_*") if name not in timed]
+    without = f"without {' and '.join(missing)}, not timed" if missing else ""
+    lines.append(f"| **together** | {in_words(every)}, on two cores {in_words(every / 2)} | {without} |")
+    lines += ["", "Beside the figures, the tables and maps:", ""]
+    lines += ["| Chapter | Tables and maps timed | CPU time, estimate |", "|---|---|---|"]
+    names = [name for name in registry.TITLES if ".figure_" not in name]
+    for chapter in dict.fromkeys(name.partition(".")[0] for name in names):
+        of_it = [name for name in names if name.startswith(f"{chapter}.")]
+        own = [row for row in rows if row["experiment"] in of_it]
+        least = "more than " if any(row["ended"] for row in own) or len(own) < len(of_it) else ""
+        whole = least + in_words(sum(row["estimate, seconds"] for row in own)) if own else "not timed"
+        lines.append(f"| {chapter} | {len(own)} of {len(of_it)} | {whole} |")
     return "\n".join(lines)
 
 
@@ -174,16 +275,13 @@ def main() -> None:
     signal.signal(signal.SIGPROF, _stop)
     stored = json.loads(COSTS.read_text("utf-8")) if COSTS.exists() else {}
     rows = {row["experiment"]: row for row in stored.get("rows", [])}
-    for name in sys.argv[1:] or [name for name in registry.TITLES if name not in rows]:
-        rows[name] = measure(name)
-        print(rows[name], flush=True)
-        about = {
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "command": "python book/_tools/measure_costs.py",
-        }
-        ordered = [rows[key] for key in registry.TITLES if key in rows]
-        write_atomically(COSTS, (json.dumps({"about": about, "rows": ordered}, indent=1) + "\n").encode())
+    about = {"machine": platform.machine(), "cores": os.cpu_count(), "command": "python book/_tools/measure_costs.py"}
+    wanted = [name for pattern in sys.argv[1:] for name in registry.match(pattern)]
+    for name in dict.fromkeys(wanted or [name for name in registry.TITLES if name not in rows]):
+        for known in measure(name, rows.get(name, {}).get("timed", {})):
+            rows[name] = summary(name, known)
+            ordered = [rows[key] for key in registry.TITLES if key in rows]
+            write_atomically(COSTS, (json.dumps({"about": about, "rows": ordered}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ class DRBOMMD(ContextPolicy):
         """Nothing is known yet."""
         super().begin()
         self._gram: tuple[GaussianProcess | None, Tensor | None] = None, None
+        self._ball: MMDBall | None = None
 
     def acquisition(self, posterior: Posterior) -> PartialAcquisition:
         """See ``acquisition_type``."""
@@ -95,7 +96,8 @@ class DRBOMMD(ContextPolicy):
     def ball(self, posterior: Posterior) -> MMDBall:
         """The distributions within ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` of those seen, for this round."""
         radius = (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
-        return self.ball_type(self.reference(), self.gram(posterior), radius)
+        self._ball = self.ball_type(self.reference(), self.gram(posterior), radius, self._ball)
+        return self._ball
 
     def reference(self) -> Tensor:
         """The empirical distribution on the grid, ``replicates x M``."""

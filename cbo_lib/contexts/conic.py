@@ -32,8 +32,7 @@ class SimplexBall:
     """
 
     def __init__(self, factor: Tensor, reference: Tensor, radius: Tensor) -> None:
-        self.factor = factor
-        self.columns = factor.mT.contiguous()
+        self.factor, self.columns = factor, factor.mT.contiguous()
         self.radius = radius[:, None, None]  # g 1 1
         m, k = factor.shape[-1], factor.shape[-2]
         self.lower = torch.tril_indices(k, k, device=factor.device)
@@ -48,8 +47,7 @@ class SimplexBall:
     @cached_property
     def _squares(self) -> Tensor:
         """With them the lower triangles of ``F diag(x) F'`` for many ``x`` are one matrix product."""
-        row, column = self.lower
-        return (self.factor[:, row] * self.factor[:, column]).mT.contiguous()
+        return (self.factor[:, self.lower[0]] * self.factor[:, self.lower[1]]).mT.contiguous()
 
     def add_products(self, matrices: Tensor, x: Tensor) -> Tensor:
         """``F diag(x) F'`` for ``x``, ``g x n x m``, added to ``g x n x k x k``; the lower triangles alone count."""
@@ -82,9 +80,9 @@ class SimplexBall:
                 break
             newton = _Newton(self, point)
             guess = newton.direction(point.z, newton.head, newton.tail)  # straight to complementarity
-            after = point.moved(guess, *point.lengths(guess, self.radius, 1.0)).gap(self.radius)
+            after = point.moved(guess, *newton.lengths(guess, 1.0)).gap(self.radius)
             step = newton.corrector(guess, (after / gap).clamp(0.0, 1.0).pow(3) * gap / (values.shape[-1] + 1))
-            primal, dual = point.lengths(step, self.radius, _FRACTION)
+            primal, dual = newton.lengths(step, _FRACTION)
             point = point.moved(step, primal * live, dual * live)
             gap = point.gap(self.radius)
             # A tolerance near the rounding of the system ends in numbers without meaning: those never replace the best.
@@ -120,23 +118,19 @@ class _Point(NamedTuple):
         q, u = self.q + primal * d.q, self.u + primal * d.u
         return _Point(q, u, self.z + dual * d.z, self.top + dual * d.top, self.e + dual * d.e)
 
-    def lengths(self, d: "_Point", radius: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
-        """A fraction of the way to the boundary, at most one, for each side."""
-        primal = torch.minimum(_orthant(self.q, d.q), _cone(radius, self.u, torch.zeros_like(self.top), d.u))
-        dual = torch.minimum(_orthant(self.z, d.z), _cone(self.top, self.e, d.top, d.e))
-        return (fraction * primal).clamp_max(1.0), (fraction * dual).clamp_max(1.0)
-
 
 class _Newton:
     """The linear system of one step, factored once for the predictor and the corrector."""
 
     def __init__(self, ball: SimplexBall, point: _Point) -> None:
-        self.ball, self.point = ball, point
+        self.ball, self.point, self.ratio = ball, point, point.q / point.z
         self.scaling = _Scaling(ball.radius, point.u, point.top, point.e)
-        self.ratio = point.q / point.z
+        self.sides, self.cones = torch.stack([point.q, point.z]), torch.stack([point.u, point.e])
+        self.tops = torch.stack([ball.radius.expand_as(point.top), point.top])
         normal = ball.add_products(ball.identity - self.scaling.dip, self.ratio / self.scaling.size)
         self.chol = torch.linalg.cholesky_ex(normal).L  # which reads the lower triangle alone
         self.ones = self._reduce(torch.ones_like(point.q))
+        self.total = self.ones.sum(-1, keepdim=True)
         self.head, self.tail = self.scaling.apply(point.top, point.e)
 
     def _reduce(self, x: Tensor) -> Tensor:
@@ -148,60 +142,59 @@ class _Newton:
     def direction(self, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
         """The step for given right sides of the complementarity of ``z`` and of the cone."""
         free = self._reduce(-target - self.scaling.inverse(head, tail)[1] @ self.ball.factor)
-        dq = free - free.sum(-1, keepdim=True) / self.ones.sum(-1, keepdim=True) * self.ones
+        dq = free - free.sum(-1, keepdim=True) / self.total * self.ones
         du = dq @ self.ball.columns
-        a, b = self.scaling.inverse(torch.zeros_like(head), du)
+        self.turned = a, b = self.scaling.inverse(0.0, du)
         top, e = self.scaling.inverse(a + head, b + tail)
         return _Point(dq, du, -dq / self.ratio - target, -top, -e)
 
     def corrector(self, guess: _Point, mu: Tensor) -> _Point:
         """Towards the central path at ``mu``, with the second-order terms of the predictor."""
-        a, b = self.scaling.inverse(torch.zeros_like(self.head), guess.u)
-        c, d = self.scaling.apply(guess.top, guess.e)
+        (a, b), (c, d) = self.turned, self.scaling.apply(guess.top, guess.e)
         x, y = mu - (a * c + _dot(b, d)), -(a * d + c * b)
         first = (self.head * x - _dot(self.tail, y)) / (self.head.square() - _dot(self.tail, self.tail))
         rest = (y - first * self.tail) / self.head
         target = self.point.z - (mu - guess.q * guess.z) / self.point.q
         return self.direction(target, self.head - first, self.tail - rest)
 
+    def lengths(self, d: _Point, fraction: float) -> Tensor:
+        """A fraction of the way to the boundary, at most one, for each side."""
+        flat, tip = torch.stack([d.q, d.z]), torch.stack([torch.zeros_like(d.top), d.top])
+        orthant = torch.where(flat < 0, -self.sides / flat, torch.inf).amin(-1, keepdim=True)
+        cone = _cone(self.tops, self.cones, tip, torch.stack([d.u, d.e]), self.scaling.inside)
+        return (fraction * torch.minimum(orthant, cone)).clamp_max(1.0)
+
 
 class _Scaling:
     """The Nesterov-Todd scaling ``W`` of ``(radius, u)`` and its multiplier ([Vandenberghe2010], section 4.2)."""
 
     def __init__(self, radius: Tensor, u: Tensor, top: Tensor, e: Tensor) -> None:
-        a = (radius.square() - _dot(u, u)).sqrt()
-        b = (top.square() - _dot(e, e)).sqrt()
+        self.inside = torch.stack([radius.square() - _dot(u, u), top.square() - _dot(e, e)])
+        a, b = self.inside.sqrt()
         s0, s1, t0, t1 = radius / a, u / a, top / b, e / b
         twice = (2 * (1 + s0 * t0 + _dot(s1, t1))).sqrt()
         self.w0, self.w1 = (s0 + t0) / twice, (s1 - t1) / twice
         self.size = a / b  # beta^2
-        self.beta = self.size.sqrt()
-        square = _dot(self.w1, self.w1)
-        self.dip = (2 / (1 + 2 * square)).unsqueeze(-1) * self.w1.unsqueeze(-1) * self.w1.unsqueeze(-2)
+        self.beta, self.next = self.size.sqrt(), 1 + self.w0
+        self.dip = (2 / (1 + 2 * _dot(self.w1, self.w1))).unsqueeze(-1) * self.w1.unsqueeze(-1) * self.w1.unsqueeze(-2)
 
     def apply(self, x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:
         c = _dot(self.w1, x1)
-        return self.beta * (self.w0 * x0 + c), self.beta * (x1 + (x0 + c / (1 + self.w0)) * self.w1)
+        return self.beta * (self.w0 * x0 + c), self.beta * (x1 + (x0 + c / self.next) * self.w1)
 
-    def inverse(self, x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:
+    def inverse(self, x0: Tensor | float, x1: Tensor) -> tuple[Tensor, Tensor]:
         c = _dot(self.w1, x1)
-        return (self.w0 * x0 - c) / self.beta, (x1 + (c / (1 + self.w0) - x0) * self.w1) / self.beta
+        return (self.w0 * x0 - c) / self.beta, (x1 + (c / self.next - x0) * self.w1) / self.beta
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
-def _orthant(x: Tensor, dx: Tensor) -> Tensor:
-    """The largest ``t`` with ``x + t dx >= 0``."""
-    return torch.where(dx < 0, -x / dx, torch.inf).amin(-1, keepdim=True)
-
-
-def _cone(x0: Tensor, x1: Tensor, d0: Tensor, d1: Tensor) -> Tensor:
-    """The largest ``t`` with ``x + t d`` in the second-order cone."""
+def _cone(x0: Tensor, x1: Tensor, d0: Tensor, d1: Tensor, c: Tensor) -> Tensor:
+    """The largest ``t`` with ``x + t d`` in the second-order cone; ``c`` is ``x0^2 - |x1|^2``."""
     a = d0.square() - _dot(d1, d1)
     b = x0 * d0 - _dot(x1, d1)
-    c = x0.square() - _dot(x1, x1)
     root = b.square() - a * c
     below = root.clamp_min(0.0).sqrt() - b
     return torch.where((root >= 0) & (below > 0), c / below, torch.inf)

@@ -60,6 +60,7 @@ class MMDBall:
         reference: ``p``, ``*b x m``, nonnegative, of sum one.
         gram: ``K``, ``*b x m x m``, a kernel matrix of the contexts; the theory wants ``k <= 1``.
         radius: nonnegative: a number, or a tensor of shape ``*b``. At zero the ball holds the reference alone.
+        like: a ball whose inverse of ``K`` is taken over, if its ``gram`` is the same tensor.
 
     Raises:
         ValueError: if a shape is wrong, ``reference`` is no distribution, ``gram`` is not symmetric or not finite, or
@@ -69,20 +70,24 @@ class MMDBall:
     #: Added to the diagonal of ``K`` in ``squared_slope``, positive.
     jitter: ClassVar[float] = 1e-3
 
-    def __init__(self, reference: Tensor, gram: Tensor, radius: float | Tensor) -> None:
+    def __init__(self, reference: Tensor, gram: Tensor, radius: float | Tensor, like: "MMDBall | None" = None) -> None:
         m = gram.shape[-1]
         require_shape("gram", gram, ..., "m >= 1", "m >= 1")
+        old = like if like is not None and like.given is gram else None
         # A NaN or an infinity fails this too; allclose would take several times as long.
-        symmetric = (gram - gram.mT).abs().amax() <= 1e-8 + 1e-5 * gram.abs().amax()
+        symmetric = old is not None or (gram - gram.mT).abs().amax() <= 1e-8 + 1e-5 * gram.abs().amax()
         require(symmetric, "gram must be finite and symmetric", gram)
         require_shape("reference", reference, ..., m)
         sums = bool((reference >= 0).all()) and bool(((reference.sum(-1) - 1).abs() <= 1e-6).all())
         require(sums, "reference must be nonnegative and sum to one", reference)
         batch = torch.broadcast_shapes(reference.shape[:-1], gram.shape[:-2], torch.as_tensor(radius).shape)
-        self.batch_shape = batch
         self._radius = _check_radius(radius, gram, batch).reshape(-1)  # g
         self._reference = reference.expand(*batch, m).reshape(-1, m)  # g m
-        self._gram = gram.expand(*batch, m, m).reshape(-1, m, m)  # g m m
+        self._gram: Tensor = gram.expand(*batch, m, m).reshape(-1, m, m)  # g m m
+        self.given: Tensor = gram
+        self.batch_shape = batch
+        if old is not None and old.batch_shape == batch and "_inverse" in vars(old):
+            self._inverse = old._inverse
 
     def worst_case(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
         """The smallest ``q'v`` over the ball; the gradient is that with ``q`` held fixed (envelope theorem).

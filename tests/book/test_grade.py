@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from book._grading import course, wire
-from book._grading.boxes import Boxes, Limits
+from book._grading.boxes import Boxes, Limits, Lost
 from book._grading.mistakes import POLICIES
 from book._tools import grade, handout
 from tests.marking import judge_of, source
@@ -35,6 +35,7 @@ HOSTILE = {
     "gives NaN": ["n = float('nan')\nanswer_1 = (lambda *a: (n, n), n, n)\nanswer_6 = (lambda *a: n, n, n)"],
     "dies": ["import os\nos._exit(0)"],
     "loops": ["import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"],
+    "does not stop": ["while True: pass"],
     "loops when called": ["def answer(*a):\n    while True: pass\nanswer_1 = (answer, 7.0, 7.0)"],
     "dies when called": ["import os\nanswer_1 = (lambda *a: os._exit(0), 7.0, 7.0)"],
     "forks": ["import os\nfor k in range(1000):\n    try:\n        if os.fork() == 0:\n            while True: pass\n"
@@ -165,6 +166,7 @@ def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
     [
         ("dies", "its process died"),
         ("loops", "it did not stop"),
+        ("does not stop", "cell 2 did not stop in time"),
         ("dies when called", "exercise 1: its process died"),
         ("talks to the judge", "was left out"),
         ("empty", "it is no notebook"),
@@ -210,6 +212,48 @@ def test_nothing_that_leaves_a_box_is_trusted():
     for nonsense in (None, 3, {}, {"tensor": "float64", "shape": [9], "data": "AA=="}, {"plain": {}}, {"list": [{}]}):
         with pytest.raises(wire.Broken):
             wire.decode(nonsense, lambda *_: None, lambda *_: None)
+
+
+def test_nothing_is_marked_where_no_submission_could_run(tmp_path, monkeypatch, capsys):
+    """A class would get zero for what is wrong with the machine."""
+
+    class Broken:
+        def open(self):
+            return self
+
+        def close(self):
+            pass
+
+        def ask(self, command, seconds, source):
+            if "import torch" in source:
+                return {"error": None}
+            raise Lost("its process died")
+
+    assert "of indirect.ipynb do not run in a box of this machine: its process died" in course.obstacle(
+        [CHAPTER], Broken()
+    )
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    (tmp_path / "in" / "ada" / f"{CHAPTER}.ipynb").write_text("{}")
+    monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
+    monkeypatch.setattr(course, "obstacle", lambda chapters, boxes: f"no box for {chapters}")
+    with pytest.raises(SystemExit) as stop:
+        grade.main()
+    assert stop.value.code == 1 and not (tmp_path / "out").exists()
+    assert f"Nothing was marked: no box for ['{CHAPTER}']." in capsys.readouterr().err
+
+
+def test_packages_may_lie_behind_a_link(tmp_path, monkeypatch):
+    """As where a virtual environment is a link to another disk."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").symlink_to("there")
+    (tmp_path / "there" / "package.py").write_text("x = 1")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "here"))
+    with Boxes() as boxes:
+        box = boxes.open()
+        _, error = box.run(f"assert open({str(tmp_path / 'here' / 'package.py')!r}).read() == 'x = 1'")
+        if box.shut["files"]:
+            assert error is None
+        box.close()
 
 
 def test_the_command_wants_submissions(tmp_path, monkeypatch, capsys):

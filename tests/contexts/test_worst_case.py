@@ -396,3 +396,14 @@ def test_a_search_that_stops_before_its_end_says_how_far_it_is(rng, iterations):
     above = ((early - exact) * values).sum(-1)[0, 1:]
     assert 1e-6 < float(above.max()) <= 1.1 * gap and float(above.min()) > -2e-7
     assert float((factor @ (early - reference).mT).norm(dim=-2).max()) <= 0.1 and float(early.min()) > 0
+
+
+def test_the_inverse_is_that_of_the_same_kernel_matrix():
+    p, gram = torch.full((2, 4), 0.25, dtype=F64), torch.eye(4, dtype=F64).expand(2, 4, 4) + 0.1
+    values = torch.arange(24, dtype=F64).reshape(2, 3, 4).sin()
+    first = MMDBall(p, gram, 0.3)
+    expected = first.minimax_approx(values)
+    second = MMDBall(p, gram, 0.3, first)
+    assert second._inverse is first._inverse and torch.equal(second.minimax_approx(values), expected)
+    other = MMDBall(p, 2 * gram, 0.3, first)
+    assert torch.equal(other.minimax_approx(values), MMDBall(p, 2 * gram, 0.3).minimax_approx(values))
