@@ -13,9 +13,11 @@ figure is named ``fixed/<map>/<p>/<lengthscale>/<noise>/<model>``, one of the se
 - ``<model>``: see ``embedded``;
 - ``<levels>``: the deepest level of the tree.
 
-This makes some cells of the first figure, all that match, and puts them into ``map.npz`` beside the others:
+This makes some cells of the first figure, all that match, and puts each into a file of its own in ``map``:
 
     python -m book run indirect.figure_1 --parts 'fixed/*/known/*' --scale paper --publish
+
+``quick`` runs the same cells many times faster, all but the models of an estimate's error.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ NOTIONS: Mapping[str, Callable[..., Tensor]] = {
 }
 #: What a run may learn online, lengthscales of f and of g.
 BANK = (0.1, 0.14, 0.2, 0.28, 0.4)
-STORED = Path(__file__).with_name("map.npz")
+STORED = Path(__file__).with_name("map")
 #: The lengthscale of the actions' kernel and lambda, by N: ``pilots.embedding_parameters``.
 EMBEDDING: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "linear": {50: (0.2, 1e-3), 300: (0.2, 1e-3), 1500: (0.2, 1e-4)},
@@ -89,31 +91,37 @@ SPREADS: Mapping[str, Any] = {
 _SLICE = 25
 
 
+#: The factors of the cross, as they stand in the names of cells.
+MAPS, SIZES, LENGTHS = ("linear", "cosine"), ("known", "300", "1500", "50"), ("0.24", "0.18", "online", "0.12")
+READINGS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))
+
+
+def cross() -> Iterator[str]:
+    """The full cross of both figures: every reading, width, lengthscale and size of ``D1``, on both maps."""
+    for length in LENGTHS:
+        yield from (f"fixed/{h}/{p}/{length}/{noise}/exact" for noise in ("sd", "raw") for p in SIZES for h in MAPS)
+    for length in LENGTHS:
+        yield from (f"budget/{h}/{width}/{length}/{noise}/5" for h in MAPS for width, noise in READINGS)
+        yield from (
+            f"learned/{h}/{count}/{width}/{length}/{noise}"
+            for count in SIZES[1:]
+            for h in MAPS
+            for width, noise in READINGS
+        )
+
+
 def names() -> Iterator[str]:
-    """All cells of the map."""
-    maps, sizes = ("linear", "cosine"), ("known", "300", "50", "1500")
-    yield from (f"fixed/{h}/{p}/0.24/sd/exact" for p in sizes for h in maps)
-    yield from (f"budget/{h}/{width}/0.24/{noise}/5" for h in maps for width, noise in _BUDGETS)
-    yield from (f"fixed/{h}/{p}/0.24/sd/deviation" for p in sizes[1:] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/sd/projected" for p in sizes[1:3] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/sd/noise" for p in sizes[1:3] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.12/sd/exact" for p in sizes for h in maps)
-    yield from (f"fixed/{h}/{p}/0.18/sd/exact" for p in sizes[:3] for h in maps)
-    yield from (f"fixed/{h}/{p}/online/sd/exact" for p in sizes[:2] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/raw/exact" for p in sizes[:3] for h in maps)
-    yield from (f"fixed/{h}/{p}/0.24/raw/deviation" for p in sizes[1:3] for h in maps)
-    yield from (f"budget/{h}/{width}/0.12/{noise}/5" for h in maps for width, noise in _BUDGETS)
-    yield from (f"budget/{h}/{width}/0.18/sd/5" for width in ("one", "windows") for h in maps)
-    yield from (f"learned/{h}/300/{width}/0.24/sd" for width in ("one", "windows") for h in maps)
+    """All cells of the map: the cross, the models of an estimate's error, and a deeper tree."""
+    yield from cross()
+    for model, sizes in (("deviation", SIZES[1:]), ("projected", ("300", "50")), ("noise", ("300", "50"))):
+        yield from (f"fixed/{h}/{p}/0.24/sd/{model}" for p in sizes for h in MAPS)
+    yield from (f"fixed/{h}/{p}/0.24/raw/deviation" for p in ("300", "50") for h in MAPS)
+    yield from (f"budget/{h}/{width}/0.24/{noise}/6" for h in MAPS for width, noise in READINGS)
 
 
-def functions(name: str) -> int:
-    """How many functions a cell has: fewer where every one needs tables of its own, of all places of a tree or five."""
-    kind, _, p, length, *_ = name.split("/")
-    return SEEDS // 2 if kind == "learned" or (p != "known" and length == "online") else SEEDS
-
-
-_BUDGETS = (("one", "sd"), ("windows", "sd"), ("one", "raw"), ("windows", "raw"), ("tau", "tau"))
+def file_of(name: str) -> Path:
+    """Where a cell is kept."""
+    return STORED / f"{name.replace('/', '--')}.npz"
 
 
 def run(name: str, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS, budget: float = BUDGET) -> dict[str, Any]:
@@ -146,10 +154,15 @@ def run(name: str, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS, budg
 def _sliced(work: Callable[[Sequence[int]], dict[str, Any]], seeds: Sequence[int]) -> dict[str, Any]:
     """What ``work`` gives for all seeds, a few of them at a time."""
     parts = [work(seeds[i : i + _SLICE]) for i in range(0, len(seeds), _SLICE)]
-    return {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+    return {name: side_by_side([part[name] for part in parts]) for name in parts[0]}
 
 
-def _noise(reading: str) -> float:
+def side_by_side(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Regrets of some replicates beside those of others."""
+    return np.concatenate(parts, 1)
+
+
+def noise_unit(reading: str) -> float:
     """One unit of noise in standard deviations of f."""
     units = {"sd": 1.0, "raw": 1 / branin_moments()[1], "tau": 1.0}
     if reading not in units:
@@ -160,7 +173,7 @@ def _noise(reading: str) -> float:
 def _fixed(
     h: Any, p: str, lengthscale: str, noise: str, model: Any, *, seeds: Sequence[int], steps: int
 ) -> dict[str, Any]:
-    grid, sigma = unit_grid(GRID), 0.1 * _noise(noise)
+    grid, sigma = unit_grid(GRID), 0.1 * noise_unit(noise)
     conditional = ClippedGaussian(transformation(h), TAU, UNIT)
     known = Space(grid, conditional=conditional, points=grid, noise_std=sigma)
     table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, grid, grid)
@@ -192,12 +205,12 @@ def _fixed(
         "random": RandomQueries(space, **usual),
     }
     if model != "noise":
-        on_actions = GaussianProcess(rbf_kernel(_g_length(length)), sigma)
+        on_actions = GaussianProcess(rbf_kernel(g_length(length)), sigma)
         policies |= usual_policies(ActionPolicy, space, action_prior=on_actions, **usual)
     return _regrets(problem, policies, steps, seeds)
 
 
-def _g_length(length: float) -> float:
+def g_length(length: float) -> float:
     """What matches the lengthscale of f on g: averaging over a width tau adds ``2 tau^2`` to its square."""
     return (length**2 + 2 * TAU**2) ** 0.5
 
@@ -216,7 +229,7 @@ def _budget(
     nodes = Nodes.complete(UNIT, int(levels))
     cost, deepest, grid = nodes.cost(), nodes.level == int(levels), unit_grid(GRID)
     conditional = ClippedGaussian(transformation(h), SPREADS[width], UNIT)
-    sigma = torch.full_like(cost, 0.1) if noise == "tau" else 0.5 / cost * _noise(noise)
+    sigma = torch.full_like(cost, 0.1) if noise == "tau" else 0.5 / cost * noise_unit(noise)
     tree, fine = (
         Space(nodes.actions[some], conditional=conditional, points=grid, noise_std=sigma[some], cost=cost[some])
         for some in (nodes.level >= 0, deepest)
@@ -247,10 +260,12 @@ def _budget(
 
 #: Of trees: the lengthscales of the actions' kernel, of centers and of the level, and lambda; ``tree_parameters``.
 TREES: Mapping[tuple[str, str], Mapping[int, tuple[float, float, float]]] = {
-    ("linear", "one"): {300: (0.2, 1e3, 1e-3)},
-    ("cosine", "one"): {300: (0.2, 1e3, 1e-4)},
-    ("linear", "windows"): {300: (0.2, 4.0, 1e-3)},
-    ("cosine", "windows"): {300: (0.2, 4.0, 1e-3)},
+    ("linear", "one"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-3), 1500: (0.2, 1e3, 1e-4)},
+    ("cosine", "one"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4), 1500: (0.2, 1e3, 1e-5)},
+    ("linear", "windows"): {50: (0.2, 4.0, 1e-2), 300: (0.2, 4.0, 1e-3), 1500: (0.2, 4.0, 1e-4)},
+    ("cosine", "windows"): {50: (0.2, 4.0, 1e-2), 300: (0.2, 4.0, 1e-3), 1500: (0.2, 4.0, 1e-4)},
+    ("linear", "tau"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4), 1500: (0.2, 4.0, 1e-4)},
+    ("cosine", "tau"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4), 1500: (0.1, 1e3, 1e-4)},
 }
 
 
@@ -298,7 +313,7 @@ def _priors(
     """The options that hold the priors: of all places of the tree, of those of its leaves, and of g."""
     lengths = BANK if lengthscale == "online" else (float(lengthscale),)
     # On g: the center alone, the radius does not count.
-    of_g = lengths if lengthscale == "online" else [_g_length(length) for length in lengths]
+    of_g = lengths if lengthscale == "online" else [g_length(length) for length in lengths]
     parts: list[list[GaussianProcess]] = [
         [_places_prior(space, length, embedding) for length in lengths] for space in (tree, fine)
     ]
@@ -362,9 +377,16 @@ class Map:
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
     @classmethod
-    def load(cls, path: str | Path = STORED) -> Map:
-        """What the command stored."""
-        return cls(unpack_arrays(Path(path).read_bytes()))
+    def load(cls, folder: str | Path = STORED) -> Map:
+        """What the command stored, a file a cell, in the order of ``names``."""
+        order = {file_of(name).name: name for name in names()}
+        there = {path.name: path for path in Path(folder).glob("*.npz")}
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        for file, name in order.items():
+            if file in there:
+                own = unpack_arrays(there[file].read_bytes())
+                arrays |= {f"{name}/{policy}": array for policy, array in own.items()}
+        return cls(arrays)
 
     @property
     def cells(self) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from book import figures
-from book.indirect.factors import Map
+from book.indirect.factors import LENGTHS, MAPS, READINGS, SIZES, Map
 from book.verdict import Paired, Word, paired, table
 
 _FACTORS = {
@@ -57,6 +57,11 @@ def pooled(found: Map, cells: Sequence[str], policy: str, rival: str, notion: st
     n = min(len(part) for part in parts[0])
     own, other = (torch.stack([regret[:n] for regret in part]).mean(0) for part in parts)
     return paired(own, other)
+
+
+def first(found: Map, n: int) -> Map:
+    """The map of the first functions alone, so that cells of more and of fewer can be compared."""
+    return Map({name: array[:, :n] for name, array in found.arrays.items()})
 
 
 def by_level(decided: Mapping[tuple[str, str], Paired]) -> pd.DataFrame:
@@ -105,7 +110,67 @@ def verdicts(panels: dict[str, dict[tuple[str, str], Paired]]) -> Figure:
     return figure
 
 
-def _box(x: int, y: int, color: str):  # type: ignore[no-untyped-def]
+def cross(figure: int) -> dict[tuple[str, str], str]:
+    """The full cross of a figure as a table: cells by row (what is known of p, noise, width) and column (map, length).
+
+    Args:
+        figure: 1 or 2.
+    """
+    found = {}
+    for p in SIZES:
+        known = "p known" if p == "known" else f"N = {p}"
+        for width, noise in (("", "sd"), ("", "raw")) if figure == 1 else READINGS:
+            row = ", ".join([known, {"": noise, "tau": "width 0.5 / cost"}.get(width, f"{width}, {noise}")])
+            for h in MAPS:
+                for length in LENGTHS:
+                    last = [length, noise]
+                    parts = ["fixed", h, p, *last, "exact"]
+                    if figure == 2:
+                        parts = ["budget", h, width, *last, "5"] if p == "known" else ["learned", h, p, width, *last]
+                    found[row, f"{h}, {length}"] = "/".join(parts)
+    return found
+
+
+def missing(found: Map, figure: int) -> list[str]:
+    """The cells of the cross of a figure that were not run, in words."""
+    there = dict.fromkeys(found.cells)
+    return [label(cell) for cell in cross(figure).values() if cell not in there]
+
+
+def crossed(found: Map, figure: int, panels: Mapping[str, tuple[str, Sequence[str], str, float | str]]) -> Figure:
+    """The full cross as tables of counts: against how many rivals a claim holds, is undecided, and fails.
+
+    Args:
+        found: what was run; other cells are hatched.
+        figure: 1 or 2.
+        panels: policy, rivals, notion and column (see ``Map.regret``), by title.
+    """
+    cells, there = cross(figure), dict.fromkeys(found.cells)
+    rows, columns = (list(dict.fromkeys(part)) for part in zip(*cells, strict=True))
+    size = (2.0 + 0.37 * len(columns) * len(panels), 0.26 * len(rows) + 1.6)
+    drawn, axes = figures.subplots(1, len(panels), figsize=size, sharey=True)
+    for ax, (title, (policy, rivals, notion, at)) in zip(axes.flat, panels.items(), strict=True):
+        for (row, column), cell in cells.items():
+            i, j = rows.index(row), columns.index(column)
+            if cell not in there:
+                ax.add_patch(_box(j, i, "white", hatch="////"))
+                continue
+            count = counted(pairs(found, [cell], policy, rivals, notion, at))
+            ahead, open_, behind = count["holds"], count["undecided"], count["fails"]
+            word: Word = "holds" if ahead > behind else "fails" if behind > ahead else "undecided"
+            strong = max(ahead, behind) > len(rivals) / 2
+            ax.add_patch(_box(j, i, _FILL[word], 1.0 if strong or word == "undecided" else 0.35))
+            ink = "white" if strong and word != "undecided" else "black"
+            ax.text(j + 0.5, i + 0.5, f"{ahead} {open_} {behind}", ha="center", va="center", fontsize=8, color=ink)
+        ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), title=title)
+        ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=60, ha="right", fontsize=9)
+        ax.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=9)
+        ax.grid(False)
+    return drawn
+
+
+def _box(x: int, y: int, color: str, alpha: float = 1.0, hatch: str = ""):  # type: ignore[no-untyped-def]
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x, y), 1, 1, facecolor=color, edgecolor="white")
+    edge = "0.7" if hatch else "white"
+    return Rectangle((x, y), 1, 1, facecolor=color, edgecolor=edge, alpha=alpha, hatch=hatch or None, linewidth=0.5)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from book import harness
-from book.indirect import factors, mismatch, pilots, schedule
+from book.indirect import factors, mismatch, pilots, quick, schedule
 from book.indirect.experiments import application
 from book.indirect.problems import bandit_problem, district_problem
 from book.indirect.regret import recommendation_regret
@@ -25,20 +24,22 @@ _POLICIES = ("CMES", "MES on g", "UCB on g", "random")
 
 
 def _cell(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
+    work = quick.run if quick.knows(part) else factors.run
     if steps is None:
-        return factors.run(part, seeds)
-    return factors.run(part, seeds, steps, budget=float(max(steps, 4)))
+        return work(part, seeds)
+    return work(part, seeds, steps, budget=float(max(steps, 4)))
 
 
 def _map(*kinds: str) -> Experiment:
     return Experiment(
         parts=lambda: [name for name in factors.names() if name.startswith(kinds)],
         work=_cell,
-        seeds=lambda part, scale: range(factors.functions(part) if scale == "paper" else 10),
-        file=lambda part: "map.npz",
-        home=HOME,
+        seeds=lambda part, scale: range(factors.SEEDS if scale == "paper" else 10),
+        file=lambda part: factors.file_of(part).name,
+        home=f"{HOME}/map",
+        key=lambda part, key: key,
         chunk=factors.SEEDS,
-        merge=lambda chunks: {name: np.concatenate([c[name] for c in chunks], 1) for name in chunks[0]},
+        merge=lambda chunks: {name: factors.side_by_side([c[name] for c in chunks]) for name in chunks[0]},
         by_seed=lambda key, array: {f"{key}, {n}": array[i, :, -1] for i, n in enumerate(factors.NOTIONS)},
         float64=True,
     )

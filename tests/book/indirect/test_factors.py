@@ -183,8 +183,9 @@ def test_a_map_is_read_by_cell_policy_notion_and_column(tmp_path):
     parts = [np.full((3, 4, 5), batch, np.float32) for batch in (0, 9, 10)]
     merge = registry.load("indirect.figure_1").merge
     own = merge([{"CMES": part, "random": part + 2} for part in parts])
-    (tmp_path / "map.npz").write_bytes(pack_arrays({f"{cell}/{name}": array for name, array in own.items()}))
-    found = Map.load(tmp_path / "map.npz")
+    (tmp_path / factors.file_of(cell).name).write_bytes(pack_arrays(own))
+    (tmp_path / "fixed--another.npz").write_bytes(pack_arrays(own))  # no cell of the map
+    found = Map.load(tmp_path)
     assert found.cells == [cell]
     assert found.regret(cell, "CMES", "simple", 10).tolist() == [0] * 4 + [9] * 4 + [10] * 4
     pair = found.paired(cell, "CMES", "random", "instant")
@@ -201,6 +202,12 @@ def test_a_map_is_read_by_cell_policy_notion_and_column(tmp_path):
 
 def test_the_stored_map_is_what_its_names_say():
     found = Map.load()
-    assert set(found.cells) == set(factors.names())
+    assert len(list(factors.STORED.iterdir())) == len(found.cells)
     for name, array in found.arrays.items():
-        assert array.shape[:2] == (3, factors.functions(name)) and np.isfinite(array).all()
+        assert array.shape[0] == 3 and 50 <= array.shape[1] <= factors.SEEDS and np.isfinite(array).all(), name
+
+
+def test_the_cross_has_every_combination_once():
+    cells = list(factors.cross())
+    assert len(set(cells)) == len(cells) == 2 * 4 * 4 * (2 + 5)
+    assert set(cells) < set(factors.names())

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from book.indirect import maps
-from book.indirect.factors import Map, names
+from book.indirect.factors import Map, cross, names
 from book.verdict import paired
 
 CELLS = ["fixed/linear/known/0.24/sd/exact", "fixed/cosine/300/0.24/raw/deviation"]
@@ -72,3 +72,24 @@ def test_a_shown_table_counts_failures_and_has_no_negative_zero():
     assert rows["failures"].tolist() == [1, 1] and rows["verdict"].tolist() == ["fails", "holds"]
     assert rows["mean difference, 95 %"].tolist() == ["0.00 (0.00, 0.00)", "0.50 (0.50, 0.50)"]
     assert rows["median"].tolist() == ["0.00", "0.50"]
+
+
+@pytest.mark.parametrize("figure", [1, 2])
+def test_the_cross_of_a_figure_is_that_of_the_names(figure):
+    cells = maps.cross(figure)
+    kinds = ("fixed",) if figure == 1 else ("budget", "learned")
+    assert sorted(cells.values()) == sorted(name for name in cross() if name.startswith(kinds))
+    assert len(cells) == len(set(cells.values()))
+
+
+def test_a_cell_that_was_not_run_is_said_and_hatched(found):
+    found = Map({name: array for name, array in found.arrays.items() if name.startswith(CELLS[0])})
+    absent = maps.missing(found, 1)
+    assert len(absent) == len(maps.cross(1)) - 1 and maps.label(CELLS[0]) not in absent
+    assert maps.label("fixed/linear/known/0.24/raw/exact") in absent
+    figure = maps.crossed(found, 1, {"both": ("CMES", ["MES on g", "random"], "simple", "mean")})
+    ax = figure.axes[0]
+    assert [text.get_text() for text in ax.texts] == ["1 1 0"]
+    assert sum(patch.get_hatch() is not None for patch in ax.patches) == len(absent)
+    assert [tick.get_text() for tick in ax.get_yticklabels()][:2] == ["p known, sd", "p known, raw"]
+    assert ax.get_xticklabels()[0].get_text() == "linear, 0.24"
