@@ -16,7 +16,7 @@ from book._tools import handout
 
 PAGE = handout.ROOT / "book" / "teaching" / "mistakes.md"
 NAMES = {
-    "aggregated": "Averages over cells",
+    "aggregated": "Aggregated feedback",
     "indirect": "Indirect queries",
     "contexts": "Unknown contexts",
     "subsets": "Variable subsets",
