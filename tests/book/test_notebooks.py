@@ -140,3 +140,10 @@ def test_broken_link_is_found(tmp_path: Path) -> None:
     text = "[a](gone.md#x) [b](page.md) [c](https://example.org/gone.md) [d](#here)"
     page.write_text(text, encoding="utf-8")
     assert broken_links(page) == ["gone.md"]
+
+
+def test_no_two_equations_of_the_book_have_one_label() -> None:
+    """Sphinx would only tell at the end of a build."""
+    texts = [source(cell) for page in NOTEBOOKS for cell in read(page)["cells"]]
+    labels = [label for text in texts for label in re.findall(r"^.*\$\$ ?\(([\w:-]+)\) *$", text, re.M)]
+    assert len(labels) > 20 and len(set(labels)) == len(labels), {x for x in labels if labels.count(x) > 1}
