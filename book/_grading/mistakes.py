@@ -375,7 +375,7 @@ MISTAKES: dict[str, list[Mistake]] = {
             (0, 2),
             "The prior mean is missing under the candidate 'long, raised'.",
         ),
-        Mistake(1, "the ratio of variances", "(s[0], s[1] ** 2)", (2, 0), "So do the variances."),
+        Mistake(1, "the ratio of variances", "(s[0], s[1] ** 2)", (2, 0), "This is the ratio of the variances."),
         Mistake(1, "the factor upside down", "(s[0], 1 / s[1])", (2, 0), "This is its inverse."),
         Mistake(
             2,
