@@ -13,6 +13,8 @@ from torch import Tensor
 
 Word = Literal["holds", "undecided", "fails"]
 
+pd.set_option("display.max_rows", None)  # a table of verdicts shows all of them
+
 
 def word(low: float, high: float) -> Word:
     """What an interval of differences says of a claim: it lies above zero, holds it, or lies below."""

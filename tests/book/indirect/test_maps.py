@@ -6,7 +6,7 @@ import torch
 
 from book.indirect import maps
 from book.indirect.factors import Map, cross, names
-from book.verdict import paired
+from book.verdict import paired, table
 
 CELLS = ["fixed/linear/known/0.24/sd/exact", "fixed/cosine/300/0.24/raw/deviation"]
 
@@ -93,3 +93,8 @@ def test_a_cell_that_was_not_run_is_said_and_hatched(found):
     assert sum(patch.get_hatch() is not None for patch in ax.patches) == len(absent)
     assert [tick.get_text() for tick in ax.get_yticklabels()][:2] == ["p known, sd", "p known, raw"]
     assert ax.get_xticklabels()[0].get_text() == "linear, 0.24"
+
+
+def test_a_table_of_verdicts_hides_no_row():
+    pair = paired(torch.ones(5) * 2, torch.arange(5.0))
+    assert len(table({f"panel {n}": pair for n in range(100)})._repr_html_().split("panel ")) == 101
