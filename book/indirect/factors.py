@@ -22,6 +22,7 @@ This makes some cells of the first figure, all that match, and puts each into a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -388,10 +389,19 @@ class Map:
                 arrays |= {f"{name}/{policy}": array for policy, array in own.items()}
         return cls(arrays)
 
+    @functools.cached_property
+    def _policies(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        """The arrays of each cell by policy."""
+        found: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+        for name, array in self.arrays.items():
+            cell, policy = name.rsplit("/", 1)
+            found.setdefault(cell, {})[policy] = array
+        return found
+
     @property
     def cells(self) -> list[str]:
         """The names of the cells that are there."""
-        return list(dict.fromkeys(name.rsplit("/", 1)[0] for name in self.arrays))
+        return list(self._policies)
 
     def regret(self, cell: str, policy: str, notion: str = "simple", at: float | str = "mean") -> Tensor:
         """One regret a replicate, after a round or at a cost, or the mean over all.
@@ -399,14 +409,12 @@ class Map:
         Raises:
             ValueError: for a cell, policy, notion or column that is not there.
         """
-        cells = dict.fromkeys(self.cells)
-        if cell not in cells:
+        if cell not in self._policies:
             raise ValueError(f"cell must be one of the map, got {cell!r}")
         columns = [*(ROUNDS if cell.startswith("fixed") else map(int, COSTS)), "mean"]
-        policies = {name.rsplit("/", 1)[1]: name for name in self.arrays if name.startswith(f"{cell}/")}
         which = pick({name: i for i, name in enumerate(NOTIONS)}, notion, "notion")
         column = pick({str(name): i for i, name in enumerate(columns)}, str(at), "at")
-        return torch.from_numpy(self.arrays[pick(policies, policy, "policy")][which, :, column]).double()
+        return torch.from_numpy(pick(self._policies[cell], policy, "policy")[which, :, column]).double()
 
     def paired(self, cell: str, policy: str, rival: str, notion: str = "simple", at: float | str = "mean") -> Paired:
         """Regret of the rival minus that of the policy, function by function: positive speaks for the policy."""
