@@ -36,7 +36,21 @@ ALPHA, SQRT_BETA, SEEDS = 0.1, 2.0, 20
 #: Where the runs are kept, and what begins the names of arrays that hold every play.
 STORED, _PLAYS = Path(__file__).parent / "runs", "plays."
 _RIVALS = ("UCB-PSQ", "TS-PSQ", "proposed")
-PRIORS = ("pilot", "x16", "x64", "calibrated", "shared", "shared-x16", "published", "refitted")
+PRIORS = (
+    "pilot",
+    "x16",
+    "x64",
+    "calibrated",
+    "shared",
+    "shared-x16",
+    "published",
+    "refitted",
+    "refitted-5",
+    "refitted-5-often",
+)
+#: Those that are fitted in the run: uniform plays of all variables that come first, and plays between two fits (none: a
+#: tenth of the values at the last one).
+FITTED: dict[str, tuple[int, int | None]] = {"refitted": (0, 20), "refitted-5": (5, 20), "refitted-5-often": (5, None)}
 #: The repairs one by one, and together.
 REPAIRS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -100,8 +114,10 @@ def pilot(objective: str, shared: bool = False) -> GaussianProcess:
 
 def prior_of(panel: Panel, name: str) -> GaussianProcess | None:
     """The prior of that name; none if it is fitted in the run."""
+    if name in FITTED:
+        return None
     first, problem = pilot(panel.objective), panel.problem
-    makers: dict[str, Callable[[], GaussianProcess | None]] = {
+    makers: dict[str, Callable[[], GaussianProcess]] = {
         "pilot": lambda: first,
         "x16": lambda: scaled(first, 16.0),
         "x64": lambda: scaled(first, 64.0),
@@ -109,7 +125,6 @@ def prior_of(panel: Panel, name: str) -> GaussianProcess | None:
         "shared": lambda: pilot(panel.objective, True),
         "shared-x16": lambda: scaled(pilot(panel.objective, True), 16.0),
         "published": lambda: published(problem, first),
-        "refitted": lambda: None,
     }
     return makers[name]()
 
@@ -121,10 +136,11 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
     """
     problem, process = panel.problem, prior_of(panel, prior)
     space = problem.space
-    options: dict[str, Any] = {"prior": process, "sqrt_beta": SQRT_BETA, "kernel": "rbf", "refit_every": 20}
+    initial, every = FITTED.get(prior, (0, 20))
+    options: dict[str, Any] = {"prior": process, "sqrt_beta": SQRT_BETA, "kernel": "rbf", "refit_every": every}
 
     def made(kind: type[SubsetPolicy], **own: Any) -> SubsetPolicy:
-        return (kind if process is not None else refitting(kind))(space, **own, **options)
+        return (kind if process is not None else refitting(kind, initial))(space, **own, **options)
 
     kind, _, detail = name.partition(":")
     if kind == "proposed":
@@ -148,7 +164,8 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
 def names() -> Iterator[str]:
     """All runs of the map, the most important first."""
     made = dict.fromkeys(itertools.chain(_first(), _second(), _short(), _long(), _rest()))  # each once
-    return (name for name in made if not name.startswith("airfoil") or "/calibrated/" not in name)
+    lacks = ("/calibrated/", "/refitted-5")  # the pilot's prior is wide enough there; there is no set of all variables
+    return (name for name in made if not name.startswith("airfoil") or not any(part in name for part in lacks))
 
 
 def _first() -> Iterator[str]:

@@ -4,6 +4,8 @@ The model and its priors are those of ``cbo_lib.fit``, with a squared exponentia
 standardized outcomes, a constant mean and a fitted noise. What is faster: the gradient is written down and the mean is
 solved for, where the library asks autograd and GPyTorch. Each fit begins at the mode of the priors, as there, and a
 second time where the last one ended, and takes the better.
+
+A run may begin with uniform points of all variables, the same for every policy of a seed; the first fit is of these.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from scipy.linalg import lapack
 from scipy.optimize import minimize
 from torch import Tensor
 
-from cbo_lib.fit import Fit
+from cbo_lib.fit import Fit, unfitted
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.random import ReplicateGenerators, uniform
 from cbo_lib.subsets import SubsetPolicy
+from cbo_lib.subsets.search import Decisions
 from cbo_lib.surrogate import Surrogate
 
 #: Bounds of lengthscales, in sides of the box, and of the noise's variance, in variances of the outcomes.
@@ -85,16 +89,19 @@ def fit(x: _Array, y: _Array, starts: list[_Array]) -> tuple[_Array, float, bool
 class Refitting(Surrogate):
     """A surrogate with these fits, at the times of ``Surrogate``, whose arguments it has but for the kernel's.
 
-    Before the first fit it has the hyperparameters of largest prior density, as ``cbo_lib`` has them.
+    Before the first fit, of ``first`` values, it has the hyperparameters of largest prior density, as ``cbo_lib`` has
+    them.
     """
 
-    def __init__(self, bounds: Tensor, replicates: int, refit_every: int | None = None) -> None:
+    def __init__(self, bounds: Tensor, replicates: int, refit_every: int | None = None, first: int = 2) -> None:
         super().__init__(bounds, replicates, None, "rbf", [(j,) for j in range(bounds.shape[-1])], refit_every)
-        self._warm: list[_Array] = []
+        self.first, self._warm = first, []
+
+    _warm: list[_Array]
 
     def _prior(self) -> GaussianProcess:
-        if self.measure is None or self.count < 2:
-            return super()._prior()
+        if self.measure is None or self.count < self.first:
+            return unfitted(self.y, self.bounds, self.kernel, self.groups)
         low, side = self.bounds[0], self.bounds[1] - self.bounds[0]
         points = ((self.measure.points.squeeze(-2) - low) / side).cpu().numpy().astype(float)
         dim, old = points.shape[-1], self.fit
@@ -127,12 +134,37 @@ def _made(rows: Sequence[tuple[_Array, float, float, bool]], bounds: Tensor) -> 
     return Fit(process, kernel.base_kernel.lengthscale.detach().squeeze(-2), scale, mean, noise_std, flat)
 
 
-def refitting(policy: type[SubsetPolicy]) -> type[SubsetPolicy]:
-    """A policy of the setting, without a prior, whose fits are these."""
+def refitting(policy: type[SubsetPolicy], initial: int = 0) -> type[SubsetPolicy]:
+    """A policy of the setting, without a prior, whose fits are these.
+
+    Args:
+        policy: its class.
+        initial: how many plays of the set of all variables, at uniform points, come first; they are paid for as any
+            play, and a seed has the same whatever the policy. Default none: the first fit is of two values.
+
+    Raises:
+        ValueError: on asking, if there is an initial design and no set of all variables.
+    """
 
     class Refitted(policy):  # type: ignore[valid-type, misc]
         def model(self, replicates: int) -> Surrogate:
-            return Refitting(self.space.bounds, replicates, self.refit_every)
+            return Refitting(self.space.bounds, replicates, self.refit_every, max(2, initial))
+
+        def decide(self) -> tuple[Tensor, Decisions]:
+            found: tuple[Tensor, Decisions] = super().decide()
+            return found if self.count >= initial else self._first()
+
+        def _first(self) -> tuple[Tensor, Decisions]:
+            space, full = self.space, self.space.controlled.all(-1)
+            if not bool(full.any()):
+                raise ValueError(f"control_sets must hold the set of all variables, got {list(space.control_sets)}")
+            low, high = space.bounds
+            generators = ReplicateGenerators(self._random.seeds, stream=9).generators
+            points = low + (high - low) * uniform(generators, (initial, space.dim), space.like)[:, self.count]
+            wanted = full.expand_as(self.plays)
+            return wanted.long().argmax(-1), self.search.expect(
+                self.rounded(points, space.bounds).unsqueeze(1).expand(-1, space.m, -1), wanted
+            )
 
     Refitted.__name__ = f"Refitted{policy.__name__}"
     return Refitted

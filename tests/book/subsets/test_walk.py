@@ -86,4 +86,11 @@ def test_priors_of_the_map_differ_as_they_are_named() -> None:
         torch.testing.assert_close(kernels[wide].outputscale, 16 * kernels[narrow].outputscale)
         assert bool((kernels[wide].base_kernel.lengthscale == kernels[narrow].base_kernel.lengthscale).all())
     assert kernels["shared"].base_kernel.lengthscale.unique().numel() == 1 < panel.problem.space.dim
-    assert factors.prior_of(panel, "refitted") is None
+    assert all(factors.prior_of(panel, name) is None for name in factors.FITTED)
+
+
+def test_initial_designs_are_of_problems_with_a_set_of_all_variables() -> None:
+    assert {name.split("-")[0] for name in factors.names() if "/refitted-5" in name} == {"ackley", "hartmann", "plant"}
+    panel = factors.Panel("plant", "cheap", 0.04, 25)
+    made = {name: factors.policy_of(panel, name, "UCB-PSQ").model(1) for name in factors.FITTED}
+    assert [(model.refit_every, getattr(model, "first", 0)) for model in made.values()] == [(20, 2), (20, 5), (None, 5)]
