@@ -35,7 +35,7 @@ _TOLERANCE = 1e-10
 @functools.cache
 def _along(length: float, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
     """Of an RBF kernel on [0, 1]: nodes, what turns its rows at them into features, and the features' mean squares."""
-    nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(64))
+    nodes, weights = (torch.tensor(part) for part in np.polynomial.legendre.leggauss(64))
     nodes, root = (nodes + 1) / 2, (weights / 2).sqrt()
     values, vectors = torch.linalg.eigh(matrix(rbf_kernel(length), nodes.unsqueeze(-1)) * root * root.unsqueeze(-1))
     kept = values > tolerance
