@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,14 +34,18 @@ _TOLERANCE = 1e-10
 
 
 @functools.cache
-def _along(length: float, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Of an RBF kernel on [0, 1]: nodes, what turns its rows at them into features, and the features' mean squares."""
-    nodes, weights = (torch.tensor(part) for part in np.polynomial.legendre.leggauss(64))
-    nodes, root = (nodes + 1) / 2, (weights / 2).sqrt()
-    values, vectors = torch.linalg.eigh(matrix(rbf_kernel(length), nodes.unsqueeze(-1)) * root * root.unsqueeze(-1))
+def _along(length: float, tolerance: float) -> tuple[np.ndarray[Any, Any], ...]:
+    """Of an RBF kernel on [0, 1]: nodes, what turns its rows at them into features, and the features' mean squares.
+
+    Arrays, not tensors: what is kept here lies on no device.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    nodes, root = (nodes + 1) / 2, np.sqrt(weights / 2)
+    kernel = np.exp(-0.5 * ((nodes[:, None] - nodes) / length) ** 2)
+    values, vectors = np.linalg.eigh(kernel * root * root[:, None])
     kept = values > tolerance
-    values, vectors = values[kept].flip(0), vectors[:, kept].flip(1)
-    return nodes, root.unsqueeze(-1) * vectors / values.sqrt(), values
+    values, vectors = values[kept][::-1].copy(), vectors[:, kept][:, ::-1]
+    return nodes, root[:, None] * vectors / np.sqrt(values), values
 
 
 def features(
@@ -54,7 +59,7 @@ def features(
         levels: more features of each point, ``... x s``, which the kernel's are multiplied by, and their mean squares.
         tolerance: the largest eigenvalue left out, of 1 in all.
     """
-    nodes, into, values = _along(length, tolerance)
+    nodes, into, values = (torch.as_tensor(part).to(x) for part in _along(length, tolerance))
     first, second = ((-0.5 * ((x[..., i, None] - nodes) / length).square()).exp() @ into for i in range(2))
     i, j = (values[:, None] * values > tolerance).nonzero().unbind(1)
     plane = first[..., i] * second[..., j]

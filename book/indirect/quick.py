@@ -7,8 +7,8 @@ learned one too, ``p(x | a)`` known or estimated. Models of the estimate's error
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,8 +35,28 @@ from cbo_lib.history import History
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
 from cbo_lib.random import ReplicateGenerators, uniform
 
+_T = TypeVar("_T")
+
 #: Replicates at once where each has features of its own for all of the bank.
 _SLICE = 25
+
+
+def _cached(most: int) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    """``lru_cache`` for tensors: they are kept for the device and dtype that tensors have now, and for the grid."""
+
+    def over(work: Callable[..., _T]) -> Callable[..., _T]:
+        @functools.lru_cache(maxsize=most)
+        def kept(here: tuple[torch.device, torch.dtype, int], *given: Any) -> _T:
+            return work(*given)
+
+        @functools.wraps(work)
+        def found(*given: Any) -> _T:
+            like = torch.empty(0)
+            return kept((like.device, like.dtype, factors.GRID), *given)
+
+        return found
+
+    return over
 
 
 def knows(name: str) -> bool:
@@ -83,7 +103,7 @@ def _grid(h: Any, length: str, noise: str, seeds: tuple[int, ...], steps: int) -
     return Setting(_truth(h, "one", None, seeds)[:, :n], sigma, torch.ones(n), draws, steps), first
 
 
-@functools.lru_cache(maxsize=16)
+@_cached(16)
 def _on_g_fixed(h: Any, length: str, noise: str, seeds: tuple[int, ...], steps: int) -> dict[str, Asked]:
     """The runs that do not depend on ``p``."""
     setting, first = _grid(h, length, noise, seeds, steps)
@@ -148,7 +168,7 @@ def _trees(
     return whole, Setting(truth[:, deepest], sigma[deepest], cost[deepest], draws, few, budget)
 
 
-@functools.lru_cache(maxsize=48)
+@_cached(48)
 def _on_g(
     h: Any, width: str, length: str, noise: str, levels: int, seeds: tuple[int, ...], budget: float
 ) -> dict[str, Asked]:
@@ -170,12 +190,12 @@ def _on_g(
     return runs
 
 
-@functools.lru_cache(maxsize=8)
+@_cached(8)
 def _draws(seeds: tuple[int, ...], rounds: int) -> Draws:
     return Draws(seeds, rounds)
 
 
-@functools.lru_cache(maxsize=16)
+@_cached(16)
 def _truth(h: Any, width: str, levels: int | None, seeds: tuple[int, ...]) -> Tensor:
     """Of g at all actions, then f at all points."""
     grid = unit_grid(factors.GRID)
@@ -193,7 +213,7 @@ def _on_actions(centers: Tensor, length: float) -> Places:
     return Places(features(centers, length), features(centers[:1], length))
 
 
-@functools.lru_cache(maxsize=2)
+@_cached(2)
 def _priors(h: Any, p: str, width: str, length: str, levels: int | None, seeds: tuple[int, ...]) -> list[Places]:
     """The prior of g and f, one a lengthscale."""
     lengths = BANK if length == "online" else (float(length),)

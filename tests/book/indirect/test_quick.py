@@ -13,14 +13,8 @@ from tests.indirect.helpers import F64
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """A small grid, and nothing kept of another one."""
+    """A small grid."""
     monkeypatch.setattr(factors, "GRID", 8)
-    caches = (quick._truth, quick._priors, quick._on_g, quick._on_g_fixed)
-    for cache in caches:
-        cache.cache_clear()
-    yield
-    for cache in caches:
-        cache.cache_clear()
 
 
 def points(count, dim=2):
@@ -94,6 +88,41 @@ def test_lambda_by_features_has_the_smallest_error(count):
     of_a = rbf_kernel([0.2, 0.2, 4.0])
     direct = [float(factors.embedding_loss(x, a, rbf_kernel(0.2), of_a, ridge).mean()) for ridge in ridges]
     np.testing.assert_allclose(own, direct, rtol=0.02)
+
+
+def test_nothing_is_kept_for_another_device_dtype_or_grid(monkeypatch):
+    made = []
+
+    @quick._cached(8)
+    def ones(count):
+        made.append(count)
+        return torch.ones(count)
+
+    here = ones(2)
+    with torch.device("meta"):
+        there = ones(2)
+        assert there.device.type == "meta" and ones(2) is there
+    monkeypatch.setattr(factors, "GRID", 9)
+    finer, dtype = ones(2), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float32 if dtype == F64 else F64)
+        assert ones(2).dtype != dtype
+    finally:
+        torch.set_default_dtype(dtype)
+    monkeypatch.setattr(factors, "GRID", 8)
+    assert finer is not here and ones(2) is here and here.device.type == "cpu" and made == [2] * 4
+
+
+def test_features_made_in_one_place_serve_another():
+    lowrank._along.cache_clear()
+    with torch.device("meta"):
+        assert lowrank._along(0.3, 1e-4)[0].shape == (64,)
+    x = points(5)
+    own = lowrank.features(x, 0.3, tolerance=1e-4)
+    np.testing.assert_allclose(own @ own.mT, matrix(rbf_kernel(0.3), x), atol=1e-2)
+    half = lowrank.features(x.float(), 0.3, tolerance=1e-4)
+    assert own.dtype == F64 and half.dtype == torch.float32
+    np.testing.assert_allclose(half, own, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["fixed/linear/300/0.24/sd/deviation", "figure", "budget/a/b"])
