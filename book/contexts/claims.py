@@ -119,8 +119,8 @@ class Entry:
         kernel: str | Kernel = self.kernel
         if self.kernel in ("older", "published"):
             kernel = older_kernel(problem.space, name != "GP-UCB", self.kernel == "older")
-        if self.kernel == "published":
-            return harness.pick(PUBLISHED, name, "policy")(problem.space, count, kernel=kernel, **options)
+        if self.kernel == "published" and name in PUBLISHED:
+            return PUBLISHED[name](problem.space, count, kernel=kernel, **options)
         return harness.pick(MAKERS, name, "policy")(problem, count, kernel=kernel, **options)
 
     def problem(self) -> ContextProblem:
