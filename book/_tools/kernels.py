@@ -35,29 +35,25 @@ READY = b"ready"
 
 
 @contextlib.contextmanager
-def prepared() -> Iterator[bool]:
-    """Let kernels called python3 come from a nursery; says whether they do."""
+def prepared() -> Iterator[None]:
+    """Let kernels called python3 come from a nursery."""
     if not sys.platform.startswith("linux"):
-        yield False
+        yield
         return
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
-        path = Path(folder) / "nursery"
-        listener.bind(str(path))
-        listener.listen(64)
-        command = [sys.executable, __file__, "nursery", str(listener.fileno())]
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "nursery")
         pipe: Any = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=[listener.fileno()])
+        process = subprocess.Popen([sys.executable, __file__, "nursery", path], stdin=pipe, stdout=pipe)
         before = os.environ.get("JUPYTER_PATH")
         try:
-            ready = process.stdout is not None and process.stdout.readline().strip() == READY
-            if ready:
-                argv = [sys.executable, "-S", "-E", __file__, "kernel", str(path), "-f", "{connection_file}"]
+            if process.stdout is not None and process.stdout.readline().strip() == READY:
+                argv = [sys.executable, "-S", "-E", __file__, "kernel", path, "-f", "{connection_file}"]
                 specification = Path(folder) / "kernels" / "python3" / "kernel.json"
                 specification.parent.mkdir(parents=True)
                 content = {"argv": argv, "display_name": "Python 3", "language": "python"}
                 specification.write_text(json.dumps(content), encoding="utf-8")
                 os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before]))
-            yield ready
+            yield
         finally:
             os.environ.pop("JUPYTER_PATH", None)
             if before is not None:
@@ -83,10 +79,13 @@ def imported() -> bool:
     return not said
 
 
-def nursery(listener: socket.socket) -> None:
+def nursery(path: str) -> None:
     """Fork a kernel for each that connects, until the process that began this one closes our input."""
     if not imported() or threading.active_count() > 1:  # what another thread holds stays held after a fork
         return
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
     print(READY.decode(), flush=True)
     os.dup2(2, 1)  # nobody reads the pipe any more
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries the kernels
@@ -115,6 +114,8 @@ def be_kernel(connection: socket.socket) -> None:
     sys.argv = ["ipykernel_launcher.py", *arguments, f"--IPKernelApp.parent_handle={os.getppid()}"]
     try:
         kernelapp.launch_new_instance()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -141,6 +142,6 @@ def stand_in(path: str, arguments: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "nursery":
         sys.path.pop(0)  # this folder
-        nursery(socket.socket(fileno=int(sys.argv[2])))
+        nursery(sys.argv[2])
     else:
         stand_in(sys.argv[2], sys.argv[3:])

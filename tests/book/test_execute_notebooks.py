@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -116,6 +117,39 @@ def test_of_many_notebooks_each_gets_a_kernel_with_the_imports_done(root: Path) 
     assert {tuple(line[:2]) for line in said} == {(str(sys.platform.startswith("linux")), "book")}
     processes = [int(line[2]) for line in said]
     assert len(set(processes)) == 3 and not any(Path(f"/proc/{process}").exists() for process in processes)
+
+
+ABANDONED = """
+import time
+from jupyter_client.manager import start_new_kernel
+from book._tools import kernels
+with kernels.prepared():
+    manager, client = start_new_kernel()
+    client.execute_interactive("import os; print(os.getpid(), os.getppid(), flush=True)")
+    print(manager.provisioner.process.pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+def runs_still(process: str) -> bool:
+    """Whether it is there and not dead; one that nobody waited for stays listed."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are prepared on Linux alone")
+def test_nothing_outlives_a_build_that_is_killed() -> None:
+    """Neither the kernel, nor the process that prepared it, nor the one that Jupyter takes for it."""
+    with subprocess.Popen([sys.executable, "-c", ABANDONED], cwd=ROOT, stdout=subprocess.PIPE, text=True) as build:
+        assert build.stdout is not None
+        processes = [*build.stdout.readline().split(), *build.stdout.readline().split()]
+        build.kill()
+    assert len(set(processes)) == 3
+    for process in processes:
+        while runs_still(process):
+            time.sleep(0.1)
 
 
 def test_imports_that_fail_or_warn_are_left_to_the_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
