@@ -221,8 +221,10 @@ def test_groups_and_replicates_may_share_decisions_and_contexts(rng, front):
 
 @pytest.mark.parametrize("t", [0, 1, 30])
 @pytest.mark.parametrize("controlled", [mask(1, 0, 1), GROUPS], ids=["one group", "groups"])
-def test_the_closed_gradient_is_the_automatic_one(rng, controlled, t):
-    posterior, _, _ = given_points(rng, t, 3)
+@pytest.mark.parametrize("own", [False, True], ids=["one kernel", "a kernel and a mean a replicate"])
+def test_the_closed_gradient_is_the_automatic_one(rng, controlled, t, own):
+    kernel = batched_kernel(0.2 + uniform(rng, 3, 3), 0.5 + uniform(rng, 3)) if own else None
+    posterior, _, _ = given_points(rng, t, 3, kernel=kernel, mean=normal(rng, 3, 1) if own else 0.4)
     groups = controlled.shape[:-1]
     x, contexts = uniform(rng, 3, *groups, 4, 3).requires_grad_(), uniform(rng, 20, 3)
     partial = PartialPosterior(posterior, contexts, controlled, tolerance=None)
@@ -230,8 +232,24 @@ def test_the_closed_gradient_is_the_automatic_one(rng, controlled, t):
     value = partial.expected_ucb(x, sqrt_beta)
     (gradient,) = torch.autograd.grad(value.sum(), x)
     found, slope = partial.expected_ucb_and_slope(x, sqrt_beta)
-    assert partial.closed and not slope.requires_grad
+    assert partial.closed and not slope.requires_grad and slope.shape == x.shape
     close([found, slope], [value, gradient], 1e-12)
+
+
+def test_where_nothing_is_uncertain_the_closed_gradient_is_that_of_the_mean(rng):
+    """Variances below the floor, at two of three decisions: their roots add no slope, automatic or not."""
+    observed = torch.tensor([[0.2, 0.3], [0.7, 0.6]], dtype=F64)
+    posterior = GaussianProcess(fixed(rbf(0.3)), 1e-8).condition(Measure.dirac(observed), normal(rng, 2))
+    x = torch.cat([observed, uniform(rng, 1, 2)]).requires_grad_()
+    partial = PartialPosterior(posterior, uniform(rng, 5, 2), mask(1, 1), tolerance=None)
+    sqrt_beta = torch.tensor([2.0], dtype=F64)
+    assert partial.closed and (partial.mean_and_variance(x)[1] <= 1e-12).all(-1).tolist() == [True, True, False]
+    value, mean = partial.expected_ucb(x, sqrt_beta), partial.mean(x).mean(-1)
+    gradient, of_mean = (torch.autograd.grad(part.sum(), x, retain_graph=True)[0] for part in (value, mean))
+    found, slope = partial.expected_ucb_and_slope(x, sqrt_beta)
+    close([found, slope], [value, gradient], 1e-10)
+    close([slope[:2]], [of_mean[:2]], 1e-10)
+    assert float((slope[2] - of_mean[2]).abs().max()) > 0.1
 
 
 @pytest.mark.parametrize("name", ["scaled", "product of scaled ones"])
