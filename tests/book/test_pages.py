@@ -244,6 +244,16 @@ def barriers(page: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize(("look", "themes"), [("fine", 0), ("pale", 1), ("deep", 1), ("half", 2)])
+def test_a_look_of_little_contrast_is_found_among_many_texts(open_page: Any, look: str, themes: int) -> None:
+    """Pale text on a light page, deep on a dark one, and half transparent on either."""
+    style = """<style>[data-theme=dark] body { background: #111; color: #eee } .pale { color: #bbb }
+      .deep { color: #333 } .half { opacity: 0.4 }</style>"""
+    many = "".join(f"<p class=look{k % 12}>Text {k}</p>" for k in range(60))
+    found = barriers(open_page(f"{style}<main><h1>Title</h1>{many}{f'<p class={look}>Last</p>' * 30}</main>"))
+    assert [(rule, count) for rule, count, _ in found] == [("color-contrast", 2)] * themes
+
+
 def static_count(html: Path, name: str, pattern: str) -> int:
     """How often a pattern stands in the page as it was built, before any script ran."""
     return len(re.findall(pattern, (html / f"{name}.html").read_text(encoding="utf-8")))
