@@ -16,7 +16,7 @@ from cbo_lib.subsets.search import Decisions
 from tests.subsets.helpers import F64, FEW, HARD, Spy, ard, flat, partial, prior, solid, told, unit
 
 PROBLEMS = {"solid": solid, "flat": flat, "partial": partial}
-# The first variable hardly matters: a factor of low rank serves the subsets that leave little else free.
+# The first variable hardly matters to the kernel.
 MIXED = (5.0, 0.25, 3.0)
 
 
