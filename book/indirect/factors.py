@@ -59,7 +59,6 @@ from book.verdict import Paired, paired
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History, unpack_arrays
 from cbo_lib.indirect import CMES, CMETS, ActionPolicy, ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
-from cbo_lib.indirect.embedding import embedding_loss
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, uniform
@@ -144,15 +143,15 @@ def run(name: str, seeds: Sequence[int] = range(SEEDS), steps: int = STEPS, budg
         return _budget(*rest, seeds=seeds, budget=budget)
     if kind == "learned":
         h, n, width, length, noise = rest
-        return _sliced(
+        return sliced(
             lambda some: _budget(h, width, length, noise, "5", seeds=some, budget=budget, count=int(n)), seeds
         )
     if rest[1] != "known" and rest[2] == "online":
-        return _sliced(lambda some: _fixed(*rest, seeds=some, steps=steps), seeds)
+        return sliced(lambda some: _fixed(*rest, seeds=some, steps=steps), seeds)
     return _fixed(*rest, seeds=seeds, steps=steps)
 
 
-def _sliced(work: Callable[[Sequence[int]], dict[str, Any]], seeds: Sequence[int]) -> dict[str, Any]:
+def sliced(work: Callable[[Sequence[int]], dict[str, Any]], seeds: Sequence[int]) -> dict[str, Any]:
     """What ``work`` gives for all seeds, a few of them at a time."""
     parts = [work(seeds[i : i + _SLICE]) for i in range(0, len(seeds), _SLICE)]
     return {name: side_by_side([part[name] for part in parts]) for name in parts[0]}
@@ -171,18 +170,37 @@ def noise_unit(reading: str) -> float:
     return units[reading]
 
 
+def tree_noise(cost: Tensor, reading: str) -> Tensor:
+    """The standard deviation of the noise of nodes, from their costs."""
+    return torch.full_like(cost, 0.1) if reading == "tau" else 0.5 / cost * noise_unit(reading)
+
+
+def seen_through(h: Any, width: str) -> ClippedGaussian:
+    """``p(x | a)`` of a map and a width."""
+    return ClippedGaussian(transformation(h), SPREADS[width], UNIT)
+
+
+def truth(conditional: ClippedGaussian, actions: Tensor, seeds: Sequence[int]) -> Tensor:
+    """True g at all actions, then f at all points, ``replicates x (n + m)``."""
+    return batch_table(Turned(tuple(seeds)), len(seeds), conditional, actions, unit_grid(GRID))
+
+
+def grid_embedding(h: str, space: Space, count: int, seeds: Sequence[int]) -> ConditionalMeanEmbedding:
+    """The estimate of ``p(x | a)`` of points of the square; one a seed."""
+    return ConditionalMeanEmbedding(*draw_data(space, count, seeds, UNIT), *EMBEDDING[h][count])
+
+
 def _fixed(
     h: Any, p: str, lengthscale: str, noise: str, model: Any, *, seeds: Sequence[int], steps: int
 ) -> dict[str, Any]:
     grid, sigma = unit_grid(GRID), 0.1 * noise_unit(noise)
-    conditional = ClippedGaussian(transformation(h), TAU, UNIT)
+    conditional = seen_through(h, "one")
     known = Space(grid, conditional=conditional, points=grid, noise_std=sigma)
-    table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, grid, grid)
+    table = truth(conditional, grid, seeds)
     problem = BatchProblem(known, table, conditional, torch.full((len(grid),), sigma))
     space, estimate = known, None
     if p != "known":
-        embedding = ConditionalMeanEmbedding(*draw_data(problem, int(p), seeds, UNIT), *EMBEDDING[h][int(p)])  # type: ignore[arg-type]
-        estimate = Embedded(embedding, grid, grid)
+        estimate = Embedded(grid_embedding(h, known, int(p), seeds), grid, grid)
 
     def prior(length: float) -> GaussianProcess:
         return known_prior(known, length) if estimate is None else estimate.prior(length, sigma, model)
@@ -229,13 +247,12 @@ def _budget(
 ) -> dict[str, Any]:
     nodes = Nodes.complete(UNIT, int(levels))
     cost, deepest, grid = nodes.cost(), nodes.level == int(levels), unit_grid(GRID)
-    conditional = ClippedGaussian(transformation(h), SPREADS[width], UNIT)
-    sigma = torch.full_like(cost, 0.1) if noise == "tau" else 0.5 / cost * noise_unit(noise)
+    conditional, sigma = seen_through(h, width), tree_noise(cost, noise)
     tree, fine = (
         Space(nodes.actions[some], conditional=conditional, points=grid, noise_std=sigma[some], cost=cost[some])
         for some in (nodes.level >= 0, deepest)
     )
-    table = batch_table(Turned(tuple(seeds)), len(seeds), conditional, nodes.actions, grid)
+    table = truth(conditional, nodes.actions, seeds)
     whole = BatchProblem(tree, table, conditional, sigma)
     kept = torch.cat([deepest, torch.ones(len(grid), dtype=torch.bool)])
     leaves = BatchProblem(fine, table[:, kept], conditional, sigma[deepest])
@@ -259,7 +276,7 @@ def _budget(
     return _regrets({n: leaves if p.space is fine else whole for n, p in policies.items()}, policies, None, seeds)
 
 
-#: Of trees: the lengthscales of the actions' kernel, of centers and of the level, and lambda; ``tree_parameters``.
+#: Of trees: the lengthscales of centers and of the level in the kernel of actions, and lambda.
 TREES: Mapping[tuple[str, str], Mapping[int, tuple[float, float, float]]] = {
     ("linear", "one"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-3), 1500: (0.2, 1e3, 1e-4)},
     ("cosine", "one"): {50: (0.2, 1e3, 1e-3), 300: (0.2, 1e3, 1e-4), 1500: (0.2, 1e3, 1e-5)},
@@ -297,15 +314,6 @@ def tree_embedding(
     x, actions = tree_pairs(conditional, count, seeds)
     center, level, ridge = TREES[h, width][count]
     return ConditionalMeanEmbedding(x, by_log_radius(actions), torch.tensor([center, center, level]), ridge)
-
-
-def tree_parameters(h: Any, width: str, count: int, seeds: Sequence[int] = range(6)) -> tuple[float, float, float]:
-    """What ``TREES`` holds: the smallest leave-one-out error, mean over other data sets than the runs have."""
-    x, actions = tree_pairs(ClippedGaussian(transformation(h), SPREADS[width], UNIT), count, seeds, stream=7)
-    a, of_x = by_log_radius(actions), rbf_kernel(0.2)
-    lengths = [(center, level) for center in (0.1, 0.2, 0.4, 0.8) for level in (1.0, 2.0, 4.0, 1e3)]
-    grid = [(*length, ridge) for length in lengths for ridge in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
-    return min(grid, key=lambda p: float(embedding_loss(x, a, of_x, rbf_kernel([p[0], *p[:2]]), p[2]).mean()))
 
 
 def _priors(

@@ -26,6 +26,7 @@ from cbo_lib.indirect import Nodes
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
 from cbo_lib.kernels import matrix, pivoted_cholesky, rbf_kernel, rows_of
+from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 SAMPLES = 10
@@ -107,10 +108,6 @@ class Places:
             return torch.cat([self.actions, self.points])
         return torch.cat([self.actions, self.points.expand(len(self.actions), -1, -1)], 1)
 
-    def take(self, rows: Tensor | slice) -> Places:
-        """Some of the replicates."""
-        return self if self.actions.dim() == 2 else Places(self.actions[rows], self.points)
-
 
 def _action_features(rows: Tensor, lengths: Sequence[float], tolerance: float = 10 * _TOLERANCE) -> Tensor:
     """Of actions, or of regions with their level in the third place, for the lengthscales of an embedding."""
@@ -147,9 +144,9 @@ def embedded(
     return [Places(part, features(points, some)) for part, some in zip(parts, lengths, strict=True)]
 
 
-def left_out(x: Tensor, a: Tensor, lengths: Sequence[float], ridges: Sequence[float], of_x: float = 0.2) -> list[float]:
-    """``embedding_loss`` for some values of lambda, of one data set ``N x 2`` and ``N x q``."""
-    P, F = _action_features(a, lengths, 1e-5), features(x, of_x, tolerance=1e-6)
+def left_out(x: Tensor, a: Tensor, lengths: Sequence[float], ridges: Sequence[float]) -> list[float]:
+    """``embedding_loss`` with lengthscale 0.2 of f for values of lambda, of one data set ``N x 2`` and ``N x q``."""
+    P, F = _action_features(a, lengths, 1e-5), features(x, 0.2, tolerance=1e-6)
     values, vectors = torch.linalg.eigh(P.mT @ P)
     turned, target = P @ vectors, (P @ vectors).mT @ F
     losses = []
@@ -305,11 +302,6 @@ class Setting:
         return Asked(query[:, :T], asked[:, :T], y[:, :T], best[:, :T] if policy.recommends else None)
 
 
-def _first_of(scores: Tensor) -> Tensor:
-    """The first of those that are largest to ``1e-9``, as in ``argmax_finite``."""
-    return (scores >= scores.amax(-1, keepdim=True) - 1e-9).byte().argmax(-1)
-
-
 class _Policy:
     """What asks."""
 
@@ -376,7 +368,7 @@ class Entropy(_Policy):
             scores.fill_(-torch.inf)
             r, a = likely.nonzero().unbind(1)
         scores[r, a] = self._scores(mean[r, a], std[r, a], samples[r], a)
-        return _first_of(scores)
+        return argmax_finite(scores)
 
     def _scores(self, mean: Tensor, std: Tensor, samples: Tensor, action: Tensor) -> Tensor:
         """Of single actions, with the samples of their replicates ``k x S``."""
@@ -404,7 +396,7 @@ class Entropy(_Policy):
 
     def best(self, where: Tensor) -> Tensor:
         """The largest posterior mean of f."""
-        return _first_of(self.belief.mean[where, self.n :])
+        return argmax_finite(self.belief.mean[where, self.n :])
 
 
 def _maxima(mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
@@ -447,7 +439,7 @@ class OnActions(_Policy):
             score = conditional_max_value_entropy(mean, std, samples).log()
         if self.paid:
             score = score - self.setting.cost.log()
-        return _first_of(score.masked_fill(~payable, -torch.inf))
+        return argmax_finite(score, payable)
 
     def learn(self, where: Tensor, chosen: Tensor, y: Tensor, noise: Tensor) -> None:
         """Take in what was seen; EI compares with the largest posterior mean of what was asked."""
@@ -475,7 +467,7 @@ class Uniform(_Policy):
             score = draws[:, 1:] + (which == (draws[:, :1] * len(values)).long())
         else:
             score = self.setting.draws.uniforms(t, self.places)[where, : self.n]
-        return _first_of(score.masked_fill(~payable, -torch.inf))
+        return argmax_finite(score, payable)
 
 
 def recommended(setting: Setting, priors: Sequence[Places], asked: Asked) -> Tensor:
@@ -492,6 +484,6 @@ def recommended(setting: Setting, priors: Sequence[Places], asked: Asked) -> Ten
         weights.append((torch.linalg.solve_triangular(factor, own, upper=False) * white).cumsum(1))
         each = 0.5 * white.squeeze(-1).square() + factor.diagonal(dim1=-2, dim2=-1).log()
         likelihoods.append(-(each * asked.active).cumsum(-1))
-    best = torch.stack([_first_of(w @ prior.points.mT) for w, prior in zip(weights, priors, strict=True)])
+    best = torch.stack([argmax_finite(w @ prior.points.mT) for w, prior in zip(weights, priors, strict=True)])
     chosen = torch.stack(likelihoods).argmax(0, keepdim=True)
     return best.gather(0, chosen).squeeze(0)

@@ -33,11 +33,13 @@ def unit_grid(count: int, dim: int = 2) -> Tensor:
     return torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)
 
 
-def draw_data(problem: IndirectProblem, count: int, seeds: Sequence[int], bounds: Tensor) -> tuple[Tensor, Tensor]:
+def draw_data(
+    problem: IndirectProblem | Space, count: int, seeds: Sequence[int], bounds: Tensor
+) -> tuple[Tensor, Tensor]:
     """``D1`` of [Zhang2025], section 2, for each seed: pairs ``(x, a)`` to learn ``p(x | a)`` from, uniform actions.
 
     Args:
-        problem: whose true ``p(x | a)`` is drawn from.
+        problem: whose true ``p(x | a)`` is drawn from, or a space that knows it.
         count: how many pairs ``N``, at least 1.
         seeds: one a replicate.
         bounds: of the actions, ``2 x q``.

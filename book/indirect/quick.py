@@ -6,6 +6,7 @@ learned one too, ``p(x | a)`` known or estimated. Models of the estimate's error
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 
 from book.indirect import factors
-from book.indirect.factors import BANK, EMBEDDING, INITIAL, SPREADS
-from book.indirect.family import BatchProblem, Turned, batch_table
+from book.indirect.factors import BANK, INITIAL
+from book.indirect.family import BatchProblem
 from book.indirect.lowrank import (
     Asked,
     Draws,
@@ -30,15 +31,30 @@ from book.indirect.lowrank import (
     left_out,
     recommended,
 )
-from book.indirect.problems import TAU, UNIT, draw_inputs, known_prior, transformation, unit_grid
+from book.indirect.problems import TAU, UNIT, known_prior, unit_grid
 from cbo_lib.history import History
-from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
-from cbo_lib.random import ReplicateGenerators, uniform
+from cbo_lib.indirect import ClippedGaussian, Nodes, Space
 
 _T = TypeVar("_T")
 
-#: Replicates at once where each has features of its own for all of the bank.
-_SLICE = 25
+
+#: The stored cells that ``factors.run`` made, by the library's policies; all others were made here.
+BY_LIBRARY = (
+    *(f"fixed/*/{model}" for model in ("deviation", "projected", "noise")),
+    "fixed/*/0.24/sd/exact",
+    "fixed/*/0.12/sd/exact",
+    *(f"fixed/*/{p}/{rest}/exact" for p in ("known", "300", "50") for rest in ("0.24/raw", "0.18/sd")),
+    "fixed/*/known/online/sd/exact",
+    "budget/*/0.24/*/5",
+    "budget/*/0.12/*/5",
+    "budget/*/0.18/sd/5",
+    "learned/*/300/*/0.24/sd",
+)
+
+
+def by_library(name: str) -> bool:
+    """Whether a stored cell was run by the library's policies; see ``BY_LIBRARY``."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in BY_LIBRARY)
 
 
 def _cached(most: int) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
@@ -80,7 +96,12 @@ def run(
         p, length, noise, _ = rest
         return _fixed(h, p, length, noise, tuple(seeds), steps)
     count, width, length, noise, levels = (*rest, "5") if kind == "learned" else ("known", *rest)
-    return _budget(h, count, width, length, noise, int(levels), tuple(seeds), budget)
+
+    def work(some: Sequence[int]) -> dict[str, Any]:
+        return _budget(h, count, width, length, noise, int(levels), tuple(some), budget)
+
+    # Each replicate has features of its own for all of the bank.
+    return factors.sliced(work, seeds) if count != "known" and length == "online" else work(seeds)
 
 
 def _fixed(h: Any, p: str, length: str, noise: str, seeds: tuple[int, ...], steps: int) -> dict[str, Any]:
@@ -118,12 +139,6 @@ def _on_g_fixed(h: Any, length: str, noise: str, seeds: tuple[int, ...], steps: 
 def _budget(
     h: Any, p: str, width: str, length: str, noise: str, levels: int, seeds: tuple[int, ...], budget: float
 ) -> dict[str, Any]:
-    if p != "known" and length == "online" and len(seeds) > _SLICE:
-        parts = [
-            _budget(h, p, width, length, noise, levels, seeds[i : i + _SLICE], budget)
-            for i in range(0, len(seeds), _SLICE)
-        ]
-        return {label: factors.side_by_side([part[label] for part in parts]) for label in parts[0]}
     setting, fine = _trees(h, width, noise, levels, seeds, budget)
     truth = _truth(h, width, levels, seeds)
     priors = _priors(h, p, width, length, levels, seeds)
@@ -160,7 +175,7 @@ def _trees(
     nodes = Nodes.complete(UNIT, levels)
     cost, deepest = nodes.cost(), nodes.level == levels
     truth = _truth(h, width, levels, seeds)[:, : len(cost)]
-    sigma = torch.full_like(cost, 0.1) if noise == "tau" else 0.5 / cost * factors.noise_unit(noise)
+    sigma = factors.tree_noise(cost, noise)
     draws = _draws(seeds, int(factors.BUDGET / 0.5))
     rounds = int(budget / 0.5)
     whole = Setting(truth, sigma, cost, draws, rounds, budget, nodes)
@@ -198,10 +213,12 @@ def _draws(seeds: tuple[int, ...], rounds: int) -> Draws:
 @_cached(16)
 def _truth(h: Any, width: str, levels: int | None, seeds: tuple[int, ...]) -> Tensor:
     """Of g at all actions, then f at all points."""
-    grid = unit_grid(factors.GRID)
-    actions = grid if levels is None else Nodes.complete(UNIT, levels).actions
-    conditional = ClippedGaussian(transformation(h), SPREADS[width], UNIT)
-    return batch_table(Turned(seeds), len(seeds), conditional, actions, grid)
+    return factors.truth(factors.seen_through(h, width), _actions(levels), seeds)
+
+
+def _actions(levels: int | None) -> Tensor:
+    """All nodes of a tree, or without one the grid."""
+    return unit_grid(factors.GRID) if levels is None else Nodes.complete(UNIT, levels).actions
 
 
 def _of_g(length: str) -> Sequence[float]:
@@ -217,22 +234,16 @@ def _on_actions(centers: Tensor, length: float) -> Places:
 def _priors(h: Any, p: str, width: str, length: str, levels: int | None, seeds: tuple[int, ...]) -> list[Places]:
     """The prior of g and f, one a lengthscale."""
     lengths = BANK if length == "online" else (float(length),)
-    grid = unit_grid(factors.GRID)
-    conditional = ClippedGaussian(transformation(h), SPREADS[width], UNIT)
-    actions = grid if levels is None else Nodes.complete(UNIT, levels).actions
+    grid, actions, conditional = unit_grid(factors.GRID), _actions(levels), factors.seen_through(h, width)
+    space = Space(actions, conditional=conditional, points=grid)
     if p == "known":
-        space = Space(actions, conditional=conditional, points=grid)
         found = []
         for some in lengths:
             both = gram_features(known_prior(space, some).kernel.gram)
             found.append(Places(both[: len(actions)], both[len(actions) :]))
         return found
     if levels is None:
-        of_actions, ridge = EMBEDDING[h][int(p)]
-        generators = ReplicateGenerators(seeds, stream=4).generators
-        a = uniform(generators, (int(p), 2), UNIT)
-        embedding = ConditionalMeanEmbedding(draw_inputs(conditional, a, generators), a, of_actions, ridge)
-        return embedded(embedding, actions, grid, lengths)
+        return embedded(factors.grid_embedding(h, space, int(p), seeds), actions, grid, lengths)
     embedding = factors.tree_embedding(h, width, conditional, int(p), seeds)
     return embedded(embedding, factors.by_log_radius(actions), grid, lengths)
 
@@ -257,8 +268,8 @@ def _kept(
 
 
 def tree_parameters(h: Any, width: str, count: int, seeds: Sequence[int] = range(6)) -> tuple[float, float, float]:
-    """What ``factors.tree_parameters`` finds, by features: for many pairs."""
-    x, actions = factors.tree_pairs(ClippedGaussian(transformation(h), SPREADS[width], UNIT), count, seeds, stream=7)
+    """What ``factors.TREES`` holds: the smallest leave-one-out error, mean over other data sets than the runs have."""
+    x, actions = factors.tree_pairs(factors.seen_through(h, width), count, seeds, stream=7)
     a, ridges = factors.by_log_radius(actions), (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
     losses: dict[tuple[float, float, float], float] = {}
     for center in (0.1, 0.2, 0.4, 0.8):

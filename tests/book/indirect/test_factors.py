@@ -103,10 +103,6 @@ def test_pairs_of_regions_have_all_levels_and_their_widths():
     assert not torch.equal(x[0], x[1])
 
 
-def test_the_estimates_of_trees_have_the_parameters_of_the_smallest_error():
-    assert factors.tree_parameters("linear", "windows", 300) == factors.TREES["linear", "windows"][300]
-
-
 @pytest.mark.parametrize("width", ["one", "windows", "tau"])
 def test_a_cell_of_the_second_figure(width):
     found = factors.run(f"budget/linear/{width}/0.3/{'tau' if width == 'tau' else 'sd'}/2", range(2), budget=6.0)

@@ -7,6 +7,7 @@ import torch
 from book.indirect import factors, lowrank, quick
 from book.indirect.problems import UNIT
 from cbo_lib.indirect import ClippedGaussian
+from cbo_lib.indirect.embedding import embedding_loss
 from cbo_lib.kernels import matrix, rbf_kernel
 from tests.indirect.helpers import F64
 
@@ -72,7 +73,7 @@ def test_a_cell_of_the_second_figure_is_that_of_the_library(name, seeds, budget)
 
 
 def test_a_replicate_is_the_same_alone_and_in_slices(monkeypatch):
-    monkeypatch.setattr(quick, "_SLICE", 1)
+    monkeypatch.setattr(factors, "_SLICE", 1)
     both = quick.run("learned/linear/50/one/online/sd", [1, 2], budget=5.0)
     alone = quick.run("learned/linear/50/one/online/sd", [2], budget=5.0)
     for policy, table in both.items():
@@ -86,8 +87,24 @@ def test_lambda_by_features_has_the_smallest_error(count):
     a, ridges = factors.by_log_radius(actions), (1e-4, 1e-2)
     own = lowrank.left_out(x[0], a[0], (0.2, 0.2, 4.0), ridges)
     of_a = rbf_kernel([0.2, 0.2, 4.0])
-    direct = [float(factors.embedding_loss(x, a, rbf_kernel(0.2), of_a, ridge).mean()) for ridge in ridges]
+    direct = [float(embedding_loss(x, a, rbf_kernel(0.2), of_a, ridge).mean()) for ridge in ridges]
     np.testing.assert_allclose(own, direct, rtol=0.02)
+
+
+def test_the_estimates_of_trees_have_the_parameters_of_the_smallest_error():
+    assert quick.tree_parameters("linear", "windows", 300) == factors.TREES["linear", "windows"][300]
+
+
+def test_every_stored_cell_has_its_engine_and_both_give_the_same(monkeypatch):
+    found = factors.Map.load()
+    library = [cell for cell in found.cells if quick.by_library(cell)]
+    assert len(library) == 76 and all(quick.knows(cell) or cell in library for cell in found.cells)
+    monkeypatch.setattr(factors, "GRID", 20)
+    cell = "fixed/linear/known/0.24/sd/exact"
+    assert cell in library
+    for policy, table in quick.run(cell, [0, 1], 10).items():
+        stored = found.arrays[f"{cell}/{policy}"]
+        np.testing.assert_allclose(table[:, :, 0], stored[:, :2, 0], atol=1e-5, err_msg=policy)
 
 
 def test_nothing_is_kept_for_another_device_dtype_or_grid(monkeypatch):
