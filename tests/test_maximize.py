@@ -332,3 +332,27 @@ RAW = torch.linspace(0, 1, 10, dtype=F64).reshape(5, 2)
 def test_maximization_of_nonsense_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         maximize_box(*arguments)
+
+
+def test_gradients_may_be_given(rng):
+    """The same maxima as with automatic ones; and the given ones are what is followed."""
+    place = torch.rand(4, 1, 2, generator=rng, dtype=F64)
+    raw = torch.rand(4, 9, 2, generator=rng, dtype=F64)
+
+    def wells(x):
+        return -(x - place).square().sum(-1).sqrt().cosh()
+
+    def slopes(x):
+        assert not x.requires_grad
+        gap = x - place
+        distance = gap.square().sum(-1, keepdim=True).sqrt()
+        return wells(x), -distance.sinh() * gap / distance
+
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
+    automatic = maximize_box(wells, bounds, raw, starts=3)
+    given_ones = maximize_box(wells, bounds, raw, starts=3, slopes=slopes)
+    for got, expected in zip(given_ones, automatic, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(given_ones[0], place.squeeze(1), rtol=0, atol=1e-4)
+    stuck, _ = maximize_box(wells, bounds, raw, starts=3, slopes=lambda x: (wells(x), torch.zeros_like(x)))
+    assert bool((stuck.unsqueeze(1) == raw).all(-1).any(-1).all())

@@ -405,5 +405,7 @@ def test_the_inverse_is_that_of_the_same_kernel_matrix():
     expected = first.minimax_approx(values)
     second = MMDBall(p, gram, 0.3, first)
     assert second._inverse is first._inverse and torch.equal(second.minimax_approx(values), expected)
+    assert "_inverse" not in vars(MMDBall(p, gram.clone(), 0.3, first))  # equal is not the same
+    assert "_inverse" not in vars(MMDBall(p.expand(3, 2, 4), gram, 0.3, first))  # another batch
     other = MMDBall(p, 2 * gram, 0.3, first)
     assert torch.equal(other.minimax_approx(values), MMDBall(p, 2 * gram, 0.3).minimax_approx(values))
