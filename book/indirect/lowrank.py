@@ -1,6 +1,6 @@
 """Runs of the map by features: what ``simulate`` gives for the policies of the library, many times faster.
 
-The covariances of g and f at all places are those of a few dozen features of a place, ``K = F F^T`` to nine digits,
+The covariances of g and f at all places are those of features of a place, 70 to 440 by the lengthscale, ``K = F F^T``,
 since f is smooth and averages are smoother. A run keeps one row of features for each answer, in the place of one row of
 all places; a hundred functions, each with an estimate of ``p(x | a)`` of its own, need no matrix of all places. What a
 policy on g asks does not depend on ``p``, so its runs are made once, and what they recommend is computed afterwards.

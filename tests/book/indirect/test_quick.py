@@ -27,6 +27,7 @@ def test_products_of_features_are_the_kernel(length):
     x = points(40)
     F = lowrank.features(x, length)
     np.testing.assert_allclose(F @ F.mT, matrix(rbf_kernel(length), x), atol=1e-7)
+    assert 60 < F.shape[-1] < 450
 
 
 @pytest.mark.parametrize("length", [1.0, 4.0, 1e3])
