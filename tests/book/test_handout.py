@@ -56,6 +56,13 @@ def test_points_stand_in_the_notebook():
         handout.exercises(whole)
 
 
+def test_what_a_release_says_instead_stands_in_an_exercise_notebook():
+    paths = [handout.ROOT / "book" / chapter / "5_exercises.ipynb" for chapter in handout.chapters()]
+    cells = [cell.source for path in paths for cell in nbformat.read(path, as_version=4).cells]
+    for old in handout.INTRODUCTION:
+        assert any(old in source for source in cells), old
+
+
 def test_every_chapter_is_worth_the_same():
     for chapter in handout.chapters():
         notebook = nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
