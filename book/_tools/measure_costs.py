@@ -99,14 +99,12 @@ def rounds_of(name: str, part: str) -> int | None:
 
 def carried_on(stamps: Sequence[float], rounds: int) -> float | None:
     """The seconds of all rounds, from when the first were asked: a line through the seconds of the later ones."""
-    each = np.diff(stamps)
-    seen, first = len(each), min(DESIGN, len(each))
-    if seen - first < FEWEST or rounds <= seen:
+    later, seen = np.diff(stamps)[DESIGN:], len(stamps) - 1
+    if len(later) < FEWEST or rounds <= seen:
         return None
-    slope, base = np.polyfit(np.arange(first, seen), each[first:], 1)
-    slope = max(slope, 0.0)
-    base = each[first:].mean() - slope * (first + seen - 1) / 2
-    return float(stamps[-1] + (base + slope * np.arange(seen, rounds)).sum())
+    at, left = np.arange(DESIGN, seen), np.arange(seen, rounds)
+    slope = max(np.polyfit(at, later, 1)[0], 0.0)  # the line goes through the two means
+    return float(stamps[-1] + (later.mean() + slope * (left - at.mean())).sum())
 
 
 def from_table_1() -> dict[str, Any]:
@@ -149,12 +147,11 @@ def measure(name: str, known: dict[str, Any]) -> Iterator[dict[str, Any]]:
         work = tasks.plan(name, "paper", parts=[part])
         seconds, done, stamps = timed(work[0])
         spent += seconds
-        rounds = None if done else rounds_of(name, part)
-        whole = seconds if done else carried_on(stamps, rounds) if rounds else None
         row: dict[str, Any] = {"seconds": round(seconds, 2), "how": "whole" if done else "ended"}
-        if whole is not None and not done:
+        if not done and (rounds := rounds_of(name, part)) and (whole := carried_on(stamps, rounds)):
             row |= {"how": "rounds", "rounds": len(stamps) - 1, "of": rounds}
-        known[part] = row | {"estimate": round(len(work) * (whole or seconds), 2)}  # chunks of seeds are alike
+            seconds = whole
+        known[part] = row | {"estimate": round(len(work) * seconds, 2)}  # chunks of seeds are alike
         print(name, part, known[part], flush=True)
         yield known
 
@@ -163,8 +160,7 @@ def summary(name: str, known: dict[str, Any]) -> dict[str, Any]:
     """What all of an experiment takes: a part that was not timed takes what those of its kind do, or all parts."""
     parts = list(registry.load(name).parts())
     if name == "contexts.figure_1":
-        sure = {part: row for part, row in known.items() if row["how"] == "whole" or row.get("rounds", 0) > FEWEST}
-        known = {**from_table_1(), **sure}
+        known = {**from_table_1(), **{part: row for part, row in known.items() if row["how"] != "ended"}}
     kinds = defaultdict(list)
     for part, row in known.items():
         kinds[kind_of(part)].append(row["estimate"])
@@ -209,26 +205,23 @@ def page_table() -> str:
     return "\n".join(lines)
 
 
-def figures() -> list[dict[str, Any]]:
-    """The rows of the five papers' figures."""
-    rows = json.loads(COSTS.read_text("utf-8"))["rows"]
-    return [row for row in rows if row["experiment"] in registry.match("*.figure_*")]
-
-
 def readme_table() -> str:
     """The costs of the papers' figures, and of all that a chapter has."""
     rows = json.loads(COSTS.read_text("utf-8"))["rows"]
+    wanted = registry.match("*.figure_*")
+    figures = [row for row in rows if row["experiment"] in wanted]
     lines = ["| Paper's figures | CPU time | Timed |", "|---|---|---|"]
-    for row in figures():
+    for row in figures:
         timed = [f"{row['whole']} of {row['parts']} parts whole"] if row["whole"] else []
         timed += [f"{row['rounds']} of {row['parts']} for some rounds"] if row["rounds"] else []
         least = "more than " if row["ended"] else ""
         lines.append(f"| `{row['experiment']}` | {least}{in_words(row['estimate, seconds'])} | {', '.join(timed)} |")
-    every = sum(row["estimate, seconds"] for row in figures())
-    timed = {row["experiment"] for row in figures()}
-    missing = [f"`{name}`" for name in registry.match("*.figure_*") if name not in timed]
+    every = sum(row["estimate, seconds"] for row in figures)
+    there = {row["experiment"] for row in figures}
+    missing = [f"`{name}`" for name in wanted if name not in there]
     without = f"without {' and '.join(missing)}, not timed" if missing else ""
-    lines.append(f"| **together** | {in_words(every)}, on two cores {in_words(every / 2)} | {without} |")
+    least = "more than " if missing or any(row["ended"] for row in figures) else ""
+    lines.append(f"| **together** | {least}{in_words(every)}, on two cores {in_words(every / 2)} | {without} |")
     lines += ["", "Beside the figures, the tables and maps:", ""]
     lines += ["| Chapter | Tables and maps timed | CPU time, estimate |", "|---|---|---|"]
     names = [name for name in registry.TITLES if ".figure_" not in name]
