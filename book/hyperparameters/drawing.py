@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from book import figures
@@ -159,5 +160,6 @@ def responsibility(
     bottom.plot(own, room, "k--", label="allowed by line 12")
     bottom.axvspan(len(total) - 0.5, len(total) + 0.5, color="0.9", label="its critical round")
     bottom.set(xlabel=f"rounds of {names[u]}", ylabel="sum (units of f)")
+    bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     bottom.legend(fontsize="small")
     return figure
