@@ -19,13 +19,18 @@ CODE = re.compile(r'(<div class="highlight-\w+ notranslate"><div class="highligh
 FITS = 80  # letters, in the narrowest box
 
 
+def words(markup: str) -> str:
+    """The words of a piece of a page, without its tags."""
+    return unescape(re.sub(r"<[^>]+>", "", markup))
+
+
 def broken(code: re.Match[str]) -> str:
     """A block of code whose long lines may be broken."""
     lines = code[2].split("\n")
     for k, line in enumerate(lines):
-        plain = unescape(re.sub(r"<[^>]+>", "", line))
-        if len(plain) > FITS and 'class="cbo-long"' not in line:
-            indent = len(plain) - len(plain.lstrip()) + 4
+        code_line = words(line)
+        if len(code_line) > FITS and 'class="cbo-long"' not in line:
+            indent = len(code_line) - len(code_line.lstrip()) + 4
             lines[k] = f'<span class="cbo-long" style="--indent: {indent}ch">{line}</span>'
     return code[1] + "\n".join(lines) + code[3]
 
@@ -34,8 +39,7 @@ def mended(page: str) -> str:
     """A page as it should be."""
 
     def named(match: re.Match[str]) -> str:
-        name = unescape(re.sub(r"<[^>]+>", "", match[2])).strip()
-        return f'{match[1]}{match[2]}{match[3]}<summary aria-label="Pages of {escape(name)}">'
+        return f'{match[1]}{match[2]}{match[3]}<summary aria-label="Pages of {escape(words(match[2]).strip())}">'
 
     return CODE.sub(broken, ARROW.sub(named, page)).replace('role="doc-biblioentry"', 'role="listitem"')
 

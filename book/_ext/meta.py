@@ -11,6 +11,8 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from book._ext.access import words
+
 LEAST, MOST = 60, 160
 FORMULA = "\ufffc"  # stands for a formula while sentences are cut
 
@@ -31,7 +33,7 @@ def sentences(doctree: nodes.document) -> list[str]:
 
 def plain(title: str) -> str:
     """A title without its number and its HTML."""
-    return re.sub(r"^[\d.]+\s+", "", unescape(re.sub(r"<[^>]+>", "", title)).strip())
+    return re.sub(r"^[\d.]+\s+", "", words(title).strip())
 
 
 def description(doctree: nodes.document | None, names: Sequence[str]) -> str:
