@@ -224,22 +224,29 @@ def release(notebook: NotebookNode, works: dict[str, str]) -> NotebookNode:
     return result
 
 
+def without_mistakes(text: str) -> str:
+    """The guide's page on mistakes without its tables, which name right values."""
+    return re.sub(r"^\| \| Mistake .*?(\n\n|\Z)", "", text, flags=re.M | re.S)
+
+
 def strip(app: Sphinx, docname: str, source: list[str]) -> None:
     """Take the solutions out of an exercise notebook, and the mistakes out of the guide, before a page is made."""
     if docname.endswith("teaching/mistakes"):
-        source[0] = re.sub(r"^\| \| Mistake .*?(\n\n|\Z)", "", source[0], flags=re.M | re.S)
+        source[0] = without_mistakes(source[0])
     if docname.endswith("5_exercises"):
         source[0] = nbformat.writes(without_solutions(nbformat.reads(source[0], as_version=4)))
 
 
 def offer_releases(app: Sphinx, exception: Exception | None) -> None:
-    """Put student releases where the pages' download buttons point, whatever copies lie there."""
+    """Strip what lies beside the pages: downloads become student releases, whatever copies lie there."""
     if exception is not None:
         return
     works, places = entries(), Path(app.outdir) / "_sources"
     for path in places.rglob("5_exercises.ipynb"):
         own = Path(app.srcdir) / path.relative_to(places)
         nbformat.write(release(nbformat.read(own, as_version=4), works), path)
+    for path in places.rglob("teaching/mistakes.md"):
+        path.write_text(without_mistakes(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

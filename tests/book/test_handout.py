@@ -140,8 +140,13 @@ def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_
     for path, text in ((own, source), (download, source.replace("*3 points", "3 points"))):  # the lab's copy
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
+    page = tmp_path / "_sources" / "book" / "teaching" / "mistakes.md"
+    page.parent.mkdir()
+    page.write_text(guide.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     app.connected["build-finished"](app, None)
     assert "42" not in download.read_text(encoding="utf-8")
+    left = page.read_text(encoding="utf-8")
+    assert "## Indirect queries" in left and "| Feedback |" not in left and "This is its inverse." not in left
 
 
 def test_the_guide_keeps_the_mistakes_to_itself():
