@@ -195,33 +195,26 @@ STUDIES: Mapping[str, Entry] = {
     "ackley, four contexts, baselines": Entry(
         "ackley_4", dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox"), 30), range(100, 105), effort=GRIDS
     ),
-    "newsvendor, baselines": Entry("newsvendor", {"StableOpt": 50, "DRBO-MMD": 50}, range(100, 110), effort=SHORT),
     **{
-        f"{name}, baselines": Entry(panel, {"StableOpt": 30}, range(100, 110), effort=SHORT)
+        f"{name}, baselines": Entry(
+            panel, dict.fromkeys(BASELINES, 50 if name == "newsvendor" else 30), range(100, 110), effort=SHORT
+        )
         for name, panel in SEVEN.items()
-        if name != "newsvendor"
     },
-    "newsvendor, discrepancy": Entry("newsvendor", {"DRBO-MMD, 1": 30}, range(100, 110), effort=SHORT),
-    "newsvendor, published": Entry(
-        "newsvendor", {"SBO-KDE": 50, "GP-UCB": 50}, range(100, 110), kernel="published", effort=SHORT
+    "newsvendor, discrepancy": Entry(
+        "newsvendor", {f"DRBO-MMD, {length:g}": 30 for length in (0.05, 0.2, 1)}, range(100, 110), effort=SHORT
     ),
+    **{
+        f"{name}, published": Entry(
+            name, {"SBO-KDE": 50, "GP-UCB": 50}, range(100, 110), kernel="published", effort=SHORT
+        )
+        for name in ("newsvendor", "ackley")
+    },
 }
 
 #: Studies that are ready to run and not stored.
 WAITING: Mapping[str, Entry] = {
     "portfolio, normal, short effort": Entry("portfolio_normal", {"GP-UCB": 86, "SBO-KDE": 86}, effort=SHORT),
-    **{
-        f"{name}, baselines, discrepancies": Entry(
-            panel, dict.fromkeys(BASELINES[1:], 30), range(100, 110), effort=SHORT
-        )
-        for name, panel in SEVEN.items()
-    },
-    "ackley, published": Entry(
-        "ackley", {"SBO-KDE": 50, "GP-UCB": 50}, range(100, 110), kernel="published", effort=SHORT
-    ),
-    "newsvendor, discrepancies": Entry(
-        "newsvendor", {f"DRBO-MMD, {length:g}": 30 for length in (0.05, 0.2)}, range(100, 110), effort=SHORT
-    ),
 }
 
 #: What the paper's figures would take: all panels whole, with the four at twenty seeds and the others at ten. None of
