@@ -36,6 +36,7 @@ TITLES: Mapping[str, str] = {
     "contexts.figure_1": "Figure 1: seven problems, cumulative regret or reward",
     "contexts.figure_2": "Figure 2: Ackley with four contexts",
     "contexts.table_1": "Table 1: seconds of a run",
+    "contexts.table_1_effort": "Table 1 at the paper's effort: seconds of a run",
     "contexts.table_2": "Table 2: how well the density is known",
     "contexts.step_seconds": "Table 1 at the paper's effort: seconds of a step",
     "contexts.slips": "small slips in each policy",

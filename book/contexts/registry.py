@@ -49,6 +49,11 @@ def _table_1(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -
     return experiments.table_1(scale=scale, seeds=seeds, evaluations=steps or 100, only=[part])
 
 
+def _table_1_effort(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
+    efforts = {part: experiments.paper_effort(scale, *experiments.PAPER_EFFORT[part])}
+    return experiments.table_1(scale=scale, seeds=seeds, evaluations=steps or 100, only=[part], efforts=efforts)
+
+
 def _table_2(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
     frame = tables.table_2(part == "clipped", len(seeds)).reset_index()
     return frame.assign(clipped=part == "clipped")
@@ -144,6 +149,9 @@ RUNS: Mapping[str, Experiment] = {
     "map": _claims(_CLAIMS),
     "whole": _claims(_WHOLE),
     "table_1": _table("table_1", experiments.POLICIES, _table_1, range(100, 102), range(100, 110)),
+    "table_1_effort": _table(
+        "table_1_effort", list(experiments.PAPER_TABLE_1), _table_1_effort, range(100, 101), range(100, 110)
+    ),
     "table_2": _table("table_2", ["raw", "clipped"], _table_2, range(20), range(20), counted=True),
     "step_seconds": _table("step_seconds", list(experiments.PAPER_TABLE_1), _step_seconds, range(1), range(3)),
     "known_function": _table(

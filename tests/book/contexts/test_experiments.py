@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from book import figures
 from book.contexts import experiments, problems, tables, theory
 from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
+from book.contexts.registry import RUNS
 from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
 from cbo_lib.history import History
 from tests.contexts.helpers import F64, hill, plane
@@ -145,6 +146,17 @@ def test_table_1_times_runs_alone_and_in_a_batch():
     assert frame.loc["GP-UCB", "paper"] == 11.35
     assert np.isnan(frame.loc["random", "paper"])
     assert frame.attrs["runs"] == 2 and frame.attrs["device"].startswith("CPU (")
+
+
+def test_table_1_times_one_run_at_the_papers_effort(monkeypatch):
+    made = []
+    make = experiments.make_policy
+    monkeypatch.setattr(experiments, "make_policy", lambda *names, **o: made.append(o) or make(*names, **o))
+    frame = RUNS["table_1_effort"].work("GP-UCB", [100], "reader", 11)
+    assert made == [{"raw": 16, "starts": 2, "iterations": 5, "refit_every": 1, "kernel": "matern"}]
+    assert frame.loc["GP-UCB", "alone"] > 0 and np.isnan(frame.loc["GP-UCB", "in a batch"])
+    paper = {name: experiments.paper_effort("paper", *effort) for name, effort in experiments.PAPER_EFFORT.items()}
+    assert (paper["SBO-KDE"]["raw"], paper["DRBO-MMD"]["starts"]) == (1024, 5)
 
 
 def test_steps_are_timed_at_both_efforts():
