@@ -171,7 +171,7 @@ MAP: Mapping[str, Entry] = {
     "portfolio, normal": Entry("portfolio_normal", dict.fromkeys(FOUR, 42)),
     "portfolio, uniform": Entry("portfolio_uniform", dict.fromkeys(FOUR, 86) | {"DRBO-KDE": 60}),
     "hartmann": Entry("hartmann", dict.fromkeys(FOUR, 50), effort=SHORT),
-    "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR[:3], 30), effort=GRIDS),
+    "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR, 30), effort=GRIDS),
     "newsvendor, long": Entry("newsvendor", {"SBO-KDE": 296, "GP-UCB": 296}, range(100, 105)),
     "newsvendor, whole": Entry("newsvendor", {"SBO-KDE": 350, "GP-UCB": 350}, range(100, 105), effort=LONG),
     "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
@@ -201,9 +201,7 @@ STUDIES: Mapping[str, Entry] = {
     "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
     "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
     "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
-    "ackley, four contexts, baselines": Entry(
-        "ackley_4", dict.fromkeys(("StableOpt", "DRBO-MMD-MinimaxApprox"), 30), range(100, 105), effort=GRIDS
-    ),
+    "ackley, four contexts, baselines": Entry("ackley_4", dict.fromkeys(BASELINES, 30), range(100, 105), effort=GRIDS),
     **{
         f"{name}, baselines": Entry(panel, dict.fromkeys(BASELINES, 50), range(100, 110), effort=SHORT)
         for name, panel in SEVEN.items()
@@ -272,6 +270,27 @@ def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem
     """
     entry = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name)
     return harness.load(entry.problem(), folder, file_of(name), list(entry.steps))
+
+
+def sizes() -> pd.DataFrame:
+    """Seeds and evaluations by panel and policy with the Matérn kernel and the priors of today.
+
+    Of several runs the one with the most seeds, and of those the longest; ``s`` says that it has the short effort,
+    ``g`` the short one with whole grids.
+    """
+    table: dict[str, dict[str, tuple[int, int, str]]] = {panel: {} for panel in PANELS}
+    for entry in {**MAP, **STUDIES}.values():
+        if entry.kernel == "matern":
+            mark = " s" if entry.effort == SHORT else " g" if entry.effort == GRIDS else ""
+            for policy, steps in entry.steps.items():
+                row, size = table[entry.panel], (len(entry.seeds), steps, mark)
+                row[policy] = max(row.get(policy, size), size)
+    rows = {
+        panel: {policy: f"{n} x {t}{mark}" for policy, (n, t, mark) in row.items() if policy in POLICIES}
+        for panel, row in table.items()
+    }
+    columns = [policy for policy in POLICIES if policy != "random"]
+    return pd.DataFrame.from_dict(rows, orient="index").reindex(columns=columns).fillna("-")
 
 
 def file_of(name: str) -> str:
