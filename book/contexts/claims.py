@@ -272,21 +272,25 @@ def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem
     return harness.load(entry.problem(), folder, file_of(name), list(entry.steps))
 
 
+def mark(entry: Entry) -> str:
+    """How a table marks its effort: short ``" s"``, short with whole grids ``" g"``, long ``" l"``; or nothing."""
+    marks = ((" s", SHORT), (" g", GRIDS), (" l", LONG))
+    return next((letter for letter, effort in marks if entry.effort == effort), "")
+
+
 def sizes() -> pd.DataFrame:
     """Seeds and evaluations by panel and policy with the Matérn kernel and the priors of today.
 
-    Of several runs the one with the most seeds, and of those the longest; ``s`` says that it has the short effort,
-    ``g`` the short one with whole grids.
+    Of several runs the one with the most seeds, and of those the longest; see ``mark``.
     """
     table: dict[str, dict[str, tuple[int, int, str]]] = {panel: {} for panel in PANELS}
     for entry in {**MAP, **STUDIES}.values():
         if entry.kernel == "matern":
-            mark = " s" if entry.effort == SHORT else " g" if entry.effort == GRIDS else ""
             for policy, steps in entry.steps.items():
-                row, size = table[entry.panel], (len(entry.seeds), steps, mark)
+                row, size = table[entry.panel], (len(entry.seeds), steps, mark(entry))
                 row[policy] = max(row.get(policy, size), size)
     rows = {
-        panel: {policy: f"{n} x {t}{mark}" for policy, (n, t, mark) in row.items() if policy in POLICIES}
+        panel: {policy: f"{n} x {t}{effort}" for policy, (n, t, effort) in row.items() if policy in POLICIES}
         for panel, row in table.items()
     }
     columns = [policy for policy in POLICIES if policy != "random"]
