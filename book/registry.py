@@ -41,7 +41,7 @@ TITLES: Mapping[str, str] = {
     "contexts.step_seconds": "Table 1 at the paper's effort: seconds of a step",
     "contexts.slips": "small slips in each policy",
     "contexts.map": "map: the claims as paired differences",
-    "contexts.whole": "map: all panels at full length, and studies that are not stored",
+    "contexts.whole": "map: all panels at full length",
     "contexts.effort": "map: does the search effort matter?",
     "contexts.known_function": "caution, if f were known",
     "contexts.discrepancy": "the kernel of DRBO-MMD, if f were known",

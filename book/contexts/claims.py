@@ -167,9 +167,9 @@ FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
 MAP: Mapping[str, Entry] = {
     "newsvendor": Entry("newsvendor", dict.fromkeys(FOUR, 86)),
     "ackley": Entry("ackley", dict.fromkeys(FOUR, 68)),
-    "branin": Entry("branin", dict.fromkeys(FOUR, 106) | {"DRBO-KDE": 60}),
-    "portfolio, normal": Entry("portfolio_normal", dict.fromkeys(FOUR, 42)),
-    "portfolio, uniform": Entry("portfolio_uniform", dict.fromkeys(FOUR, 86) | {"DRBO-KDE": 60}),
+    "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106}),
+    "portfolio, normal": Entry("portfolio_normal", {"SBO-KDE": 42, "GP-UCB": 42}),
+    "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86}),
     "hartmann": Entry("hartmann", dict.fromkeys(FOUR, 50), effort=SHORT),
     "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR, 30), effort=GRIDS),
     "newsvendor, long": Entry("newsvendor", {"SBO-KDE": 296, "GP-UCB": 296}, range(100, 105)),
@@ -201,6 +201,8 @@ STUDIES: Mapping[str, Entry] = {
     "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
     "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
     "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
+    "portfolio, normal, today": Entry("portfolio_normal", dict.fromkeys(FOUR, 50), effort=SHORT),
+    "portfolio, uniform, today": Entry("portfolio_uniform", dict.fromkeys(FOUR, 50), effort=SHORT),
     "ackley, four contexts, baselines": Entry("ackley_4", dict.fromkeys(BASELINES, 30), range(100, 105), effort=GRIDS),
     **{
         f"{name}, baselines": Entry(panel, dict.fromkeys(BASELINES, 50), range(100, 110), effort=SHORT)
@@ -215,11 +217,6 @@ STUDIES: Mapping[str, Entry] = {
         )
         for name in ("newsvendor", "ackley")
     },
-}
-
-#: Studies that are ready to run and not stored.
-WAITING: Mapping[str, Entry] = {
-    "portfolio, normal, short effort": Entry("portfolio_normal", dict.fromkeys(FOUR[:3], 86), effort=SHORT),
 }
 
 #: What the paper's figures would take: all panels whole, with the four at twenty seeds and the others at ten. None of
@@ -238,7 +235,7 @@ WHOLE: Mapping[str, Entry] = {
 def run(
     name: str, *, scale: Scale = "paper", seeds: Sequence[int] | None = None, folder: Path | None = None
 ) -> Comparison[ContextProblem]:
-    """Run an entry of ``MAP``, ``STUDIES``, ``WAITING`` or ``WHOLE``.
+    """Run an entry of ``MAP``, ``STUDIES`` or ``WHOLE``.
 
     All of it, or three of its seeds for 30 evaluations with the reader's effort.
 
@@ -251,7 +248,7 @@ def run(
     Raises:
         ValueError: for another entry or scale.
     """
-    entry, size = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name), experiments.budget(scale)
+    entry, size = harness.pick({**MAP, **STUDIES, **WHOLE}, name), experiments.budget(scale)
     problem = entry.problem()
     samples = size.samples or PANELS[entry.panel].samples
     policies = {policy: entry.policy(policy, problem, samples, **size.options) for policy in entry.steps}
@@ -263,12 +260,12 @@ def run(
 
 
 def stored(name: str, folder: str | Path = RESULTS) -> Comparison[ContextProblem]:
-    """What the command stored of an entry of ``MAP``, ``STUDIES``, ``WAITING`` or ``WHOLE``.
+    """What the command stored of an entry of ``MAP``, ``STUDIES`` or ``WHOLE``.
 
     Raises:
         ValueError: for another entry, or if the folder holds nothing of it.
     """
-    entry = harness.pick({**MAP, **STUDIES, **WAITING, **WHOLE}, name)
+    entry = harness.pick({**MAP, **STUDIES, **WHOLE}, name)
     return harness.load(entry.problem(), folder, file_of(name), list(entry.steps))
 
 

@@ -18,7 +18,6 @@ from cbo_lib.history import History
 HOME = "book/contexts/results"
 _FIGURE_1 = [panel for panel in experiments.PANELS if panel != "ackley_4"]
 _CLAIMS = {**claims.MAP, **claims.STUDIES}
-_WHOLE = {**claims.WAITING, **claims.WHOLE}
 
 
 def _panel(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> History:
@@ -116,7 +115,7 @@ def _of_figures(part: str, scale: Scale) -> Sequence[int]:
 
 
 def _of_claims(part: str, scale: Scale) -> Sequence[int]:
-    seeds = {**_CLAIMS, **_WHOLE}[part.partition("/")[0]].seeds
+    seeds = {**_CLAIMS, **claims.WHOLE}[part.partition("/")[0]].seeds
     return seeds if scale == "paper" else seeds[:3]
 
 
@@ -147,7 +146,7 @@ RUNS: Mapping[str, Experiment] = {
     "figure_2": _runs([f"ackley_4/{n}" for n in experiments.POLICIES], _panel, _named, _of_figures, 5),
     "slips": _runs(list(SLIPS), _slip, lambda part: harness.path("", "slip", part).name, _of_figures, 5),
     "map": _claims(_CLAIMS),
-    "whole": _claims(_WHOLE),
+    "whole": _claims(claims.WHOLE),
     "table_1": _table("table_1", experiments.POLICIES, _table_1, range(100, 102), range(100, 110)),
     "table_1_effort": _table(
         "table_1_effort", list(experiments.PAPER_TABLE_1), _table_1_effort, range(100, 101), range(100, 110)
