@@ -201,12 +201,13 @@ STUDIES: Mapping[str, Entry] = {
     "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
     "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
     "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
-    "portfolio, normal, today": Entry("portfolio_normal", dict.fromkeys(FOUR[:3], 50), effort=SHORT),
-    "portfolio, uniform, today": Entry("portfolio_uniform", dict.fromkeys(FOUR[:3], 50), effort=SHORT),
     "ackley, four contexts, baselines": Entry("ackley_4", dict.fromkeys(BASELINES, 30), range(100, 105), effort=GRIDS),
     **{
         f"{name}, baselines": Entry(
-            panel, dict.fromkeys(BASELINES, 50 if name == "newsvendor" else 30), range(100, 110), effort=SHORT
+            panel,
+            dict.fromkeys((*BASELINES, *["DRBO-KDE"] * ("portfolio" in name)), 50 if name == "newsvendor" else 30),
+            range(100, 110),
+            effort=SHORT,
         )
         for name, panel in SEVEN.items()
     },
