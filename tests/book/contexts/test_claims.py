@@ -92,6 +92,14 @@ def test_the_whole_map_has_every_panel_twenty_seeds_and_350_evaluations():
         assert set(four.steps.values()) == set(others.steps.values()) == {350}
 
 
+def test_the_sizes_are_those_with_the_most_seeds_and_their_efforts():
+    frame = claims.sizes()
+    assert list(frame.index) == list(PANELS) and "random" not in frame.columns
+    assert frame.loc["newsvendor", "SBO-KDE"] == "20 x 86" and frame.loc["ackley_4", "GP-UCB"] == "20 x 30 g"
+    assert frame.loc["hartmann", "DRBO-KDE"] == "20 x 50 s" and frame.loc["ackley_4", "DRBO-MMD"] == "-"
+    assert claims.mark(claims.MAP["newsvendor, whole"]) == " l"
+
+
 def test_an_entry_runs_and_is_stored(monkeypatch, tmp_path, capsys):
     tiny = Budget([100, 101], 4, 16, {"initial": 3, "raw": 8, "starts": 1, "iterations": 2})
     monkeypatch.setattr(experiments, "budget", lambda scale: tiny)
