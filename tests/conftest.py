@@ -28,7 +28,6 @@ def rng():
 # Modules that take most of a minute or more, longest first; begun last, one of them would run alone at the end. The
 # option --no-loadscope-reorder keeps this order.
 _FIRST = (
-    "book/test_pages.py",
     "book/test_served_pages.py",
     "test_portability.py",
     "contexts/test_policies.py",
@@ -37,6 +36,7 @@ _FIRST = (
     "book/contexts/test_experiments.py",
     "book/hyperparameters/test_exercises.py",
     "test_checkpoint_attack.py",
+    "book/test_pages.py",
 )
 _RANK = {Path(__file__).parent / name: rank for rank, name in enumerate(_FIRST)}
 

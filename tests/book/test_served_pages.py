@@ -1,4 +1,4 @@
-"""The built pages from a server: whole, at work, and light; each page is visited once."""
+"""The built pages from a server: whole, light, legible, at work, without barriers; each page is visited once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.book.conftest import SIZE, Visitor
-from tests.book.test_pages import PAGES, assert_whole, assert_works
+from tests.book.test_pages import PAGES, assert_legible, assert_whole, assert_works, barriers
 
 pytestmark = pytest.mark.browser
 
@@ -30,6 +30,7 @@ class Weighing(Visitor):
         """Weigh a visit until the browser asks for no more; what it asks for and complains of is told anew."""
         for each in (self.sizes, self.requests, self.complaints):
             each.clear()
+        self.page.set_viewport_size(SIZE)
         page = super().open(name, query)
         page.wait_for_load_state("networkidle")
         self.weight = sum(self.sizes)
@@ -39,7 +40,7 @@ class Weighing(Visitor):
 @pytest.fixture(scope="module")
 def reader(browser: Any, addresses: dict[str, str]) -> Iterator[Weighing]:
     """One who has never been here, and reads the book page by page, home first."""
-    context = browser.new_context(viewport=SIZE)
+    context = browser.new_context(viewport=SIZE, reduced_motion="reduce")
     reader = Weighing(context.new_page(), addresses["http"])
     yield reader
     context.close()
@@ -57,9 +58,12 @@ def test_a_first_visit_is_light(first_visit: int) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_from_a_server_is_whole_and_light_and_asks_nobody(
+def test_page_is_whole_and_light_and_legible_and_works_without_barriers(
     name: str, reader: Weighing, first_visit: int, html: Path
 ) -> None:
+    """One visit, as most of its time goes to mathematics."""
     page = assert_whole(reader, html, name)
     assert name == HOME or 0 < reader.weight < LATER
+    assert_legible(page)
     assert_works(reader, page, html, name)
+    assert barriers(page) == []  # takes most of the page away
