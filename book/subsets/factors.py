@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from book.subsets import experiments
+from book.subsets import experiments, problems
+from book.subsets.airfoil import load_airfoil
 from book.subsets.prior import calibrated, fit_prior, published, scaled
 from book.subsets.problem import SubsetProblem
 from book.subsets.refit import refitting
@@ -63,12 +65,17 @@ REPAIRS: dict[str, dict[str, Any]] = {
 }
 
 
+#: The airfoil from the public measurements: which objectives are airfoils, and the environment's name for the data
+#: file, which the book does not ship. Runs on it are stored; who has the file can make them again.
+WINGS, DATA = ("airfoil", "measured"), "AIRFOIL_DATA"
+
+
 @dataclass(frozen=True)
 class Panel:
     """What is played.
 
     Args:
-        objective: one of ``experiments.OBJECTIVES``.
+        objective: one of ``experiments.OBJECTIVES``, or ``"measured"``, the airfoil fitted to the public data file.
         costs: ``"cheap"`` or ``"moderate"``.
         variance: of the free variables.
         budget: in units of cost.
@@ -85,8 +92,8 @@ class Panel:
 
     @property
     def problem(self) -> SubsetProblem:
-        """The problem with its budget."""
-        return _problem(self.objective, self.costs, self.variance).with_budget(float(self.budget))
+        """The problem with its budget, one object for each panel, which searches for its best values once."""
+        return _budgeted(self)
 
     @property
     def seeds(self) -> range:
@@ -96,14 +103,23 @@ class Panel:
 
 @functools.cache
 def _problem(objective: str, costs: Any, variance: float) -> SubsetProblem:
+    if objective == "measured":
+        if DATA not in os.environ:
+            raise ValueError(f"{DATA} must name the airfoil data file in the environment, for the objective 'measured'")
+        return problems.airfoil(costs, variance, data=load_airfoil(os.environ[DATA]))
     return experiments.OBJECTIVES[objective](costs, variance)
+
+
+@functools.cache
+def _budgeted(panel: Panel) -> SubsetProblem:
+    return _problem(panel.objective, panel.costs, panel.variance).with_budget(float(panel.budget))
 
 
 @functools.cache
 def _played(panel: Panel) -> SubsetProblem:
     """What a run of the map plays: averages of the airfoil, whose f takes long, over 256 points (off by 0.005)."""
     problem = panel.problem
-    return dataclasses.replace(problem, nodes=256) if panel.objective == "airfoil" else problem
+    return dataclasses.replace(problem, nodes=256) if panel.objective in WINGS else problem
 
 
 @functools.cache
@@ -163,7 +179,7 @@ def policy_of(panel: Panel, prior: str, name: str) -> SubsetPolicy:
 
 def names() -> Iterator[str]:
     """All runs of the map, the most important first."""
-    made = dict.fromkeys(itertools.chain(_first(), _second(), _short(), _long(), _rest()))  # each once
+    made = dict.fromkeys(itertools.chain(_first(), _second(), _short(), _long(), _rest(), _measured()))  # each once
     lacks = ("/calibrated/", "/refitted-5")  # the pilot's prior is wide enough there; there is no set of all variables
     return (name for name in made if not name.startswith("airfoil") or not any(part in name for part in lacks))
 
@@ -218,7 +234,8 @@ def _long() -> Iterator[str]:
     """Repairs on the other objectives; and the paper's budget of 100, where the order at 25 need not last."""
     for prior, objective, repair in itertools.product(("pilot", "x16"), ("ackley", "hartmann", "airfoil"), REPAIRS):
         yield f"{objective}-cheap-0.04-25/{prior}/repaired:{repair}"
-    for objective, prior, policy in itertools.product(("ackley", "hartmann", "plant"), ("x16", "pilot"), _RIVALS):
+    three, priors = ("ackley", "hartmann", "plant"), ("refitted", "x16", "pilot")
+    for objective, prior, policy in itertools.product(three, priors, _RIVALS):
         yield f"{objective}-moderate-0.04-100/{prior}/{policy}"
 
 
@@ -235,6 +252,12 @@ def _rest() -> Iterator[str]:
         yield f"{panel}/{prior}/{policy}"
 
 
+def _measured() -> Iterator[str]:
+    """The airfoil from the public data file, for who has it."""
+    for prior, policy in itertools.product(("pilot", "refitted"), _RIVALS):
+        yield f"measured-cheap-0.04-25/{prior}/{policy}"
+
+
 def parse(name: str) -> tuple[Panel, str, str]:
     """The parts of a run's name."""
     panel, prior, policy = name.split("/")
@@ -244,7 +267,7 @@ def parse(name: str) -> tuple[Panel, str, str]:
 
 def most(panel: Panel, policy: str) -> int:
     """Plays after which a run ends at the latest: costs of 0.01 would pay for thousands."""
-    if panel.objective == "airfoil":  # all sets are pairs, and f takes long
+    if panel.objective in WINGS:  # all sets are pairs, and f takes long
         return 150 if policy.startswith(("proposed", "repaired")) else 100
     return 12 * panel.budget
 

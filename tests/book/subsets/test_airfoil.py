@@ -1,6 +1,7 @@
 """The self-noise model against published readings and a transcription of its formulas, and the reader of the data."""
 
 import math
+import os
 
 import pytest
 import torch
@@ -11,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from book.subsets import airfoil as module
+from book.subsets import factors, registry
 from book.subsets.airfoil import (
     BACKGROUND,
     LENGTHSCALES,
+    MEASURED,
+    MEASURED_LENGTHSCALES,
+    MEASURED_NOISE_STD,
     NOISE_STD,
     RANGES,
     SPEED_OF_SOUND,
@@ -310,3 +315,22 @@ def test_empty_lines_do_not_count_and_no_file_is_no_file(tmp_path):
     assert len(load_airfoil(path).levels) == 2
     with pytest.raises(FileNotFoundError):
         load_airfoil(tmp_path / "none.dat")
+
+
+@pytest.mark.skipif(factors.DATA not in os.environ, reason=f"needs the public data file, named by {factors.DATA}")
+def test_the_public_file_gives_what_the_page_prints():
+    data = load_airfoil(os.environ[factors.DATA])
+    scales, noise_std = fit_airfoil(data)
+    assert scales == pytest.approx(MEASURED_LENGTHSCALES, rel=0.05) and noise_std == pytest.approx(
+        MEASURED_NOISE_STD, rel=0.05
+    )
+    found = factors.Panel("measured", "cheap", 0.04, 25).problem.best_values
+    assert found.tolist() == pytest.approx(MEASURED[0.04], abs=2e-3)
+
+
+def test_who_has_no_data_file_is_told_what_is_missing(monkeypatch):
+    monkeypatch.delenv(factors.DATA, raising=False)
+    with pytest.raises(ValueError, match=f"{factors.DATA} must name the airfoil data file"):
+        factors.Panel("measured", "moderate", 0.02, 12).problem  # noqa: B018
+    assert not any(part.startswith("measured") for part in registry.RUNS["map"].parts())
+    assert any(name.startswith("measured") for name in factors.names())
