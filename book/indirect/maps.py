@@ -131,17 +131,11 @@ def cross(figure: int) -> dict[tuple[str, str], str]:
     return found
 
 
-def missing(found: Map, figure: int) -> list[str]:
-    """The cells of the cross of a figure that were not run, in words."""
-    there = dict.fromkeys(found.cells)
-    return [label(cell) for cell in cross(figure).values() if cell not in there]
-
-
 def crossed(found: Map, figure: int, panels: Mapping[str, tuple[str, Sequence[str], str, float | str]]) -> Figure:
     """The full cross as tables of counts: against how many rivals a claim holds, is undecided, and fails.
 
     Args:
-        found: what was run; other cells are hatched.
+        found: what was run; the box of another cell stays empty.
         figure: 1 or 2.
         panels: policy, rivals, notion and column (see ``Map.regret``), by title.
     """
@@ -153,7 +147,6 @@ def crossed(found: Map, figure: int, panels: Mapping[str, tuple[str, Sequence[st
         for (row, column), cell in cells.items():
             i, j = rows.index(row), columns.index(column)
             if cell not in there:
-                ax.add_patch(_box(j, i, "white", hatch="////"))
                 continue
             count = counted(pairs(found, [cell], policy, rivals, notion, at))
             ahead, open_, behind = count["holds"], count["undecided"], count["fails"]
@@ -169,8 +162,7 @@ def crossed(found: Map, figure: int, panels: Mapping[str, tuple[str, Sequence[st
     return drawn
 
 
-def _box(x: int, y: int, color: str, alpha: float = 1.0, hatch: str = ""):  # type: ignore[no-untyped-def]
+def _box(x: int, y: int, color: str, alpha: float = 1.0):  # type: ignore[no-untyped-def]
     from matplotlib.patches import Rectangle
 
-    edge = "0.7" if hatch else "white"
-    return Rectangle((x, y), 1, 1, facecolor=color, edgecolor=edge, alpha=alpha, hatch=hatch or None, linewidth=0.5)
+    return Rectangle((x, y), 1, 1, facecolor=color, edgecolor="white", alpha=alpha, linewidth=0.5)

@@ -38,7 +38,8 @@ from cbo_lib.indirect import ClippedGaussian, Nodes, Space
 _T = TypeVar("_T")
 
 
-#: The stored cells that ``factors.run`` made, by the library's policies; all others were made here.
+#: The stored cells that ``factors.run`` made, by the library's policies, of ``learned`` ones the first fifty functions;
+#: all others were made here.
 BY_LIBRARY = (
     *(f"fixed/*/{model}" for model in ("deviation", "projected", "noise")),
     "fixed/*/0.24/sd/exact",
