@@ -27,6 +27,7 @@ from book.ledger import RegretLedger
 from book.looks import style as style
 from book.steppers import PALETTE, require_alt, simplified
 from book.steppers import figure as _figure
+from book.tables import Table as Table
 
 if TYPE_CHECKING:
     from ipywidgets import Widget

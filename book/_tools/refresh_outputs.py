@@ -1,6 +1,7 @@
 """Run notebooks and store only the outputs that are checked.
 
-A cell tagged ``nbval-check-output`` keeps what it prints; every other output and all incidental metadata go.
+A cell tagged ``nbval-check-output`` keeps what it prints and the text of its tables; every other output and all
+incidental metadata go.
 So a stored notebook holds no image, and its diffs hold only what someone wrote or what a check reads.
 
     python book/_tools/refresh_outputs.py                       # every notebook of the book
@@ -34,13 +35,16 @@ def kept_output(output: NotebookNode, where: str) -> NotebookNode:
     """One output of a checked cell, as it is stored.
 
     Raises:
-        ValueError: if the output is not plain text on stdout or as a result. nbval compares all of a checked
-            cell's outputs, so a figure or a table there could never be both left out and checked.
+        ValueError: if the output is neither text on stdout nor a result with a text that says it all. nbval compares
+            all of a checked cell's outputs, so a figure there could never be both left out and checked.
     """
     if output.output_type == "stream" and output.name == "stdout":
         return output
-    if output.output_type == "execute_result" and set(output.data) == {"text/plain"}:
-        return nbformat.v4.new_output("execute_result", data=dict(output.data), execution_count=None)
+    data = output.get("data", {})
+    table = "".join(data.get("text/html", "")).startswith("<table")
+    if set(data) == {"text/plain"} or (set(data) == {"text/plain", "text/html"} and table):
+        counted = {"execution_count": None} if output.output_type == "execute_result" else {}
+        return nbformat.v4.new_output(output.output_type, data={"text/plain": data["text/plain"]}, **counted)
     kind = output.get("name") or ", ".join(sorted(output.get("data", {}))) or output.output_type
     raise ValueError(f"{where}: a cell tagged {CHECKED} may only print text, not give {kind}; split it")
 
