@@ -346,6 +346,17 @@ def decide(
     return pd.DataFrame(rows, columns=columns.split())
 
 
+def table(frame: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
+    """The rows of ``decide`` as a table of what a reader compares."""
+    rows = []
+    for row in frame.itertuples():
+        interval = f"{row.mean:.{digits}f} ({row.low:.{digits}f}, {row.high:.{digits}f})"
+        numbers = (row.n, row.t, interval, f"{row.median:.{digits}f}", f"{row.wins:.0%}", row.verdict, row.average)
+        rows.append((f"{row.panel}: {row.policy} before {row.rival}", *numbers))
+    columns = ["claim", "n", "t", "difference, 95 %", "median", "wins", "verdict", "on average"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def lines(frame: pd.DataFrame, digits: int = 1) -> Iterator[str]:
     """The rows of ``decide`` as lines of a table."""
     names = [f"{row.panel}: {row.policy} before {row.rival}" for row in frame.itertuples()]
