@@ -47,7 +47,9 @@ STYLE = """
 .bd-footer-content, dialog, .only-dark, #jb-print-toc, .cbo-pdf { display: none !important; }
 .bd-main .bd-content .bd-article-container { padding: 0 !important; }
 .bd-article { padding: 0 !important; }
-figure, .cell_output img, table.dataframe tr, div.admonition-title { break-inside: avoid; }
+figure, .cell_output img, table.dataframe tr, div.admonition-title, .cell_input, .highlight { break-inside: avoid; }
+figure img { max-height: 1050px; object-fit: contain; }
+mjx-container svg :is(path, use, rect) { stroke: none; }  /* on paper a line without width is a thin one */
 div.math, mjx-container[display="true"] { break-inside: avoid; overflow: visible !important; }
 h1, h2, h3, h4 { break-after: avoid; }
 pre { white-space: pre-wrap !important; }
