@@ -12,7 +12,7 @@ where its result was good. ``decide`` compares two policies at the shorter of th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -355,18 +355,6 @@ def table(frame: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
         rows.append((f"{row.panel}: {row.policy} before {row.rival}", *numbers))
     columns = ["claim", "n", "t", "difference, 95 %", "median", "wins", "verdict", "on average"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def lines(frame: pd.DataFrame, digits: int = 1) -> Iterator[str]:
-    """The rows of ``decide`` as lines of a table."""
-    names = [f"{row.panel}: {row.policy} before {row.rival}" for row in frame.itertuples()]
-    width = max([40, *map(len, names)])
-    head = f"{'n':>3s} {'t':>4s} {'difference, 95 %':>24s} {'median':>8s} {'wins':>5s}  verdict, on average"
-    yield f"{'':{width}s} {head}"
-    for name, row in zip(names, frame.itertuples(), strict=True):
-        interval = f"{row.mean:.{digits}f} ({row.low:.{digits}f}, {row.high:.{digits}f})"
-        numbers = f"{row.n:3d} {row.t:4d} {interval:>24s} {row.median:8.{digits}f} {row.wins:5.0%}"
-        yield f"{name:{width}s} {numbers}  {row.verdict}, {row.average}"
 
 
 def plot(axes: Axes, frame: pd.DataFrame) -> None:

@@ -76,8 +76,10 @@ def test_runs_are_cut_to_the_same_seeds_and_steps():
 
 def test_a_table_has_a_line_a_row_and_a_figure_a_dot():
     frame = claims.decide("branin", "matern", claims.stored("branin"))
-    lines = list(claims.lines(frame, 2))
-    assert len(lines) == 4 and lines[1].startswith("branin: SBO-KDE before GP-UCB") and lines[1].count("holds") == 2
+    table = claims.table(frame, 2)
+    first = table.iloc[0]
+    assert len(table) == 3 and first.claim == "branin: SBO-KDE before GP-UCB"
+    assert first.verdict == first["on average"] == "holds"
     _, axes = figures.subplots()
     claims.plot(axes[0, 0], frame)
     assert len(axes[0, 0].get_yticklabels()) == 3
