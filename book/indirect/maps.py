@@ -59,11 +59,6 @@ def pooled(found: Map, cells: Sequence[str], policy: str, rival: str, notion: st
     return paired(own, other)
 
 
-def first(found: Map, n: int) -> Map:
-    """The map of the first functions alone, so that cells of more and of fewer can be compared."""
-    return Map({name: array[:, :n] for name, array in found.arrays.items()})
-
-
 def by_level(decided: Mapping[tuple[str, str], Paired]) -> pd.DataFrame:
     """``counted`` for every level of every factor that has several, one row a level."""
     cells = [cell.split("/") for cell, _ in decided]
