@@ -37,17 +37,20 @@ book: .venv/.installed ## build the pages into _build/html
 	$(call stage,book,$(AGG) $(ONE_THREAD) bash book/_tools/build_book.sh $(HTML) $(WORKERS))
 	@echo; echo "Read it: file://$(CURDIR)/$(HTML)/index.html"
 
-test: .venv/.installed ## lint, build the book, run all tests and check the notebooks' outputs
-	@start=$$SECONDS; $(MAKE) lint && $(MAKE) book && $(MAKE) unit && $(MAKE) notebooks && \
+# Sphinx takes one core, after the notebooks; what needs no pages goes beside it.
+test: .venv/.installed ## run all notebooks, build the book, lint, check the notebooks' outputs and run all tests
+	@start=$$SECONDS; $(MAKE) executed && $(MAKE) --jobs=2 --output-sync=recurse book lint notebooks && $(MAKE) unit && \
 	printf '\nEverything passed in %d s.\n' $$((SECONDS - start))
 
-.PHONY: unit notebooks
+.PHONY: executed unit notebooks
+executed: .venv/.installed
+	$(call stage,all notebooks,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py --workers $(WORKERS))
+
+notebooks: executed
+	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/pytest book --nbval-lax --executed -q)
+
 unit: .venv/.installed
 	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests -n $(WORKERS) --dist loadscope --no-loadscope-reorder)
-
-notebooks: .venv/.installed
-	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py --workers $(WORKERS) \
-	&& $(AGG) $(BIN)/pytest book --nbval-lax --executed -q)
 
 # A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
 .PHONY: rounding
