@@ -52,10 +52,10 @@ def counted(decided: Mapping[tuple[str, str], Paired], rival: str | None = None)
 
 
 def pooled(found: Map, cells: Sequence[str], policy: str, rival: str, notion: str, at: float | str = "mean") -> Paired:
-    """The claim on the regret of each function, averaged over cells; of the functions that all the cells have."""
-    parts = [[found.regret(cell, name, notion, at) for cell in cells] for name in (policy, rival)]
-    n = min(len(part) for part in parts[0])
-    own, other = (torch.stack([regret[:n] for regret in part]).mean(0) for part in parts)
+    """The claim on the regret of each function, averaged over cells."""
+    own, other = (
+        torch.stack([found.regret(cell, name, notion, at) for cell in cells]).mean(0) for name in (policy, rival)
+    )
     return paired(own, other)
 
 
