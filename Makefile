@@ -99,7 +99,7 @@ lock: .venv/.installed ## pin all packages again (UPGRADE=1 takes the newest one
 	UV_VERSION=$(UV) UPGRADE='$(UPGRADE)' bash book/_tools/make_lock.sh
 
 benchmark: .venv/.installed ## time the library
-	$(AGG) $(ONE_THREAD) $(BIN)/pytest tests/benchmarks --benchmark-enable --benchmark-only
+	$(AGG) $(ONE_THREAD) $(BIN)/pytest tests/benchmarks --benchmark-enable --benchmark-only -o timeout=0
 
 clean: ## remove what was built, but keep .venv
 	rm -rf _build build .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks *.egg-info

@@ -21,18 +21,28 @@ class Weighing(Visitor):
     def __init__(self, page: Any, home: str) -> None:
         super().__init__(page, home)
         self.sizes: list[int] = []
+        self.asked: set[str] = set()
         self.weight = 0
         session = page.context.new_cdp_session(page)
         session.send("Network.enable")
-        session.on("Network.loadingFinished", lambda event: self.sizes.append(int(event["encodedDataLength"])))
+        session.on("Network.requestWillBeSent", lambda event: self.asked.add(event["requestId"]))
+        session.on("Network.loadingFailed", lambda event: self.asked.discard(event["requestId"]))
+        session.on("Network.loadingFinished", self._finished)
+
+    def _finished(self, event: dict[str, Any]) -> None:
+        self.asked.discard(event["requestId"])
+        self.sizes.append(int(event["encodedDataLength"]))
 
     def open(self, name: str, query: str = "") -> Any:
         """Weigh a visit until the browser asks for no more; what it asks for and complains of is told anew."""
-        for each in (self.sizes, self.requests, self.complaints):
+        for each in (self.sizes, self.asked, self.requests, self.complaints):
             each.clear()
         self.page.set_viewport_size(SIZE)
         page = super().open(name, query)
-        page.wait_for_load_state("networkidle")
+        seen = -1
+        while self.asked or seen < len(self.sizes):  # the browser's own "networkidle" waits for half a second
+            seen = len(self.sizes)
+            page.wait_for_timeout(50)
         self.weight = sum(self.sizes)
         return page
 
