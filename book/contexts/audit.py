@@ -38,11 +38,7 @@ def state(problem: ContextProblem, count: int, seeds: Sequence[int]) -> dict[str
 
 
 def effort(
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    panels: Sequence[str] = tuple(PANELS),
-    iterations: int = 60,
+    *, scale: Scale = "paper", seeds: Sequence[int] | None = None, panels: Sequence[str] = tuple(PANELS)
 ) -> pd.DataFrame:
     """How much of the acquisition a search leaves, after 30 random evaluations.
 
@@ -54,7 +50,6 @@ def effort(
         scale: two states or one.
         seeds: of the states.
         panels: which.
-        iterations: of the larger search.
 
     Returns:
         One row a panel and policy: for each of ``EFFORTS`` the mean and the largest shortfall over the states, in
@@ -78,7 +73,7 @@ def effort(
             acquisition, box = large.acquisition(large.posteriors()), problem.space.decisions
             sobol = torch.quasirandom.SobolEngine(problem.space.decision_dim, scramble=True, seed=1)
             raw = torch.lerp(box[0], box[1], sobol.draw(256, dtype=box.dtype).to(box))
-            best = maximize_box(acquisition.values, box, raw, 4, iterations)[1]
+            best = maximize_box(acquisition.values, box, raw, 4, 60)[1]
             row = []
             for options in EFFORTS.values():
                 options = dict(GRIDS if options and problem.space.context_dim > 2 else options)

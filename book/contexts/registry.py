@@ -76,7 +76,7 @@ def _proof(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> 
 
 
 def _effort(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-    return audit.effort(scale=scale, seeds=seeds, panels=[part], iterations=steps or 60)
+    return audit.effort(scale=scale, seeds=seeds, panels=[part])
 
 
 def _rates(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
