@@ -39,6 +39,7 @@ TITLES: Mapping[str, str] = {
     "contexts.table_1_effort": "Table 1 at the paper's effort: seconds of a run",
     "contexts.table_2": "Table 2: how well the density is known",
     "contexts.step_seconds": "Table 1 at the paper's effort: seconds of a step",
+    "contexts.step_work": "Table 1 at the paper's effort: what the search of a step does",
     "contexts.slips": "small slips in each policy",
     "contexts.map": "map: the claims as paired differences",
     "contexts.whole": "map: all panels at full length",

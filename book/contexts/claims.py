@@ -166,8 +166,8 @@ FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
 
 #: What was run, by name; see above for the horizons.
 MAP: Mapping[str, Entry] = {
-    "newsvendor": Entry("newsvendor", dict.fromkeys(FOUR[:3], 86)),
-    "ackley": Entry("ackley", dict.fromkeys(FOUR[:3], 68)),
+    "newsvendor": Entry("newsvendor", dict.fromkeys(FOUR, 86)),
+    "ackley": Entry("ackley", dict.fromkeys(FOUR, 68)),
     "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106}),
     "portfolio, normal": Entry("portfolio_normal", {"SBO-KDE": 42, "GP-UCB": 42}),
     "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86}),

@@ -30,9 +30,12 @@ from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret, cumulative_reward
 from book.contexts.slips import SLIPS
 from book.harness import Comparison, Scale
+from cbo_lib.acquisition import PartialAcquisition
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.history import History
+from cbo_lib.maximize import maximize_box
+from cbo_lib.partial import PartialPosterior
 from cbo_lib.simulate import simulate
 
 #: Where the curves are stored.
@@ -349,3 +352,76 @@ def step_seconds(
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     frame.attrs = {"device": f"CPU ({platform.machine()}), 1 of its threads", "torch": torch.__version__}
     return frame
+
+
+#: The policies whose steps are looked into.
+WORKED = ("SBO-KDE", "DRBO-KDE", "DRBO-MMD", "StableOpt")
+
+
+def step_work(
+    *,
+    scale: Scale = "paper",
+    seeds: Sequence[int] | None = None,
+    folder: Path | None = None,
+    count: int = 55,
+    only: Iterable[str] = WORKED,
+) -> pd.DataFrame:
+    """What one step on Ackley does at the paper's effort, after a policy's own decisions and after random ones.
+
+    The own decisions are found with the reader's effort; the contexts are the same for both.
+
+    Args:
+        scale: the paper's effort, or a little.
+        seeds: of the runs; medians over them. Default three.
+        folder: where the command stores the table.
+        count: how many observations were made before the step.
+        only: which policies.
+
+    Returns:
+        One row a policy and kind of decisions: the fitted lengthscale of the context, at how many contexts variances
+        are computed, how often the search evaluates its starts, the share of these evaluations that belong to a start
+        that has not ended, and the CPU seconds of the search.
+    """
+    problem, rows = problems.ackley(), {}
+    seeds = list(range(100, 103) if seeds is None else seeds)
+    for name in only:
+        own = make_policy(name, problem, 256, kernel="matern", **budget("reader").options)
+        history = simulate(problem, own, count, seeds, progress=False)
+        spread = torch.rand(history["query"].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        for kind, decisions in (("own", history["query"]), ("random", spread)):
+            parts = [
+                _search(name, problem, x[None], seen[None], scale)
+                for x, seen in zip(decisions, history["context"], strict=True)
+            ]
+            rows[f"{name}, {kind}"] = np.median(parts, axis=0)
+    columns = ["lengthscale", "contexts", "evaluations", "active", "seconds"]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    frame.attrs = {"device": f"CPU ({platform.machine()})", "torch": torch.__version__, "observations": count}
+    return frame
+
+
+def _search(
+    name: str, problem: ContextProblem, x: Tensor, seen: Tensor, scale: Scale
+) -> tuple[float, int, int, float, float]:
+    """One row of ``step_work`` for one seed."""
+    policy = make_policy(name, problem, **paper_effort(scale, *PAPER_EFFORT[name]))
+    policy.start([0])
+    policy.tell(x, problem.f(problem.space.join(x, seen)), context=seen)
+    acquisition, box = policy.acquisition(policy.posteriors()), problem.space.decisions
+    asked: list[Tensor] = []
+
+    def values(points: Tensor) -> Tensor:
+        if points.requires_grad:
+            asked.append(points.detach().clone())
+        return acquisition.values(points)
+
+    start = time.process_time()
+    maximize_box(values, box, policy.sobol(policy.raw, box), policy.starts, policy.iterations)
+    seconds = time.process_time() - start
+    moved = [(points != asked[0]).any(-1).double().mean() for points in asked[1:]]  # who has ended stands at its start
+    active = (1 + float(sum(moved))) / len(asked)
+    fit = policy.surrogate.fit
+    assert isinstance(acquisition, PartialAcquisition) and fit is not None
+    completed = acquisition.completed(problem.space.decision_dim)
+    assert isinstance(completed, PartialPosterior)  # the kernel is a product
+    return float(fit.lengthscale[0, -1]), completed.chosen, len(asked), active, seconds

@@ -63,6 +63,10 @@ def _step_seconds(part: str, seeds: Sequence[int], scale: Scale, steps: int | No
     return experiments.step_seconds(scale=scale, seeds=seeds, rounds=rounds, only=[part])
 
 
+def _step_work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
+    return experiments.step_work(scale=scale, seeds=seeds, count=steps or 55, only=[part])
+
+
 def _known_function(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
     return caution.known_function(scale=scale, seeds=seeds, only=[part])
 
@@ -153,6 +157,7 @@ RUNS: Mapping[str, Experiment] = {
     ),
     "table_2": _table("table_2", ["raw", "clipped"], _table_2, range(20), range(20), counted=True),
     "step_seconds": _table("step_seconds", list(experiments.PAPER_TABLE_1), _step_seconds, range(1), range(3)),
+    "step_work": _table("step_work", experiments.WORKED, _step_work, range(100, 101), range(100, 103)),
     "known_function": _table(
         "known_function",
         list(caution.LAWS),

@@ -77,6 +77,7 @@ HOURS = {
     "about six hours": 6,
     "about seven hours": 7,
     "about eight hours": 8,
+    "about nine hours": 9,
     "about 90 minutes": 1.5,
 }
 
