@@ -16,7 +16,6 @@ from torch import Tensor
 from book.ledger import Claim, RegretLedger
 from book.subsets.problem import SubsetProblem
 from cbo_lib.history import History
-from cbo_lib.subsets.policies import good_enough
 
 
 def counted(history: History, problem: SubsetProblem) -> Tensor:
@@ -233,11 +232,6 @@ def cost_bound(history: History, problem: SubsetProblem, alpha: float, failure: 
     right = 2 * exploiting.cumsum(-1) * (2 * history["horizon"].clamp_min(1.0).log() / tau).sqrt()
     promised = max(0.0, 1 - failure - _failure_of_costs(history, problem.space.m))
     return Claim(left, right, "Theorem 1, Eq. 4", probability=promised)
-
-
-def set_of_good(history: History, alpha: float) -> Tensor:
-    """``S_1`` anew from the recorded bounds, boolean ``replicates x T x m``."""
-    return good_enough(history["upper"], history["lower"], alpha)
 
 
 def spectral_gain(kernel: Kernel, points: Tensor, noise_std: float) -> Callable[[float], float]:

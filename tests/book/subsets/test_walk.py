@@ -60,8 +60,8 @@ def test_a_run_keeps_its_curves_and_every_play(tmp_path: Path) -> None:
     assert len(measures[names[0]]["measures"]["regret"]) == 2
 
 
-def test_stored_plays_give_the_stored_curves() -> None:
-    name = "plant-cheap-0.04-12/pilot/repaired:all"
+@pytest.mark.parametrize("name", ["plant-cheap-0.04-12/pilot/repaired:all", "plant-cheap-0.04-25/pilot/proposed"])
+def test_stored_plays_give_the_stored_curves(name: str) -> None:
     stored, plays = factors.load()[name], factors.plays(name)
     for key, values in factors.curves_of(plays, name).items():
         np.testing.assert_allclose(values, stored[key], rtol=0, atol=1e-6)
