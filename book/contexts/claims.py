@@ -160,15 +160,14 @@ BESIDE: Mapping[str, Sequence[str]] = dict.fromkeys(
 
 #: SBO-KDE, DRBO-KDE, the known density and GP-UCB.
 FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
-THREE = ("GP-UCB", "SBO-KDE", "SBO, density known")
 
 #: What was run, by name; see above for the horizons.
 MAP: Mapping[str, Entry] = {
     "newsvendor": Entry("newsvendor", dict.fromkeys(FOUR, 86)),
     "ackley": Entry("ackley", dict.fromkeys(FOUR, 68)),
-    "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106, "SBO, density known": 106}),
-    "portfolio, normal": Entry("portfolio_normal", dict.fromkeys(THREE, 42)),
-    "portfolio, uniform": Entry("portfolio_uniform", dict.fromkeys(THREE, 86)),
+    "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106}),
+    "portfolio, normal": Entry("portfolio_normal", {"SBO-KDE": 42, "GP-UCB": 42, "SBO, density known": 42}),
+    "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86}),
     "hartmann": Entry("hartmann", dict.fromkeys(FOUR, 50), effort=SHORT),
     "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR[:3], 30), effort=GRIDS),
     "newsvendor, long": Entry("newsvendor", {"SBO-KDE": 296, "GP-UCB": 296}, range(100, 105)),
