@@ -96,7 +96,6 @@ def known_function(
     *,
     scale: Scale = "paper",
     seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
     only: Iterable[str] = tuple(LAWS),
 ) -> pd.DataFrame:
     """What the decision loses after some contexts if f is known, by law and share of the radius.
@@ -104,7 +103,6 @@ def known_function(
     Args:
         scale: 40 runs at six counts of contexts, or 8 at two.
         seeds: others.
-        folder: where the command stores the table.
         only: which laws. Default all.
 
     Returns:
@@ -130,7 +128,6 @@ def discrepancy(
     *,
     scale: Scale = "paper",
     seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
     only: Iterable[float] = (0.05, 0.2, 1.0),
 ) -> pd.DataFrame:
     """What DRBO-MMD would lose on the newsvendor if the profit were known, by lengthscale of its Matérn-5/2 kernel.
@@ -138,7 +135,6 @@ def discrepancy(
     Args:
         scale: 20 runs or 4.
         seeds: others.
-        folder: where the command stores the table.
         only: which lengthscales.
 
     Returns:

@@ -238,7 +238,6 @@ def table_1(
     *,
     scale: Scale = "paper",
     seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
     evaluations: int = 100,
     only: Iterable[str] = POLICIES,
     efforts: Mapping[str, Mapping[str, Any]] | None = None,
@@ -250,7 +249,6 @@ def table_1(
     Args:
         scale: two runs or the paper's ten, from seed 100 on.
         seeds: others.
-        folder: where the command stores the table.
         evaluations: of each run. The paper's are 100.
         only: which policies. Default all of ``POLICIES``.
         efforts: options by policy, such as ``paper_effort``. Default: the library's, with the squared exponential
@@ -306,7 +304,6 @@ def step_seconds(
     *,
     scale: Scale = "paper",
     seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
     rounds: Sequence[int] = (11, 55, 100),
     only: Iterable[str] = tuple(PAPER_TABLE_1),
 ) -> pd.DataFrame:
@@ -317,7 +314,6 @@ def step_seconds(
     Args:
         scale: the paper's effort, or a little.
         seeds: of the data; the median over them. Default one.
-        folder: where the command stores the table.
         rounds: three at equal distances.
         only: which policies.
 
@@ -362,7 +358,6 @@ def step_work(
     *,
     scale: Scale = "paper",
     seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
     count: int = 55,
     only: Iterable[str] = WORKED,
 ) -> pd.DataFrame:
@@ -373,7 +368,6 @@ def step_work(
     Args:
         scale: the paper's effort, or a little.
         seeds: of the runs; medians over them. Default three.
-        folder: where the command stores the table.
         count: how many observations were made before the step.
         only: which policies.
 
