@@ -1,5 +1,6 @@
 """Marking from end to end: a batch of submissions through the gradebook, hostile ones among them."""
 
+import contextlib
 import csv
 import json
 import re
@@ -134,6 +135,12 @@ def marks(folder):
     return table, folder.parent
 
 
+@pytest.fixture(scope="module")
+def boxes():
+    with Boxes() as boxes:
+        yield boxes
+
+
 def out(folder, student):
     return folder / ("out hostile" if student in HOSTILE or student == "spies" else "out submissions")
 
@@ -187,11 +194,10 @@ def test_what_happened_stands_in_the_feedback(marks):
     assert "0 of 50 points" in page("empty")
 
 
-def test_a_submission_sees_nothing(marks, capsys):
-    with Boxes() as boxes:
-        box = boxes.open()
-        shut = box.shut
-        box.close()
+def test_a_submission_sees_nothing(marks, boxes, capsys):
+    box = boxes.open()
+    shut = box.shut
+    box.close()
     if not all(shut.values()):
         pytest.skip(f"this system shuts nobody in: {shut}")
     notebook = nbformat.read(
@@ -214,7 +220,7 @@ def test_nothing_that_leaves_a_box_is_trusted():
             wire.decode(nonsense, lambda *_: None, lambda *_: None)
 
 
-def test_nothing_is_marked_where_no_submission_could_run(tmp_path, monkeypatch, capsys):
+def test_nothing_is_marked_where_no_submission_could_run(boxes, tmp_path, monkeypatch, capsys):
     """A class would get zero for what is wrong with the machine."""
 
     class Broken:
@@ -235,6 +241,7 @@ def test_nothing_is_marked_where_no_submission_could_run(tmp_path, monkeypatch, 
     (tmp_path / "in" / "ada").mkdir(parents=True)
     (tmp_path / "in" / "ada" / f"{CHAPTER}.ipynb").write_text("{}")
     monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
+    monkeypatch.setattr(grade, "Boxes", lambda limits, hidden: contextlib.nullcontext(boxes))
     monkeypatch.setattr(course, "obstacle", lambda chapters, boxes: f"no box for {chapters}")
     with pytest.raises(SystemExit) as stop:
         grade.main()
@@ -242,18 +249,17 @@ def test_nothing_is_marked_where_no_submission_could_run(tmp_path, monkeypatch, 
     assert f"Nothing was marked: no box for ['{CHAPTER}']." in capsys.readouterr().err
 
 
-def test_packages_may_lie_behind_a_link(tmp_path, monkeypatch):
+def test_packages_may_lie_behind_a_link(boxes, tmp_path, monkeypatch):
     """As where a virtual environment is a link to another disk."""
     (tmp_path / "there").mkdir()
     (tmp_path / "here").symlink_to("there")
     (tmp_path / "there" / "package.py").write_text("x = 1")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "here"))
-    with Boxes() as boxes:
-        box = boxes.open()
-        _, error = box.run(f"assert open({str(tmp_path / 'here' / 'package.py')!r}).read() == 'x = 1'")
-        if box.shut["files"]:
-            assert error is None
-        box.close()
+    box = boxes.open()
+    _, error = box.run(f"assert open({str(tmp_path / 'here' / 'package.py')!r}).read() == 'x = 1'")
+    if box.shut["files"]:
+        assert error is None
+    box.close()
 
 
 def test_the_command_wants_submissions(tmp_path, monkeypatch, capsys):
