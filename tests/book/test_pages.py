@@ -186,9 +186,10 @@ STEPPER, QUIZ, MATH = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"',
 
 
 # Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long. It preloads no
-# style sheets, which a browser refuses on file://.
+# style sheets, which a browser refuses on file://. The copy of a picture is not drawn again for another width.
 LESS = """() => {
   document.querySelectorAll("mjx-container, .cbo-picture").forEach((e) => e.replaceChildren());
+  document.querySelectorAll(".cbo-stage").forEach((e) => e.replaceWith(e.cloneNode(true)));
   [...document.querySelectorAll(".highlight pre")].slice(3).forEach((e) => { e.textContent = "code"; });
   [...document.querySelectorAll("dl.py")].slice(4).forEach((e) => e.remove());
 }"""
@@ -230,9 +231,9 @@ def barriers(page: Any) -> list[Any]:
     """What axe-core finds critical or serious, with the contrast of texts in the light and in the dark."""
     package = importlib.util.find_spec("axe_playwright_python")
     assert package is not None and package.origin is not None
+    page.evaluate(LESS)  # first, as all that follows lays the page out again
     page.set_viewport_size(SIZE)
     page.add_style_tag(content="* { transition: none !important }")
-    page.evaluate(LESS)
     page.evaluate(Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8"))
     page.evaluate("document.documentElement.dataset.theme = 'light'")
     found = page.evaluate(AXE, {"rules": {"color-contrast": {"enabled": False}}})
