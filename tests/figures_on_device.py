@@ -19,6 +19,7 @@ PARTS = {
     "subsets.figure_2": "plant-cheap-0.04/UCB-PSQ",
     "subsets.map": "plant-cheap-0.04-25/pilot/UCB-PSQ",
     "subsets.walk": "ackley-x64",
+    "contexts.effort": "newsvendor",
     "contexts.proof": "newsvendor",
     "hyperparameters.boxes": "robust/known",
 }
@@ -32,13 +33,15 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else NAME
     if device == NAME:
         pretend()
-    with on_device(device), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:] or registry.TITLES:
             WAITS.clear()
             start = time.process_time()
             try:
-                part = PARTS.get(name) or registry.load(name).parts()[0]
-                for task in tasks.plan(name, "reader", seeds=range(2), steps=2, parts=[part], device=device):
+                with on_device(device):  # before the chapter is imported; a task is there by itself
+                    part = PARTS.get(name) or registry.load(name).parts()[0]
+                    plan = tasks.plan(name, "reader", seeds=range(2), steps=2, parts=[part], device=device)
+                for task in plan:
                     tasks.perform(task, folder)
                 word = "ran" if device == "cuda" or WAITS else "was not there"
             except Exception as error:

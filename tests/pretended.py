@@ -9,6 +9,7 @@ PyTorch keeps a device that was registered until the process ends, so this is fo
 `pytest -p tests.pretended -m cuda` runs the tests of a GPU on it, see `tests/accelerator.py`.
 """
 
+import functools
 import sys
 from collections import Counter
 
@@ -45,67 +46,67 @@ class _Tensor(torch.Tensor):
         return _run(operation, args, kwargs or {})
 
 
-def _there(x):
-    return isinstance(x, _Tensor)
-
-
 def _bare(x):
-    return x.numbers if _there(x) else x
+    return x.numbers if type(x) is _Tensor else x
 
 
 def _dressed(x):
-    return _Tensor(x) if isinstance(x, torch.Tensor) and not _there(x) else x
-
-
-def _names_it(device):
-    return device is not None and torch.device(device).type == NAME
-
-
-def _each(change, x):
-    """Arguments or results with their tensors changed; PyTorch's own way through a tree takes several times as long."""
+    """A result with its tensors on the device."""
     if isinstance(x, torch.Tensor):
-        return change(x)
-    return type(x)(_each(change, part) for part in x) if type(x) in (list, tuple) else x
+        return x if type(x) is _Tensor else _Tensor(x)
+    return type(x)(map(_dressed, x)) if type(x) in (list, tuple) else x
 
 
-def _tensors(x, found):
-    """The tensors in arguments, appended to a list."""
+def _stripped(x, there, here):
+    """Arguments with the numbers of tensors of the device, these tensors, and those of the CPU.
+
+    PyTorch's own way through a tree takes several times as long.
+    """
+    if type(x) is _Tensor:
+        there.append(x)
+        return x.numbers
     if isinstance(x, torch.Tensor):
-        found.append(x)
-    elif isinstance(x, list | tuple):
-        for part in x:
-            _tensors(part, found)
-    return found
+        here.append(x)
+    elif type(x) in (list, tuple):
+        return type(x)([_stripped(part, there, here) for part in x])
+    return x
+
+
+@functools.cache
+def _known(operation):
+    """The name of an operation and whether it writes into its first argument; to ask takes longer than to add."""
+    name = operation._schema.name.removeprefix("aten::")
+    return name, operation._schema.is_mutable and name.endswith("_")
 
 
 def _run(operation, args, kwargs):
     """Run an operation on the numbers, and dress what comes out if that is to lie on the device."""
-    device = kwargs.get("device")
-    tensors = _tensors(tuple(kwargs.values()), _tensors(args, []))
-    there, named = any(map(_there, tensors)), _names_it(device)
-    if not there and not named:  # most are those of the CPU; nothing is to be checked there
+    there, here = [], []
+    bare = [_stripped(x, there, here) for x in args]
+    named = {key: _stripped(x, there, here) for key, x in kwargs.items()} if kwargs else kwargs
+    device = named.get("device")
+    onto = device is None or torch.device(device).type == NAME
+    if not there and (device is None or not onto):  # most are those of the CPU; nothing is to be checked there
         return operation(*args, **kwargs)
-    name, onto = operation._schema.name.removeprefix("aten::"), named or device is None
+    name, writes = _known(operation)
     if there:
-        _check_meeting(name, args, tensors)
+        _check_meeting(name, args, here)
         _count(name, args)
-    if kwargs.get("generator") is not None and onto:
+    if onto and named.get("generator") is not None:
         raise RuntimeError(f"Expected a '{NAME}' device type for generator but found 'cpu'")
-    bare = {key: _each(_bare, value) for key, value in kwargs.items()}
-    if named:
-        bare["device"] = torch.device("cpu")
-    out = operation(*_each(_bare, args), **bare)
-    if operation._schema.is_mutable and name.endswith("_"):
+    if onto and device is not None:
+        named["device"] = torch.device("cpu")
+    out = operation(*bare, **named)
+    if writes:
         return args[0]
-    return _each(_dressed, out) if onto else out
+    return _dressed(out) if onto else out
 
 
-def _check_meeting(name, args, tensors):
-    strangers = [x for x in tensors if not _there(x) and x.dim()]  # a number from the CPU may meet anything
+def _check_meeting(name, args, here):
     if name in _MEETING:
-        if name.startswith(("index", "_index", "_unsafe")) and not _there(args[0]):
+        if name.startswith(("index", "_index", "_unsafe")) and type(args[0]) is not _Tensor:
             raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
-    elif strangers:
+    elif strangers := [x for x in here if x.dim()]:  # a number from the CPU may meet anything
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {name} got one of shape {tuple(strangers[0].shape)} "
             f"on cpu and others on {NAME}:0"
@@ -116,7 +117,7 @@ def _count(name, args):
     masks = name in _MEETING and name != "copy_" and len(args) > 1 and isinstance(args[1], list | tuple)
     if name == "equal" and args[0].shape != args[1].shape:  # decided without a look
         return
-    if name in _WAITING or (masks and any(_there(i) and i.dtype == torch.bool for i in args[1])):
+    if name in _WAITING or (masks and any(type(i) is _Tensor and i.dtype == torch.bool for i in args[1])):
         note_wait()
 
 
@@ -134,36 +135,59 @@ def note_wait():
 class _Operations(TorchDispatchMode):
     """Operations that have no tensor of the device among their arguments, but may make one."""
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # nothing is compiled here, and to see to that takes a part of every operation
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         return _run(operation, args, kwargs or {})
+
+
+def _made(function, args, kwargs):
+    device = kwargs.pop("device", None)
+    if isinstance(args[0], torch.Tensor) and function is not torch.tensor:
+        return args[0].to(device=device or args[0].device, dtype=kwargs.get("dtype") or args[0].dtype)
+    made = function(*args, **kwargs)
+    return made if device is None else made.to(device)
+
+
+def _made_like(function, args, kwargs):
+    like = args[0]
+    return torch.tensor(args[1], dtype=kwargs.get("dtype", like.dtype)).to(kwargs.get("device", like.device))
+
+
+def _given(function, args, kwargs):
+    if type(args[0]) is _Tensor:
+        args[0].numbers = _bare(args[1])
+    return function(*args, **kwargs)
+
+
+def _to_numpy(function, args, kwargs):
+    if type(args[0]) is _Tensor:
+        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() first")
+    return function(*args, **kwargs)
+
+
+def _to_cpu(function, args, kwargs):
+    if type(args[0]) is _Tensor:
+        note_wait()
+    return function(*map(_bare, args), **kwargs) if function is torch.Tensor.tolist else function(*args, **kwargs)
 
 
 class _Python(TorchFunctionMode):
     """What goes between PyTorch and Python without passing the dispatcher."""
 
+    ways = {  # noqa: RUF012
+        **dict.fromkeys((torch.tensor, torch.as_tensor, torch.asarray), _made),
+        **dict.fromkeys((torch.Tensor.numpy, torch.Tensor.__array__), _to_numpy),
+        **dict.fromkeys((torch.Tensor.tolist, torch.Tensor.cpu), _to_cpu),
+        torch.Tensor.new_tensor: _made_like,
+        torch.Tensor.data.__set__: _given,
+    }
+
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        if function in (torch.tensor, torch.as_tensor, torch.asarray):
-            given, device = args[0], kwargs.pop("device", None)
-            if isinstance(given, torch.Tensor) and function is not torch.tensor:
-                return given.to(device=device or given.device, dtype=kwargs.get("dtype") or given.dtype)
-            made = function(*args, **kwargs)
-            return made if device is None else made.to(device)
-        if function is torch.Tensor.new_tensor:
-            like = args[0]
-            made = torch.tensor(args[1], dtype=kwargs.get("dtype", like.dtype))
-            return made.to(kwargs.get("device", like.device))
-        if args and _there(args[0]):
-            if function == torch.Tensor.data.__set__:
-                args[0].numbers = _bare(args[1])
-            elif function in (torch.Tensor.numpy, torch.Tensor.__array__):
-                raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() first")
-            if function is torch.Tensor.tolist:
-                note_wait()
-                return args[0].numbers.tolist()
-            if function is torch.Tensor.cpu:
-                note_wait()
-        return function(*args, **kwargs)
+        way = self.ways.get(function)
+        return function(*args, **kwargs or {}) if way is None else way(function, args, dict(kwargs or {}))
 
 
 def _empty(size, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
