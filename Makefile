@@ -39,18 +39,23 @@ book: .venv/.installed ## build the pages into _build/html
 
 # Sphinx takes one core, after the notebooks; what needs no pages goes beside it.
 test: .venv/.installed ## run all notebooks, build the book, lint, check the notebooks' outputs and run all tests
-	@start=$$SECONDS; $(MAKE) executed && $(MAKE) --jobs=2 --output-sync=recurse book lint notebooks && $(MAKE) unit && \
+	@start=$$SECONDS; $(MAKE) executed && $(MAKE) --jobs=2 --output-sync=recurse book lint notebooks beside && $(MAKE) unit && \
 	printf '\nEverything passed in %d s.\n' $$((SECONDS - start))
 
-.PHONY: executed unit notebooks
+.PHONY: executed notebooks beside unit
 executed: .venv/.installed
 	$(call stage,all notebooks,$(AGG) $(ONE_THREAD) $(BIN)/python book/_tools/execute_notebooks.py --workers $(WORKERS))
 
 notebooks: executed
 	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/pytest book --nbval-lax --executed -q)
 
+# These take the half minute that is left of Sphinx.
+BESIDE := tests/book/hyperparameters/test_beyond.py
+beside: .venv/.installed
+	$(call stage,tests beside the book,$(AGG) $(ONE_THREAD) $(BIN)/pytest $(BESIDE) -q)
+
 unit: .venv/.installed
-	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests -n $(WORKERS) --dist loadscope --no-loadscope-reorder)
+	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests $(BESIDE:%=--ignore=%) -n $(WORKERS) --dist loadscope --no-loadscope-reorder)
 
 # A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
 .PHONY: rounding
