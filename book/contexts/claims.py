@@ -30,6 +30,7 @@ from book.contexts.controls import (
     CautiousKnownDensity,
     FixedDiscrepancy,
     OtherEstimate,
+    ShareOfRadius,
     cross_validated_bandwidth,
     no_bandwidth,
 )
@@ -38,7 +39,7 @@ from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret
 from book.contexts.slips import PUBLISHED, RawContexts
 from book.harness import Comparison, Scale
-from cbo_lib.contexts.policies import ContextPolicy
+from cbo_lib.contexts.policies import DRBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
 
 #: The two methods of the paper against GP-UCB, and against each other: who is claimed to be better, and than whom.
@@ -53,7 +54,11 @@ def _discrepancy(length: float, p: ContextProblem, n: int, **o: Any) -> ContextP
     return FixedDiscrepancy(p.space, lengthscale=length, **o)
 
 
-#: The policies of the map: those of the panels, and the two methods with other estimates.
+def _radius(share: float, p: ContextProblem, n: int, **o: Any) -> ContextPolicy:
+    return DRBOKDE(p.space, samples=n, cover=n, radius=ShareOfRadius(p.space.context_dim, share), **o)
+
+
+#: The policies of the map: those of the panels, and the two methods with other estimates and other radii.
 MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
     **experiments.MAKERS,
     "DRBO, density known": lambda p, n, **o: CautiousKnownDensity(
@@ -61,6 +66,8 @@ MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
     ),
     "SBO, cross-validated": lambda p, n, **o: _other(p, n, cross_validated_bandwidth, radius=0, **o),
     "SBO, empirical law": lambda p, n, **o: _other(p, n, no_bandwidth, radius=0, **o),
+    "DRBO-KDE, half": functools.partial(_radius, 0.5),
+    "DRBO-KDE, twice": functools.partial(_radius, 2.0),
     **{f"DRBO-MMD, {length:g}": functools.partial(_discrepancy, length) for length in (0.05, 0.2, 1.0)},
 }
 
@@ -165,11 +172,11 @@ FOUR = ("GP-UCB", "SBO-KDE", "DRBO-KDE", "SBO, density known")
 MAP: Mapping[str, Entry] = {
     "newsvendor": Entry("newsvendor", dict.fromkeys(FOUR, 86)),
     "ackley": Entry("ackley", dict.fromkeys(FOUR, 68)),
-    "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106}),
+    "branin": Entry("branin", {"SBO-KDE": 106, "DRBO-KDE": 60, "GP-UCB": 106, "SBO, density known": 106}),
     "portfolio, normal": Entry("portfolio_normal", {"SBO-KDE": 42, "GP-UCB": 42, "SBO, density known": 42}),
-    "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86}),
+    "portfolio, uniform": Entry("portfolio_uniform", {"SBO-KDE": 86, "GP-UCB": 86, "SBO, density known": 60}),
     "hartmann": Entry("hartmann", dict.fromkeys(FOUR, 50), effort=SHORT),
-    "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR[:3], 30), effort=GRIDS),
+    "ackley, four contexts": Entry("ackley_4", dict.fromkeys(FOUR, 30), effort=GRIDS),
     "newsvendor, long": Entry("newsvendor", {"SBO-KDE": 296, "GP-UCB": 296}, range(100, 105)),
     "newsvendor, whole": Entry("newsvendor", {"SBO-KDE": 350, "GP-UCB": 350}, range(100, 105), effort=LONG),
     "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
@@ -200,6 +207,10 @@ STUDIES: Mapping[str, Entry] = {
     "ackley, four contexts, baselines": Entry(
         "ackley_4", dict.fromkeys(BASELINES[:2], 30), range(100, 105), effort=GRIDS
     ),
+    "newsvendor, radius": Entry(
+        "newsvendor", {"DRBO-KDE": 50, "DRBO-KDE, half": 50, "DRBO-KDE, twice": 50}, effort=SHORT
+    ),
+    "ackley, radius": Entry("ackley", {"DRBO-KDE": 50, "DRBO-KDE, half": 30, "DRBO-KDE, twice": 30}, effort=SHORT),
     **{
         f"{name}, baselines": Entry(
             panel,

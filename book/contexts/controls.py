@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from book.contexts.quadrature import ContextDistribution
 from cbo_lib.acquisition import DecisionAcquisition, PartialAcquisition
 from cbo_lib.contexts.baselines import DRBOMMD
 from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy, TotalVariationRadius
 from cbo_lib.contexts.space import Space
 from cbo_lib.gp import Posterior
 from cbo_lib.kernels import matern_kernel, matrix
@@ -120,6 +121,17 @@ class OtherEstimate(DRBOKDE):
         """``M`` contexts, ``replicates x M x Dc``."""
         estimate = GaussianKDE(self.contexts, self.bandwidth(self.contexts))
         return estimate.sample(self.samples, self.generators, self.space.contexts)
+
+
+@dataclass(frozen=True)
+class ShareOfRadius(TotalVariationRadius):
+    """A multiple of the radius of DRBO-KDE."""
+
+    share: float
+
+    def __call__(self, t: int) -> float:
+        """At round ``t``, from 1."""
+        return self.share * super().__call__(t)
 
 
 class CautiousKnownDensity(DRBOKDE):

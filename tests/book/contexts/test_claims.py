@@ -54,6 +54,13 @@ def test_the_published_configuration_has_one_kernel_raw_contexts_and_a_smaller_m
     assert isinstance(made["StableOpt"], ReflectedStableOpt) and isinstance(made["DRBO-KDE"], ReflectedDRBOKDE)
 
 
+def test_other_radii_are_shares_of_the_papers():
+    problem = PANELS["ackley"].make()
+    paper, half, twice = (claims.MAKERS[f"DRBO-KDE{name}"](problem, 16) for name in ("", ", half", ", twice"))
+    assert paper.radius(32) == pytest.approx(0.25) and half.radius(32) == pytest.approx(0.125)
+    assert twice.radius(32) == 2 * paper.radius(32) and half.cover == twice.samples == 16
+
+
 def test_decisions_are_those_of_the_differences():
     runs = claims.stored("branin")
     frame = claims.decide("branin", "matern", runs)
