@@ -182,7 +182,7 @@ MAP: Mapping[str, Entry] = {
     "ackley, long": Entry("ackley", {"SBO-KDE": 320, "GP-UCB": 320}, range(100, 104)),
 }
 
-#: What is told apart on Complicated Hartmann, the priors of today and of the time of the paper, and baselines.
+#: What is told apart on Complicated Hartmann, the priors of today and of the time of the paper, radii, and baselines.
 STUDIES: Mapping[str, Entry] = {
     "mixture": Entry(
         "complicated_hartmann",
