@@ -7,13 +7,24 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-#: The first cell of a row, which names it, and a cell that holds a number.
-_FIRST = re.compile(r"(<tr>\s*)<td>(.*?)</td>", re.S)
-_NUMBER = re.compile(r"<td>(?=(?:[-+−±]|&[lg]t;)?\s?\d[\d.,]*(?!\w))")
+#: A row of the body, its cells, and what a number, an interval or an error, and a verdict are written as.
+_ROW = re.compile(r"<tr>\s*(<td>.*?)</tr>", re.S)
+_CELL = re.compile(r"<td>(.*?)</td>", re.S)
+_HEADER = re.compile(r"<th>(.*?)</th>", re.S)
+_NUMBER = re.compile(r"(?:[-+−±]|&[lg]t;)?\s?\d[\d.,]*(?!\w)")
+_INTERVAL = re.compile(r"\(\s?[-+−]?\d[^()]*\)|[-+−]?[\d.,]+ ± [\d.]+")
+_VERDICT = re.compile(r"\b(holds|undecided|fails)\b")
+#: From how many signs in a line on a table is set narrowly, and from how many its numbers break; a name counts as
+#: at most so many, the room beside a cell, the mark of a verdict and the sign of a header that sorts as two each.
+_NARROW, _BROKEN, _NAME = 80, 105, 20
+#: Tables of more rows can be sorted, as `_static/sort.js` says.
+_LONG = 8
 
 
 class Table:
     """What a cell ends with, or displays, in the place of printed columns. The page sorts long ones.
+
+    Verdicts get a mark, and a rule parts rows whose names begin differently; wide tables are set more narrowly.
 
     Args:
         rows: a frame, whose index names its rows; or a mapping a row, from what a column is called to what it says
@@ -37,5 +48,43 @@ class Table:
             names = [name or (corner if k == 0 else "") or "" for k, name in enumerate(frame.index.names)]
             frame = frame.reset_index(names=names, allow_duplicates=True)
         with pd.option_context("display.max_colwidth", None):
-            text = frame.to_html(index=False, border=0, classes="cbo-table", justify="left")
-        return _NUMBER.sub('<td class="cbo-figures">', _FIRST.sub(r'\1<th scope="row">\2</th>', text))
+            return _dressed(frame.to_html(index=False, border=0, classes="cbo-table", justify="left"))
+
+
+def _dressed(text: str) -> str:
+    """What pandas wrote, with names of rows, numbers, intervals, verdicts and groups of rows told apart."""
+    rows = [_CELL.findall(row) for row in _ROW.findall(text)]
+    groups = _groups([row[0] for row in rows])
+    written = iter(
+        f'{begins}<th scope="row">{first}</th>{"".join(map(_cell, cells))}</tr>'
+        for (first, *cells), begins in zip(rows, groups, strict=True)
+    )
+    text = _ROW.sub(lambda _: next(written), text)
+    sign = 2 * (len(rows) > _LONG)
+    signs = sum(
+        2 + max(*map(_width, cells), *(len(word) + sign for word in header.split()), 0, 0)
+        for header, *cells in zip(_HEADER.findall(text), *rows, strict=True)
+    )
+    look = " cbo-narrow cbo-broken" if signs > _BROKEN else " cbo-narrow" if signs > _NARROW else ""
+    return text.replace("cbo-table", f"cbo-table{look}", 1)
+
+
+def _cell(text: str) -> str:
+    look = ' class="cbo-figures"' if _NUMBER.match(text) else ""
+    text = _INTERVAL.sub(r'<span class="cbo-interval">\g<0></span>', text)
+    text = _VERDICT.sub(r'<span class="cbo-\1">\1</span>', text)
+    return f"<td{look}>{text}</td>"
+
+
+def _width(text: str) -> int:
+    """How many signs of a cell stand in one line."""
+    return len(text) if _NUMBER.match(text) else min(len(text), _NAME) + 2 * bool(_VERDICT.search(text))
+
+
+def _groups(names: Sequence[str]) -> list[str]:
+    """How each row begins: a rule stands before a group, which has one name, or else names that begin alike."""
+    for of in (names, [re.split(r": |, (?!.*, )", name)[0] for name in names]):
+        begins = [k > 0 and of[k] != of[k - 1] for k in range(len(names))]
+        if sum(begins) < (len(names) - 1) / 1.5:
+            return ['<tr class="cbo-group">' if begin else "<tr>" for begin in begins]
+    return ["<tr>"] * len(names)

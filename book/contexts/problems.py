@@ -61,7 +61,7 @@ def ackley(
     def f(points: Tensor) -> Tensor:
         return function((2 * points - 1) * _EDGE)
 
-    # A piece a period of the cosine, and finer ones towards the center, where the root has its kink.
+    # A piece a period of the cosine, and finer ones toward the center, where the root has its kink.
     period = 1 / (2 * _EDGE)
     waves = tuple(0.5 + j * period for j in range(-33, 34))
     fine = _around(0.5, period, tuple(2.0**-k for k in range(1, 13)))

@@ -37,7 +37,7 @@ class SimplexBall:
         m, k = factor.shape[-1], factor.shape[-2]
         self.lower = torch.tril_indices(k, k, device=factor.device)
         self.identity = torch.eye(k, dtype=factor.dtype, device=factor.device)
-        # From the reference towards the uniform distribution: positive everywhere, strictly inside of the ball.
+        # From the reference toward the uniform distribution: positive everywhere, strictly inside of the ball.
         away = (1 / m - reference).unsqueeze(-2) @ self.columns
         length = away.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(factor.dtype).tiny)
         share = (0.7 * self.radius / length).clamp_max(0.9)
@@ -149,7 +149,7 @@ class _Newton:
         return _Point(dq, du, -dq / self.ratio - target, -top, -e)
 
     def corrector(self, guess: _Point, mu: Tensor) -> _Point:
-        """Towards the central path at ``mu``, with the second-order terms of the predictor."""
+        """Toward the central path at ``mu``, with the second-order terms of the predictor."""
         (a, b), (c, d) = self.turned, self.scaling.apply(guess.top, guess.e)
         x, y = mu - (a * c + _dot(b, d)), -(a * d + c * b)
         first = (self.head * x - _dot(self.tail, y)) / (self.head.square() - _dot(self.tail, self.tail))

@@ -38,7 +38,14 @@ def test_rows_are_named_by_their_first_cell_and_numbers_are_told_from_words() ->
     assert html.startswith("<table") and header(html) == list(ROWS[0])
     assert re.findall(r'<th scope="row">(.*?)</th>', html) == list("abcdefghi")
     figures = re.findall(r'<td class="cbo-figures">(.*?)</td>', html)
-    assert [unescape(cell) for cell in figures] == [row["difference, 95 %"] for row in ROWS if row["policy"] != "c"]
+    plain = [unescape(re.sub("<[^>]*>", "", cell)) for cell in figures]
+    assert plain == [row["difference, 95 %"] for row in ROWS if row["policy"] != "c"]
+    assert [unescape(cell) for cell in re.findall(r'"cbo-interval">(.*?)<', html)] == [
+        "(2.4, 18.3)",
+        "(-47.08, -30.82)",
+    ]
+    for word in ("holds", "fails", "undecided"):
+        assert html.count(f'<span class="cbo-{word}">{word}</span>') == [row["verdict"] for row in ROWS].count(word)
 
 
 def test_an_index_names_the_rows_and_headers_stand_in_one_line() -> None:
@@ -52,6 +59,28 @@ def test_an_index_names_the_rows_and_headers_stand_in_one_line() -> None:
     html = Table(both)._repr_html_()
     assert header(html) == ["policy", "rival", "A, 1", "A, 2"]
     assert html.count(">p<") == 2 and "rowspan" not in html
+
+
+@pytest.mark.parametrize(
+    ("names", "begins"),
+    [
+        (["a", "a", "b", "b"], [2]),
+        (["a: p", "a: q", "b: p", "b: q"], [2]),
+        (["1, p, u", "1, p, v", "1, q, u", "1, q, v"], [2]),
+        (["a", "b", "c"], []),
+        ([], []),
+    ],
+)
+def test_a_rule_parts_groups_of_rows(names: list[str], begins: list[int]) -> None:
+    html = Table(pd.DataFrame({"name": names, "value": "1"}))._repr_html_()
+    rows = re.findall(r'<tr( class="cbo-group")?><th scope="row">', html)
+    assert [k for k, group in enumerate(rows) if group] == begins and len(rows) == len(names)
+
+
+@pytest.mark.parametrize(("columns", "look"), [(2, ""), (6, " cbo-narrow"), (9, " cbo-narrow cbo-broken")])
+def test_many_columns_are_set_narrowly(columns: int, look: str) -> None:
+    rows = [{"name": "a row"} | {str(k): "1.25 (0.5, 1.5)" for k in range(columns - 1)}]
+    assert f'class="dataframe cbo-table{look}"' in Table(rows)._repr_html_()
 
 
 def page(rows: list[dict[str, str]]) -> str:
@@ -100,6 +129,15 @@ def test_a_short_table_stays_and_paper_shows_no_buttons(open_page: Callable[...,
     assert opened.evaluate(mark) != "none"
     opened.emulate_media(media="print")
     assert opened.evaluate(mark) == "none" and opened.get_by_text("policy").first.is_visible()
+
+
+@pytest.mark.browser
+def test_rules_go_when_a_reader_sorts(open_page: Callable[..., Any]) -> None:
+    opened = open_page(page([row | {"policy": row["policy"] > "d"} for row in ROWS]))
+    rule = "getComputedStyle(document.querySelector('tr.cbo-group > td')).borderTopWidth"
+    assert opened.evaluate(rule) == "1px"
+    opened.get_by_role("button").nth(1).click()
+    assert opened.evaluate(rule) == "0px"
 
 
 @pytest.mark.browser
