@@ -4,6 +4,8 @@
   named after its content, with the width and height that keep its place: a browser loads it when it is about to be
   seen. This works from ``file://`` too.
 - The state of widgets, which no page can use without a kernel, is left out.
+- The index of the search and its scripts are loaded by the page of results alone; the theme loads them everywhere.
+- A page without mathematics needs no MathJax. It asks for it when all else is there, as the next page will need it.
 """
 
 import base64
@@ -16,6 +18,8 @@ from sphinx.application import Sphinx
 
 INLINE = re.compile(r'(<img\b[^>]*?)\bsrc="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
 NAME = "figure-{}.svg"
+SEARCH = re.compile(r'\s*<script src="[^"]*\b(?:searchtools|language_data|searchindex)\.js"></script>')
+MATHJAX = re.compile(r'<script [^>]*src="(?:\.\./)*(_static/mathjax/[^"]+)"')
 STATE = re.compile(r'<script type="application/vnd\.jupyter\.widget-[^"]*">.*?</script>\s*', re.S)
 
 
@@ -54,10 +58,15 @@ def move(app: Sphinx, exception: Exception | None) -> None:
     out = Path(app.outdir)
     images = out / "_images"
     shown = set()
-    for file in out.rglob("*.html"):
-        depth = len(file.relative_to(out).parts) - 1
-        before = file.read_text(encoding="utf-8")
-        after, files = outside(before, "../" * depth + "_images")
+    pages = {file: file.read_text(encoding="utf-8") for file in out.rglob("*.html")}
+    mathjax = next((found[1] for page in pages.values() if (found := MATHJAX.search(page))), None)
+    for file, before in pages.items():
+        up = "../" * (len(file.relative_to(out).parts) - 1)
+        after, files = outside(before, f"{up}_images")
+        if file != out / "search.html":
+            after = SEARCH.sub("", after)
+        if mathjax and not re.search("_static/mathjax/", after):
+            after = after.replace("</head>", f'<link rel="prefetch" href="{up}{mathjax}" /></head>', 1)
         images.mkdir(exist_ok=True)
         for name, content in files.items():
             (images / name).write_bytes(content)

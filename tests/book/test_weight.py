@@ -70,6 +70,23 @@ def test_the_state_of_widgets_is_left_out_and_the_data_of_pictures_stay() -> Non
     assert weight.outside(page, "_images") == (kept, {})
 
 
+def test_search_is_loaded_where_one_searches_and_mathjax_where_formulas_are(tmp_path: Path) -> None:
+    search = "".join(f'<script src="../{name}.js"></script>' for name in ("_static/searchtools", "searchindex"))
+    script = '<script defer="defer" src="../_static/mathjax/full.js?v=1"></script>'
+    kept = '<script src="../_static/sort.js"></script>'
+    (tmp_path / "book").mkdir()
+    texts = {"book/formulas": script + search + kept, "book/words": search + kept, "search": search}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.html").write_text(f"<head>{text}</head>", encoding="utf-8")
+    weight.move(app_in(tmp_path), None)
+    weight.move(app_in(tmp_path), None)  # nothing is added twice
+    found = {name: (tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in texts}
+    ahead = '<link rel="prefetch" href="{}_static/mathjax/full.js?v=1" />'
+    assert found["book/formulas"] == f"<head>{script}{kept}</head>"
+    assert found["book/words"] == f"<head>{kept}{ahead.format('../')}</head>"
+    assert found["search"] == f"<head>{search}{ahead.format('')}</head>"
+
+
 def test_a_page_of_another_builder_and_a_failed_build_stay_as_they_are(tmp_path: Path) -> None:
     text = figures.show(drawn(1), "A line.").data
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
