@@ -13,7 +13,8 @@ _CELL = re.compile(r"<td>(.*?)</td>", re.S)
 _HEADER = re.compile(r"<th>(.*?)</th>", re.S)
 _NUMBER = re.compile(r"(?:[-+−±]|&[lg]t;)?\s?\d[\d.,]*(?!\w)")
 _INTERVAL = re.compile(r"\(\s?[-+−]?\d[^()]*\)|[-+−]?[\d.,]+ ± [\d.]+")
-_VERDICT = re.compile(r"\b(holds|undecided|fails)\b")
+_VERDICT = re.compile(r"\b(holds|tight|undecided|loose|fails|broken)\b")
+_MARKS = {"tight": "holds", "loose": "undecided", "broken": "fails"}
 #: From how many signs in a line on a table is set narrowly, and from how many its numbers break; a name counts as
 #: at most so many, the room beside a cell, the mark of a verdict and the sign of a header that sorts as two each.
 _NARROW, _BROKEN, _NAME = 80, 105, 20
@@ -24,7 +25,8 @@ _LONG = 8
 class Table:
     """What a cell ends with, or displays, in the place of printed columns. The page sorts long ones.
 
-    Verdicts get a mark, and a rule parts rows whose names begin differently; wide tables are set more narrowly.
+    Verdicts, and what is said of links of a proof, get a mark; a rule parts rows whose names begin differently; wide
+    tables are set more narrowly.
 
     Args:
         rows: a frame, whose index names its rows; or a mapping a row, from what a column is called to what it says
@@ -72,7 +74,7 @@ def _dressed(text: str) -> str:
 def _cell(text: str) -> str:
     look = ' class="cbo-figures"' if _NUMBER.match(text) else ""
     text = _INTERVAL.sub(r'<span class="cbo-interval">\g<0></span>', text)
-    text = _VERDICT.sub(r'<span class="cbo-\1">\1</span>', text)
+    text = _VERDICT.sub(lambda word: f'<span class="cbo-{_MARKS.get(word[0], word[0])}">{word[0]}</span>', text)
     return f"<td{look}>{text}</td>"
 
 

@@ -44,6 +44,7 @@ def test_rows_are_named_by_their_first_cell_and_numbers_are_told_from_words() ->
         "(2.4, 18.3)",
         "(-47.08, -30.82)",
     ]
+    assert '<span class="cbo-fails">broken</span>' in Table([{"link": "a", "draws": "broken"}])._repr_html_()
     for word in ("holds", "fails", "undecided"):
         assert html.count(f'<span class="cbo-{word}">{word}</span>') == [row["verdict"] for row in ROWS].count(word)
 
