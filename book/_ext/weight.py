@@ -19,7 +19,8 @@ from sphinx.application import Sphinx
 INLINE = re.compile(r'(<img\b[^>]*?)\bsrc="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"')
 NAME = "figure-{}.svg"
 SEARCH = re.compile(r'\s*<script src="[^"]*\b(?:searchtools|language_data|searchindex)\.js"></script>')
-MATHJAX = re.compile(r'<script [^>]*src="(?:\.\./)*(_static/mathjax/[^"]+)"')
+MATHJAX = re.compile(r'<script [^>]*src="(?:\.\./)*(_static/mathjax/[^"]+)"></script>')
+SETTINGS = re.compile(r"<script>window\.MathJax = [^<]*</script>")
 STATE = re.compile(r'<script type="application/vnd\.jupyter\.widget-[^"]*">.*?</script>\s*', re.S)
 
 
@@ -65,7 +66,8 @@ def move(app: Sphinx, exception: Exception | None) -> None:
         after, files = outside(before, f"{up}_images")
         if file != out / "search.html":
             after = SEARCH.sub("", after)
-        if mathjax and not re.search("_static/mathjax/", after):
+        if mathjax and 'class="math' not in after and "prefetch" not in after:  # Sphinx looks at the pages below, too
+            after = SETTINGS.sub("", MATHJAX.sub("", after))
             after = after.replace("</head>", f'<link rel="prefetch" href="{up}{mathjax}" /></head>', 1)
         images.mkdir(exist_ok=True)
         for name, content in files.items():

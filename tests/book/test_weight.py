@@ -75,14 +75,17 @@ def test_search_is_loaded_where_one_searches_and_mathjax_where_formulas_are(tmp_
     script = '<script defer="defer" src="../_static/mathjax/full.js?v=1"></script>'
     kept = '<script src="../_static/sort.js"></script>'
     (tmp_path / "book").mkdir()
-    texts = {"book/formulas": script + search + kept, "book/words": search + kept, "search": search}
+    settings = '<script>window.MathJax = {"options": {}}</script>'
+    formula = '<span class="math">x</span>'
+    texts = {"book/formulas": script + search + kept, "book/words": settings + script + search + kept, "search": search}
     for name, text in texts.items():
-        (tmp_path / f"{name}.html").write_text(f"<head>{text}</head>", encoding="utf-8")
+        body = formula if "formulas" in name else ""
+        (tmp_path / f"{name}.html").write_text(f"<head>{text}</head>{body}", encoding="utf-8")
     weight.move(app_in(tmp_path), None)
     weight.move(app_in(tmp_path), None)  # nothing is added twice
     found = {name: (tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in texts}
     ahead = '<link rel="prefetch" href="{}_static/mathjax/full.js?v=1" />'
-    assert found["book/formulas"] == f"<head>{script}{kept}</head>"
+    assert found["book/formulas"] == f"<head>{script}{kept}</head>{formula}"
     assert found["book/words"] == f"<head>{kept}{ahead.format('../')}</head>"
     assert found["search"] == f"<head>{search}{ahead.format('')}</head>"
 
