@@ -68,7 +68,7 @@ def _dressed(text: str) -> str:
         for header, *cells in zip(_HEADER.findall(text), *rows, strict=True)
     )
     look = " cbo-narrow cbo-broken" if signs > _BROKEN else " cbo-narrow" if signs > _NARROW else ""
-    return text.replace("cbo-table", f"cbo-table{look}", 1)
+    return text.replace("cbo-table", f"cbo-table{look}", 1).replace(" %", "&nbsp;%")  # a number keeps its sign
 
 
 def _cell(text: str) -> str:

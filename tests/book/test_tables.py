@@ -28,7 +28,7 @@ ROWS = [
 
 
 def header(text: str) -> list[str]:
-    return re.findall(r"<th>(.*?)</th>", text)
+    return [name.replace("&nbsp;", " ") for name in re.findall(r"<th>(.*?)</th>", text)]
 
 
 def test_rows_are_named_by_their_first_cell_and_numbers_are_told_from_words() -> None:
