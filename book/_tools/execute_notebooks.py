@@ -22,6 +22,7 @@ import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
 from jupyter_cache.executors.utils import ExecutionResult, single_nb_execution
+from nbconvert.preprocessors.coalescestreams import CoalesceStreamsPreprocessor
 
 from book._tools import kernels
 
@@ -82,7 +83,10 @@ def stated_seconds(notebook: nbformat.NotebookNode) -> float:
 def run(path: Path, notebook: nbformat.NotebookNode) -> ExecutionResult:
     """Run a notebook in its own folder."""
     quiet = ["--log-level=ERROR"]  # the kernel warns of its own local transport
-    return single_nb_execution(notebook, str(path.parent), TIMEOUT, allow_errors=False, extra_arguments=quiet)
+    result = single_nb_execution(notebook, str(path.parent), TIMEOUT, allow_errors=False, extra_arguments=quiet)
+    # Lines that are printed one after the other stand together, and stay between the tables that they name.
+    CoalesceStreamsPreprocessor().preprocess(result.nb, {})
+    return result
 
 
 def main(arguments: list[str] | None = None) -> int:
