@@ -84,7 +84,10 @@ def _width(text: str) -> int:
 
 
 def _groups(names: Sequence[str]) -> list[str]:
-    """How each row begins: a rule stands before a group, which has one name, or else names that begin alike."""
+    """How each row begins: a rule stands before a group, which has one name, or else names that begin alike.
+
+    Groups must be worth a rule: of one and a half rows at least, in the mean.
+    """
     for of in (names, [re.split(r": |, (?!.*, )", name)[0] for name in names]):
         begins = [k > 0 and of[k] != of[k - 1] for k in range(len(names))]
         if sum(begins) < (len(names) - 1) / 1.5:

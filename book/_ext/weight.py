@@ -66,7 +66,9 @@ def move(app: Sphinx, exception: Exception | None) -> None:
         after, files = outside(before, f"{up}_images")
         if file != out / "search.html":
             after = SEARCH.sub("", after)
-        if mathjax and 'class="math' not in after and "prefetch" not in after:  # Sphinx looks at the pages below, too
+        if (
+            mathjax and 'class="math' not in after and 'rel="prefetch"' not in after
+        ):  # Sphinx looks at the pages below, too
             after = SETTINGS.sub("", MATHJAX.sub("", after))
             after = after.replace("</head>", f'<link rel="prefetch" href="{up}{mathjax}" /></head>', 1)
         images.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from book import harness
 from book.contexts import problems
-from book.contexts.controls import cross_validated_bandwidth, no_bandwidth
+from book.contexts.controls import ShareOfRadius, cross_validated_bandwidth, no_bandwidth
 from book.contexts.experiments import RESULTS
 from book.contexts.problem import ContextProblem
 from book.harness import Scale
@@ -118,7 +118,7 @@ def known_function(
                 around = nodes(law, drawn[:, :count], problem)
                 if law == "known" and share == 0:
                     around = around[:1]
-                x = decisions(problem, around, share * (count + 1) ** -0.4)
+                x = decisions(problem, around, ShareOfRadius(1, share)(count + 1))
                 lost = (problem.optimum - problem.value(x)).expand(len(seeds))
                 rows[f"{law}, {share:g}, {count}"] = [round(float(value), 6) for value in lost]
     return pd.DataFrame.from_dict(rows, orient="index", columns=[str(seed) for seed in seeds])

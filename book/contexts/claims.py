@@ -39,7 +39,7 @@ from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret
 from book.contexts.slips import PUBLISHED, RawContexts
 from book.harness import Comparison, Scale
-from cbo_lib.contexts.policies import DRBOKDE, ContextPolicy
+from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space
 
 #: The two methods of the paper against GP-UCB, and against each other: who is claimed to be better, and than whom.
@@ -55,7 +55,7 @@ def _discrepancy(length: float, p: ContextProblem, n: int, **o: Any) -> ContextP
 
 
 def _radius(share: float, p: ContextProblem, n: int, **o: Any) -> ContextPolicy:
-    return DRBOKDE(p.space, samples=n, cover=n, radius=ShareOfRadius(p.space.context_dim, share), **o)
+    return experiments.MAKERS["DRBO-KDE"](p, n, radius=ShareOfRadius(p.space.context_dim, share), **o)
 
 
 #: The policies of the map: those of the panels, and the two methods with other estimates and other radii.

@@ -78,7 +78,7 @@ def test_a_notebook_runs_once_for_each_state_and_nbval_reads_that_run(root: Path
     assert "2 passed, 2 errors" in shown
     assert "b.ipynb was not run as it stands" in shown
 
-    write(root / "book/b.ipynb", "print(3)")
+    write(root / "book/b.ipynb", "print(3, flush=True); print(4); display(5); print(6)")
     assert execute(root).returncode == 0
     assert runs(root) == 3
     shown = nbval(root)
@@ -91,7 +91,8 @@ def test_a_notebook_runs_once_for_each_state_and_nbval_reads_that_run(root: Path
     notebook = nbformat.read(root / "book/b.ipynb", as_version=4)
     kept = executed(open_cache(root), notebook)
     assert kept is not None
-    assert kept.cells[2].outputs[0].text == "3\n"
+    first, table, last = kept.cells[2].outputs  # in this order, and what is printed at once stands together
+    assert (first.text, table.output_type, last.text) == ("3\n4\n", "display_data", "6\n")
     (root / "cbo_lib/gp.py").write_text("new\n", encoding="utf-8")
     assert executed(open_cache(root), notebook) is None
 

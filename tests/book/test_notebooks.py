@@ -130,6 +130,28 @@ def test_no_path_of_a_machine(path: Path) -> None:
     assert re.findall(rf"(?<![\w.:/-])/(?:{folders})/[\w./-]+|[A-Z]:\\\\\w+", text) == [], name(path)
 
 
+def jumps(text: str) -> list[str]:
+    """Lines of numbered lists whose number does not follow: a page counts on from the first and shows another."""
+    found, last = [], None
+    for line in text.splitlines():
+        if number := re.match(r"(\d+)\. ", line):
+            if last is not None and int(number[1]) != last + 1:
+                found.append(line)
+            last = int(number[1])
+        elif line.strip() and not line.startswith(" "):
+            last = None
+    return found
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *PAGES], ids=name)
+def test_numbered_lines_have_the_numbers_that_a_page_shows(path: Path) -> None:
+    assert jumps(markdown(path)) == []
+
+
+def test_a_jump_of_numbers_is_found() -> None:
+    assert jumps("1. a\n   more\n2. b\n\nWords.\n\n5. c\n7. d\n") == ["7. d"]
+
+
 @pytest.mark.parametrize("path", [*NOTEBOOKS, *PAGES], ids=name)
 def test_relative_links_have_targets(path: Path) -> None:
     assert broken_links(path) == [], name(path)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from book import tables
 from book.figures import Table
 from tests.book.conftest import STATIC
 
@@ -96,6 +97,10 @@ def page(rows: list[dict[str, str]]) -> str:
 
 def column(page: Any, number: int) -> list[str]:
     return page.evaluate(f"[...document.querySelectorAll('tbody tr')].map((row) => row.cells[{number}].innerText)")
+
+
+def test_the_renderer_and_the_script_agree_on_what_is_long() -> None:
+    assert f"const LONG = {tables._LONG};" in (STATIC / "sort.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.browser
