@@ -66,9 +66,8 @@ def move(app: Sphinx, exception: Exception | None) -> None:
         after, files = outside(before, f"{up}_images")
         if file != out / "search.html":
             after = SEARCH.sub("", after)
-        if (
-            mathjax and 'class="math' not in after and 'rel="prefetch"' not in after
-        ):  # Sphinx looks at the pages below, too
+        # Sphinx asks for MathJax where a page below has formulas, too.
+        if mathjax and 'class="math' not in after and 'rel="prefetch"' not in after:
             after = SETTINGS.sub("", MATHJAX.sub("", after))
             after = after.replace("</head>", f'<link rel="prefetch" href="{up}{mathjax}" /></head>', 1)
         images.mkdir(exist_ok=True)
