@@ -84,9 +84,13 @@ DRAWN = """() => innerWidth === 390 && [...document.querySelectorAll(".cbo-stage
 CONTRAST = """() => {
   const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
   const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const known = {};
   const rgba = (color) => {
-    pen.clearRect(0, 0, 1, 1); pen.fillStyle = color; pen.fillRect(0, 0, 1, 1);
-    return [...pen.getImageData(0, 0, 1, 1).data];
+    if (!(color in known)) {
+      pen.clearRect(0, 0, 1, 1); pen.fillStyle = color; pen.fillRect(0, 0, 1, 1);
+      known[color] = [...pen.getImageData(0, 0, 1, 1).data];
+    }
+    return known[color];
   };
   const light = ([r, g, b]) => {
     const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
@@ -185,25 +189,38 @@ WITHOUT_SCRIPTS = """() => {
 STEPPER, QUIZ, MATH = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"', r'class="(?:[^"]* )?math[ "]'
 
 
-# Mathematics, pictures and repeated code and signatures are left out: they are what takes axe-core long. It preloads no
-# style sheets, which a browser refuses on file://. The copy of a picture is not drawn again for another width.
+# Mathematics, pictures, repeated code and signatures, and of a table's rows that differ in their text alone all but three
+# are left out: they are what takes axe-core long. It preloads no style sheets, which a browser refuses on file://. The
+# copy of a picture is not drawn again for another width.
 LESS = """() => {
   document.querySelectorAll("mjx-container, .cbo-picture").forEach((e) => e.replaceChildren());
   document.querySelectorAll(".cbo-stage").forEach((e) => e.replaceWith(e.cloneNode(true)));
   [...document.querySelectorAll(".highlight pre")].slice(3).forEach((e) => { e.textContent = "code"; });
   [...document.querySelectorAll("dl.py")].slice(4).forEach((e) => e.remove());
+  document.querySelectorAll("tbody").forEach((table) => {
+    const count = {};
+    [...table.rows].forEach((row) => {
+      const kind = row.innerHTML.replace(/>[^<]*</g, "><");
+      if ((count[kind] = (count[kind] ?? 0) + 1) > 3) row.remove();
+    });
+  });
 }"""
 AXE = """(rules) => axe.run({ resultTypes: ["violations"], preload: false, ...rules }).then((found) => found.violations
   .filter((one) => ["critical", "serious"].includes(one.impact))
   .map((one) => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 120)]))"""
 
 # Of visible texts that look the same in the light and in the dark, within elements that look the same, two stay; then
-# elements without any text go.
+# elements without any text that is seen go.
 ALIKE = """() => {
-  const texts = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode())
-    if (walker.currentNode.data.trim() && walker.currentNode.parentElement.checkVisibility())
-      texts.push(walker.currentNode);
+  const all = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) if (walker.currentNode.data.trim()) all.push(walker.currentNode);
+  const seen = new Set();
+  for (const theme of ["light", "dark"]) {
+    document.documentElement.dataset.theme = theme;
+    all.forEach((text) => { if (text.parentElement.checkVisibility()) seen.add(text); });
+  }
+  all.forEach((text) => { if (!seen.has(text)) text.data = ""; });
+  const texts = [...seen];
   const keys = texts.map(() => "");
   for (const theme of ["light", "dark"]) {
     document.documentElement.dataset.theme = theme;
