@@ -189,9 +189,9 @@ WITHOUT_SCRIPTS = """() => {
 STEPPER, QUIZ, MATH = r'<figure class="cbo-stepper"', r'<form class="cbo-quiz"', r'class="(?:[^"]* )?math[ "]'
 
 
-# Mathematics, pictures, repeated code and signatures, and of a table's rows that differ in their text alone all but three
-# are left out: they are what takes axe-core long. It preloads no style sheets, which a browser refuses on file://. The
-# copy of a picture is not drawn again for another width.
+# Mathematics, pictures, repeated code and signatures are left out, and all but three of a table's rows that differ in
+# their text alone: they are what takes axe-core long. It preloads no style sheets, which a browser refuses on file://.
+# The copy of a picture is not drawn again for another width.
 LESS = """() => {
   document.querySelectorAll("mjx-container, .cbo-picture").forEach((e) => e.replaceChildren());
   document.querySelectorAll(".cbo-stage").forEach((e) => e.replaceWith(e.cloneNode(true)));
@@ -213,7 +213,9 @@ AXE = """(rules) => axe.run({ resultTypes: ["violations"], preload: false, ...ru
 # elements without any text that is seen go.
 ALIKE = """() => {
   const all = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) if (walker.currentNode.data.trim()) all.push(walker.currentNode);
+  while (walker.nextNode())
+    if (walker.currentNode.data.trim() && walker.currentNode.parentElement.localName !== "style")
+      all.push(walker.currentNode);
   const seen = new Set();
   for (const theme of ["light", "dark"]) {
     document.documentElement.dataset.theme = theme;
