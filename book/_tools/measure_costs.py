@@ -1,6 +1,7 @@
 """What the paper's scale costs: times parts of every experiment in one process, and says what was timed and how.
 
     python book/_tools/measure_costs.py [NAME ...]
+    python book/_tools/measure_costs.py --runs runs/paper
     python book/_tools/measure_costs.py --pages
 
 The first adds to ``book/practice/costs.json``, part by part; a part that stands there is not timed again. Parts are
@@ -8,7 +9,8 @@ taken from all over an experiment until its time is over: ``ENOUGH`` and ``LIMIT
 for a part, and ``PARTS``, words that the parts begin with. CPU seconds of one thread, so that other programs of a busy
 machine count little. A part that its limit ends is carried on by its rounds where ``rounds_of`` knows how many there
 are: by a line through the seconds of the rounds that were seen, if these are many. Of the policies of Figure 1 of the
-unknown contexts Table 1 knows 100 rounds. The second command writes the tables of the page and the README.
+unknown contexts Table 1 knows 100 rounds. The second command takes what real runs took, of the parts that they have
+finished. The third writes the tables of the page and the README.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from book import registry, tasks
 from cbo_lib.history import write_atomically
 from cbo_lib.policy import Policy
 
-COSTS = tasks.ROOT / "book" / "practice" / "costs.json"
+COSTS, COMMAND = tasks.ROOT / "book" / "practice" / "costs.json", "python book/_tools/measure_costs.py"
 #: CPU seconds after which no further part of an experiment is begun, and after which one is ended.
 ENOUGH, LIMIT = float(os.environ.get("ENOUGH", 15)), float(os.environ.get("LIMIT", 30))
 #: How the names of the parts begin that are timed.
@@ -156,6 +158,22 @@ def measure(name: str, known: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield known
 
 
+def of_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """By experiment and part what runs at the paper's scale took, of the parts all of whose tasks are in a folder."""
+    seconds: dict[tuple[str, str], dict[tuple[int, ...], float]] = defaultdict(dict)
+    for file in sorted(folder.glob("*/tasks/*.npz")):
+        _, about = tasks.unpack(file.read_bytes())
+        task = about["task"]
+        if task["scale"] == "paper" and task["steps"] is None:
+            seconds[task["experiment"], task["part"]][tuple(task["seeds"])] = about["seconds"]
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for (name, part), done in seconds.items():
+        if {task.seeds for task in tasks.plan(name, "paper", parts=[part])} == set(done):
+            whole = round(sum(done.values()), 2)
+            found[name][part] = {"seconds": whole, "how": "whole", "estimate": whole}
+    return dict(found)
+
+
 def summary(name: str, known: dict[str, Any]) -> dict[str, Any]:
     """What all of an experiment takes: a part that was not timed takes what those of its kind do, or all parts."""
     parts = list(registry.load(name).parts())
@@ -268,13 +286,21 @@ def main() -> None:
     signal.signal(signal.SIGPROF, _stop)
     stored = json.loads(COSTS.read_text("utf-8")) if COSTS.exists() else {}
     rows = {row["experiment"]: row for row in stored.get("rows", [])}
-    about = {"machine": platform.machine(), "cores": os.cpu_count(), "command": "python book/_tools/measure_costs.py"}
+
+    def store(name: str, known: dict[str, Any]) -> None:
+        rows[name] = summary(name, known)
+        ordered = [rows[key] for key in registry.TITLES if key in rows]
+        about = {"machine": platform.machine(), "cores": os.cpu_count(), "command": COMMAND}
+        write_atomically(COSTS, (json.dumps({"about": about, "rows": ordered}, indent=1) + "\n").encode())
+
+    if sys.argv[1:2] == ["--runs"]:
+        for name, known in of_runs(Path(sys.argv[2])).items():
+            store(name, {**rows.get(name, {}).get("timed", {}), **known})
+        return
     wanted = [name for pattern in sys.argv[1:] for name in registry.match(pattern)]
     for name in dict.fromkeys(wanted or [name for name in registry.TITLES if name not in rows]):
         for known in measure(name, rows.get(name, {}).get("timed", {})):
-            rows[name] = summary(name, known)
-            ordered = [rows[key] for key in registry.TITLES if key in rows]
-            write_atomically(COSTS, (json.dumps({"about": about, "rows": ordered}, indent=1) + "\n").encode())
+            store(name, known)
 
 
 if __name__ == "__main__":

@@ -347,6 +347,23 @@ def test_costs_on_the_pages_are_those_of_what_is_registered() -> None:
         assert path.read_text("utf-8") == text, f"{path}: python book/_tools/measure_costs.py --pages"
 
 
+def test_a_part_whose_tasks_are_all_in_a_folder_costs_what_they_took(tmp_path: Path) -> None:
+    from dataclasses import asdict
+
+    import numpy as np
+
+    from book._tools.measure_costs import of_runs
+
+    for scale, steps, part, chunks in (("paper", None, "1", 2), ("paper", None, "10", 1), ("paper", 3, "10", 2)):
+        for task in tasks.plan("aggregated.figure_5", scale, steps=steps, parts=[part])[:chunks]:
+            file = tmp_path / task.experiment / "tasks" / task.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            about = {"task": asdict(task), "seconds": 1.25}
+            file.write_bytes(tasks.pack({"numbers": np.zeros(1)}, about))
+    row = {"seconds": 2.5, "how": "whole", "estimate": 2.5}
+    assert of_runs(tmp_path) == {"aggregated.figure_5": {"1": row}}
+
+
 def test_a_part_is_carried_on_by_a_line_through_its_later_rounds() -> None:
     from book._tools.measure_costs import DESIGN, FEWEST, carried_on
 
