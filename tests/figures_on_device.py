@@ -21,6 +21,7 @@ PARTS = {
     "subsets.walk": "ackley-x64",
     "contexts.effort": "newsvendor",
     "contexts.proof": "newsvendor",
+    "contexts.step_work": "StableOpt",
     "hyperparameters.boxes": "robust/known",
 }
 
