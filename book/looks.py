@@ -26,6 +26,8 @@ _AGGREGATED, _INDIRECT, _CONTEXTS = ("aggregated",), ("indirect",), ("contexts",
 _SUBSETS, _HYPERPARAMETERS, _FOUNDATIONS = ("subsets",), ("hyperparameters",), ("foundations",)
 
 #: The look of every policy by its name.
+#:
+#: :meta hide-value:
 POLICIES = {
     "random": Look(GRAY, ":", ".", ("foundations", "indirect", "contexts", "subsets", "synthesis")),
     # foundations

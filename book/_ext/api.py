@@ -15,6 +15,7 @@ from sphinx.util import logging
 from sphinx.util.typing import stringify_annotation
 
 logger = logging.getLogger(__name__)
+QUALIFIED = re.compile(r"(?<![\w.])(?=[a-z_]\w*\.)")
 SOURCE = re.compile(r"\[([A-Z][A-Za-z]+\d{4})\](?!\w)")
 
 
@@ -55,6 +56,8 @@ def process(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: 
     files = [Path(app.srcdir) / file for file in app.config.bibtex_bibfiles]
     known = keys("\n".join(file.read_text(encoding="utf-8") for file in files))
     for i, line in enumerate(lines):
+        if line.startswith(":vartype "):  # names of types without their modules, as in signatures
+            line = QUALIFIED.sub("~", line)
         try:
             lines[i] = cite(line, known)
         except ValueError as error:

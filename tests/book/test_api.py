@@ -27,6 +27,11 @@ def test_a_source_becomes_a_role() -> None:
         api.cite("[Nobody1999]", known)
 
 
+def test_types_are_named_without_their_modules() -> None:
+    told = ":vartype x: collections.abc.Sequence[torch.Tensor] | None"
+    assert api.QUALIFIED.sub("~", told) == ":vartype x: ~collections.abc.Sequence[~torch.Tensor] | None"
+
+
 def test_keys_begin_with_author_and_year(known: dict[str, str]) -> None:
     entries = parse_file(ROOT / "book" / "references.bib").entries
     assert sorted(known.values()) == sorted(entries)
