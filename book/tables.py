@@ -14,6 +14,9 @@ _HEADER = re.compile(r"<th>(.*?)</th>", re.S)
 _NUMBER = re.compile(r"(?:[-+−±]|&[lg]t;)?\s?\d[\d.,]*(?!\w)")
 _INTERVAL = re.compile(r"\(\s?[-+−]?\d[^()]*\)|[-+−]?[\d.,]+ ± [\d.]+")
 _VERDICT = re.compile(r"\b(holds|tight|undecided|loose|fails|broken)\b")
+#: An index and a power, as in ``i_*`` and ``10^3``, and the words between two tags.
+_SCRIPT = re.compile(r"(?<![\w.])([A-Za-z]|\d[\d.]*)(?:_(\*|\d[\d.]*\d|\w(?!\w))|\^(\d[\d./]*\d|\w))")
+_BETWEEN = re.compile(r">[^<]+<")
 _MARKS = {"tight": "holds", "loose": "undecided", "broken": "fails"}
 #: From how many signs in a line on a table is set narrowly, and from how many its numbers break; a name counts as
 #: at most so many, the room beside a cell, the mark of a verdict and the sign of a header that sorts as two each.
@@ -68,7 +71,13 @@ def _dressed(text: str) -> str:
         for header, *cells in zip(_HEADER.findall(text), *rows, strict=True)
     )
     look = " cbo-narrow cbo-broken" if signs > _BROKEN else " cbo-narrow" if signs > _NARROW else ""
+    text = _BETWEEN.sub(lambda words: _SCRIPT.sub(_set, words[0]), text)
     return text.replace("cbo-table", f"cbo-table{look}", 1).replace(" %", "&nbsp;%")  # a number keeps its sign
+
+
+def _set(script: re.Match[str]) -> str:
+    letter, index, power = script.groups()
+    return f"{letter}<sub>{index}</sub>" if index else f"{letter}<sup>{power}</sup>"
 
 
 def _cell(text: str) -> str:

@@ -13,6 +13,9 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 CONVERTER = LatexToMathML(fancy_error=False)
+#: A formula in a line with the bracket before it and the stops after it.
+_FORMULA = r"<span class=\"math notranslate nohighlight\">(?:(?!</noscript>).)*</noscript></span>"
+KEPT = re.compile(rf"([(\[]*){_FORMULA}([.,;:!?)\]]*)", re.S)
 HIDE_TEX = "<noscript><style>.cbo-tex { display: none !important }</style></noscript>"
 
 
@@ -66,13 +69,24 @@ def extend_renderers(app: Sphinx) -> None:
         renderers["mathjax"] = (with_both(write, display), None)
 
 
-def hide_tex(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
-    """Without JavaScript the TeX is not shown."""
+def keep_stops(body: str) -> str:
+    """A page on which no line begins with the stop after a formula: browsers may break a line around what is set."""
+
+    def keep(found: re.Match[str]) -> str:
+        return f'<span class="cbo-kept">{found[0]}</span>' if found[1] or found[2] else found[0]
+
+    return KEPT.sub(keep, body)
+
+
+def finish(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Without JavaScript the TeX is not shown; stops stay with their formulas."""
+    if "body" in context:
+        context["body"] = keep_stops(context["body"])
     context["metatags"] = context.get("metatags", "") + HIDE_TEX
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the extension."""
     app.connect("builder-inited", extend_renderers, priority=900)
-    app.connect("html-page-context", hide_tex, priority=900)
+    app.connect("html-page-context", finish, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

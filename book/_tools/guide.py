@@ -3,6 +3,7 @@
 python book/_tools/guide.py
 """
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ NAMES = {
     "subsets": "Variable subsets",
     "hyperparameters": "Unknown hyperparameters",
 }
+MATH = re.compile(r"(\b[A-Za-z](?:\^[\w*]|_(?:\*|\w\b))+)")
 HEAD = """# Exercises and typical mistakes
 
 Each exercise has parts, and each part has points of its own.
@@ -36,8 +38,9 @@ A page built with `SOLUTIONS=no` leaves the tables of mistakes out.
 
 
 def cell(text: str) -> str:
-    """Text that may stand in a table."""
-    return text.replace("\n", " ").replace("|", r"\|").replace("*", r"\*").replace("_", r"\_").replace("$", r"\$")
+    """Text that may stand in a table; letters with an index or a power, such as ``R^f_T`` and ``i_*``, are formulas."""
+    parts = MATH.split(text.replace("\n", " "))  # every other one is a formula
+    return "".join(f"${part}$" if k % 2 else re.sub(r"([|*_$])", r"\\\1", part) for k, part in enumerate(parts))
 
 
 def worth(points: Iterable[int]) -> str:

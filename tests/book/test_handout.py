@@ -149,6 +149,11 @@ def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_
     assert "## Indirect queries" in left and "| Feedback |" not in left and "This is its inverse." not in left
 
 
+def test_letters_with_an_index_or_a_power_are_formulas_in_the_guide():
+    told = "Then R_T = R^f_T for i_* | no name_of code, exp(-z^2 / 2)."
+    assert guide.cell(told) == r"Then $R_T$ = $R^f_T$ for $i_*$ \| no name\_of code, exp(-$z^2$ / 2)."
+
+
 def test_the_guide_keeps_the_mistakes_to_itself():
     page = guide.text()
     told = {guide.cell(m.says) for chapter in MISTAKES.values() for m in chapter}

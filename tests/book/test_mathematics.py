@@ -28,6 +28,15 @@ def test_a_form_that_sphinx_never_wrote_is_refused() -> None:
         mathematics.with_mathml("<p>a</p>", "", "span")
 
 
+def test_the_stop_after_a_formula_stays_in_its_line() -> None:
+    formula = '<span class="math notranslate nohighlight"><span class="cbo-tex">x</span><noscript>x</noscript></span>'
+    kept = '<span class="cbo-kept">{}</span>'
+    assert mathematics.keep_stops(f"a {formula} b") == f"a {formula} b"
+    assert mathematics.keep_stops(f"({formula}), {formula}.") == (
+        kept.format(f"({formula}),") + " " + kept.format(f"{formula}.")
+    )
+
+
 def test_icons_of_pages_get_a_mask() -> None:
     page = '<i class="fa-solid fa-sun fa-lg"></i><i class="fas fa-download"></i><b class="fa-x">'
     assert icons.used([page]) == {"sun", "download"}

@@ -63,6 +63,15 @@ def test_an_index_names_the_rows_and_headers_stand_in_one_line() -> None:
     assert html.count(">p<") == 2 and "rowspan" not in html
 
 
+def test_an_index_and_a_power_are_set_as_such_and_names_of_code_are_not() -> None:
+    rows = [{"i_* at 0.1": "10^10.8", "f(x_t)": "T^1/2", "n_init": "f*", "bound of C_*": "k_0.1"}]
+    shown, html = Table(rows), Table(rows)._repr_html_()
+    assert "10^10.8" in repr(shown)
+    assert header(html) == ["i<sub>*</sub> at 0.1", "f(x<sub>t</sub>)", "n_init", "bound of C<sub>*</sub>"]
+    for said in ("10<sup>10.8</sup>", "T<sup>1/2</sup>", ">f*<", "k<sub>0.1</sub>"):
+        assert said in html
+
+
 @pytest.mark.parametrize(
     ("names", "begins"),
     [
