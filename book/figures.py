@@ -246,7 +246,8 @@ def line(
     Args:
         x: the positions, ``n``.
         curves: the values ``n`` of one curve; or by label, several, each alone or with a Matplotlib format such as
-            ``"o--"`` or with a ``style``. A label gets a line in the legend.
+            ``"o--"`` or with a ``style``. A label gets a line in the legend, which
+            stands below the axes if there are more than five.
         alt: what is seen, in a sentence.
         figsize: in inches.
         caption: as of ``show``.
@@ -260,7 +261,9 @@ def line(
         form, own = ([look], {}) if isinstance(look, str) else ([], _spaced(look, len(np.asarray(x))))
         axes[0, 0].plot(np.asarray(x), np.asarray(values), *form, label=label or None, **own)
     axes[0, 0].set(**settings)
-    if any(labeled):
+    if len(labeled) > 5:  # among so many curves there is no room
+        figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+    elif any(labeled):
         axes[0, 0].legend(fontsize="small")
     return show(figure, alt, caption, name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -21,6 +22,15 @@ from cbo_lib.aggregated.tree_policy import TreePolicy
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.history import History
 from cbo_lib.measure import Measure
+
+#: A legend that would lie on data stands below the axes.
+_BELOW: dict[str, Any] = {
+    "loc": "upper center",
+    "bbox_to_anchor": (0.5, -0.18),
+    "ncols": 2,
+    "fontsize": "small",
+    "frameon": False,
+}
 
 
 def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicate: int = 0) -> Figure:
@@ -154,7 +164,7 @@ def plot_cell(axes: Axes, problem: CellProblem, policy: GPOO, node: int, replica
     axes.plot(points[:, 0], problem.f(points), "o", color=figures.COLORS[1], label="representative points")
     depth, index = int(policy.tree.depth[node]), int(policy.tree.index[node])
     axes.set(xlim=(low, high), xlabel="x", ylabel="value (units of f)", title=f"cell ({depth}, {index})")
-    axes.legend(fontsize="x-small")
+    axes.legend(**_BELOW)
 
 
 def plot_rivals(axes: Axes, problem: CellProblem, policy: GPOO, nodes: list[int], replicate: int = 0) -> None:
@@ -174,7 +184,7 @@ def plot_rivals(axes: Axes, problem: CellProblem, policy: GPOO, nodes: list[int]
         axes.text(i, b, f"b = {b:.2f}", ha="center", va="bottom")
     axes.set_xticks(list(at), names)
     axes.set(ylabel="value (units of f)", xlabel="leaf (h, i)")
-    axes.legend(fontsize="x-small")
+    axes.legend(**_BELOW)
 
 
 def loop_steps(

@@ -23,13 +23,23 @@ def words(low: pd.Series, high: pd.Series) -> pd.Series:
 def count(table: pd.DataFrame, rival: str) -> dict[str, int]:
     """How often "HE-GP-UCB has less regret than the rival" holds, is undecided and fails."""
     part = table[table.policy == rival]
-    found = Counter(words(part.end_low, part.end_high))
-    return {key: found[key] for key in get_args(Word)}
+    return _counted(words(part.end_low, part.end_high))
 
 
 def counted(table: pd.DataFrame, rival: str) -> str:
     """The same as a phrase."""
-    return ", ".join(f"{key} in {number}" for key, number in count(table, rival).items())
+    part = table[table.policy == rival]
+    return phrase(words(part.end_low, part.end_high))
+
+
+def phrase(decided: pd.Series) -> str:
+    """How often each verdict was given: ``holds in 25, undecided in 11, fails in 0``."""
+    return ", ".join(f"{key} in {number}" for key, number in _counted(decided).items())
+
+
+def _counted(decided: pd.Series) -> dict[str, int]:
+    found = Counter(decided)
+    return {key: found[key] for key in get_args(Word)}
 
 
 def verdicts(table: pd.DataFrame, rival: str, rows: Sequence[str], last: Sequence[str]) -> Figure:

@@ -236,7 +236,7 @@ def _sets(policy: CMETS, leaves: Sequence[int], children: Sequence[int], query: 
     for node in sorted(grown - {0}):
         parent = int(nodes.parent[node])
         heights = -int(nodes.level[parent]), -int(nodes.level[node])
-        tree.plot([place[parent], place[node]], heights, color="0.8", linewidth=0.8, zorder=1)
+        tree.plot([place[parent], place[node]], heights, color="0.6", linewidth=1, zorder=1)
     kinds = (
         ("split", grown - set(leaves) - set(children), {"color": "0.6", "marker": ".", "markersize": 7}),
         ("leaf (L)", set(leaves), {"color": blue, "marker": "s"}),

@@ -41,11 +41,11 @@ def draw(variance: float = 0.04, alpha: float = 0.1) -> Figure:
     enough = (1 - alpha) * float(plants.best_values.max())
     ax.axhline(enough, color=figures.COLORS[-1], linestyle="--", label=f"good enough, {enough:.2f}")
     price = float(plants.cost_means[plants.cheapest(alpha)])
-    ax.plot([], [], "s", color=figures.COLORS[1], label=f"{cheapest}: {100 / price:.0f} plays for 100")
+    ax.plot([], [], "s", color=figures.COLORS[1], label=f"{cheapest}: {100 / price:,.0f} plays for a budget of 100")
     ticks = [f"{name}\n{cost:g}" for name, cost in zip(names(plants), plants.cost_means.tolist(), strict=True)]
     ax.set(xticks=torch.arange(plants.space.m), xticklabels=ticks)
     ax.set(xlabel="control set, and its mean cost", ylabel="best value (units of f)", ylim=(0, None))
-    ax.legend(fontsize="small", loc="lower right")
+    ax.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
     return figure
 
 
