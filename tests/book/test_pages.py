@@ -38,13 +38,13 @@ IMAGES = """() => Promise.all([...document.images].map(async (image) => {
   return { src: image.src.slice(0, 80), alt: image.alt.trim(), width: image.naturalWidth };
 }))"""
 
-# What sticks out of the article, unless an ancestor inside the article scrolls or clips it.
+# What sticks out of the article, unless an ancestor inside the article scrolls: a reader never sees what is cut off.
 OVERFLOW = """() => {
   const article = document.querySelector("article");
   const limit = document.documentElement.clientWidth + 1;
   const contained = (element) => {
     for (let e = element.parentElement; e && e !== article.parentElement; e = e.parentElement)
-      if (getComputedStyle(e).overflowX !== "visible") return true;
+      if (/auto|scroll/.test(getComputedStyle(e).overflowX) || e.tagName === "svg") return true;
     return false;
   };
   const outside = [...article.querySelectorAll("*")].filter(
