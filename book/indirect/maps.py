@@ -127,7 +127,7 @@ def cross(figure: int) -> dict[tuple[str, str], str]:
 
 
 def crossed(found: Map, figure: int, panels: Mapping[str, tuple[str, Sequence[str], str, float | str]]) -> Figure:
-    """The full cross as tables of counts: against how many rivals a claim holds, is undecided, and fails.
+    """The full cross as tables of counts: against how many rivals a claim holds, and against how many it fails.
 
     Args:
         found: what was run; the box of another cell stays empty.
@@ -144,12 +144,12 @@ def crossed(found: Map, figure: int, panels: Mapping[str, tuple[str, Sequence[st
             if cell not in there:
                 continue
             count = counted(pairs(found, [cell], policy, rivals, notion, at))
-            ahead, open_, behind = count["holds"], count["undecided"], count["fails"]
+            ahead, behind = count["holds"], count["fails"]
             word: Word = "holds" if ahead > behind else "fails" if behind > ahead else "undecided"
             strong = max(ahead, behind) > len(rivals) / 2
             ax.add_patch(_box(j, i, _FILL[word], 1.0 if strong or word == "undecided" else 0.35))
             ink = "white" if strong and word != "undecided" else "black"
-            ax.text(j + 0.5, i + 0.5, f"{ahead} {open_} {behind}", ha="center", va="center", fontsize=8, color=ink)
+            ax.text(j + 0.5, i + 0.5, f"{ahead} {behind}", ha="center", va="center", fontsize=8, color=ink)
         ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), title=title)
         ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=60, ha="right", fontsize=9)
         ax.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=9)
