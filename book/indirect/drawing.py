@@ -250,7 +250,7 @@ def _sets(policy: CMETS, leaves: Sequence[int], children: Sequence[int], query: 
         tree.plot([place[node] for node in some], heights_of, **look)
     for node in sorted(grown):
         if int(nodes.level[node]) < 3:
-            tree.text(place[node], -int(nodes.level[node]) + 0.1, str(node), ha="center", fontsize=7)
+            tree.text(place[node], -int(nodes.level[node]) + 0.2, str(node), ha="center", fontsize=7)
     tree.set(
         yticks=range(-deepest, 1), yticklabels=range(deepest, -1, -1), ylabel="level", xticks=[], xlim=(-0.02, 1.02)
     )
