@@ -204,9 +204,7 @@ STUDIES: Mapping[str, Entry] = {
     "newsvendor, today": Entry("newsvendor", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
     "ackley, older": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, kernel="older", effort=SHORT),
     "ackley, today": Entry("ackley", {"GP-UCB": 50, "SBO-KDE": 50}, effort=SHORT),
-    "ackley, four contexts, baselines": Entry(
-        "ackley_4", dict.fromkeys(BASELINES[:2], 30), range(100, 105), effort=GRIDS
-    ),
+    "ackley, four contexts, baselines": Entry("ackley_4", dict.fromkeys(BASELINES, 30), range(100, 105), effort=GRIDS),
     "newsvendor, radius": Entry(
         "newsvendor", {"DRBO-KDE": 50, "DRBO-KDE, half": 50, "DRBO-KDE, twice": 50}, effort=SHORT
     ),
