@@ -13,6 +13,8 @@ UV := 0.13.8
 # The same run prints the same numbers, at a speed that other work on the machine hardly changes: no hash seed, one thread.
 export PYTHONHASHSEED := 0
 export PYTHONUTF8 := 1
+# Many processes import the same code: it is compiled once, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
 AGG := MPLBACKEND=agg
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 WORKERS ?= 2
