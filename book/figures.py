@@ -246,8 +246,8 @@ def line(
     Args:
         x: the positions, ``n``.
         curves: the values ``n`` of one curve; or by label, several, each alone or with a Matplotlib format such as
-            ``"o--"`` or with a ``style``. A label gets a line in the legend, which
-            stands below the axes if there are more than five.
+            ``"o--"`` or with a ``style``. A label gets a line in the legend, which stands below the axes if there are
+            more than five.
         alt: what is seen, in a sentence.
         figsize: in inches.
         caption: as of ``show``.

@@ -22,19 +22,22 @@ def words(low: pd.Series, high: pd.Series) -> pd.Series:
 
 def count(table: pd.DataFrame, rival: str) -> dict[str, int]:
     """How often "HE-GP-UCB has less regret than the rival" holds, is undecided and fails."""
-    part = table[table.policy == rival]
-    return _counted(words(part.end_low, part.end_high))
+    return _counted(_against(table, rival))
 
 
 def counted(table: pd.DataFrame, rival: str) -> str:
     """The same as a phrase."""
-    part = table[table.policy == rival]
-    return phrase(words(part.end_low, part.end_high))
+    return phrase(_against(table, rival))
 
 
 def phrase(decided: pd.Series) -> str:
     """How often each verdict was given: ``holds in 25, undecided in 11, fails in 0``."""
     return ", ".join(f"{key} in {number}" for key, number in _counted(decided).items())
+
+
+def _against(table: pd.DataFrame, rival: str) -> pd.Series:
+    part = table[table.policy == rival]
+    return words(part.end_low, part.end_high)
 
 
 def _counted(decided: pd.Series) -> dict[str, int]:

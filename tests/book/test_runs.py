@@ -11,8 +11,10 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from book import registry, spread, tasks
@@ -348,10 +350,6 @@ def test_costs_on_the_pages_are_those_of_what_is_registered() -> None:
 
 
 def test_a_part_whose_tasks_are_all_in_a_folder_costs_what_they_took(tmp_path: Path) -> None:
-    from dataclasses import asdict
-
-    import numpy as np
-
     from book._tools.measure_costs import of_runs
 
     for scale, steps, part, chunks in (("paper", None, "1", 2), ("paper", None, "10", 1), ("paper", 3, "10", 2)):
