@@ -210,7 +210,7 @@ def in_words(seconds: float) -> str:
 def page_table() -> str:
     """The costs as a table, one row an experiment."""
     rows = json.loads(COSTS.read_text("utf-8"))["rows"]
-    lines = ["| Experiment | Parts | Whole | Some rounds | Ended early | CPU time, measured | CPU time, estimate |"]
+    lines = ["| Experiment | Parts | Whole | Some rounds | Ended early | Measured | Estimate |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for row in rows:
         cells = [f"`{row['experiment']}`", row["parts"], row["whole"], row["rounds"], row["ended"]]
