@@ -207,16 +207,20 @@ def in_words(seconds: float) -> str:
     return f"{max(1, round(seconds))} s"
 
 
+def parts_timed(row: dict[str, Any]) -> str:
+    """How many parts were timed, and how: ``1 of 56 parts whole, 7 of 56 for some rounds``."""
+    ways = {"whole": "parts whole", "rounds": "for some rounds", "ended": "ended early"}
+    return ", ".join(f"{row[how]} of {row['parts']} {words}" for how, words in ways.items() if row[how])
+
+
 def page_table() -> str:
     """The costs as a table, one row an experiment."""
     rows = json.loads(COSTS.read_text("utf-8"))["rows"]
-    lines = ["| Experiment | Parts | Whole | Some rounds | Ended early | Measured | Estimate |"]
-    lines += ["|---|---|---|---|---|---|---|"]
+    lines = ["| Experiment | Timed | Measured | Estimate |", "|---|---|---|---|"]
     for row in rows:
-        cells = [f"`{row['experiment']}`", row["parts"], row["whole"], row["rounds"], row["ended"]]
         least = "more than " if row["ended"] else ""
-        cells += [in_words(row["seconds timed"]), least + in_words(row["estimate, seconds"])]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+        cells = [f"`{row['experiment']}`", parts_timed(row), in_words(row["seconds timed"])]
+        lines.append("| " + " | ".join([*cells, least + in_words(row["estimate, seconds"])]) + " |")
     missing = [name for name in registry.TITLES if name not in {row["experiment"] for row in rows}]
     if missing:
         lines += ["", "Not timed: " + ", ".join(f"`{name}`" for name in missing) + "."]
@@ -230,10 +234,8 @@ def readme_table() -> str:
     figures = [row for row in rows if row["experiment"] in wanted]
     lines = ["| Paper's figures | CPU time | Timed |", "|---|---|---|"]
     for row in figures:
-        timed = [f"{row['whole']} of {row['parts']} parts whole"] if row["whole"] else []
-        timed += [f"{row['rounds']} of {row['parts']} for some rounds"] if row["rounds"] else []
         least = "more than " if row["ended"] else ""
-        lines.append(f"| `{row['experiment']}` | {least}{in_words(row['estimate, seconds'])} | {', '.join(timed)} |")
+        lines.append(f"| `{row['experiment']}` | {least}{in_words(row['estimate, seconds'])} | {parts_timed(row)} |")
     every = sum(row["estimate, seconds"] for row in figures)
     there = {row["experiment"] for row in figures}
     missing = [f"`{name}`" for name in wanted if name not in there]
