@@ -58,8 +58,7 @@ def as_schedule(name: str, value: Any, low: float = 0.0, high: float = math.inf,
     """A function as it is, such as one of the round, or a number from an interval, see ``as_number``."""
     if callable(value) and not isinstance(value, Tensor):
         return value
-    if _plain(value) is None:
-        require(False, f"{name} must be a number or a function", repr(value))
+    require(_plain(value) is not None, f"{name} must be a number or a function", repr(value))
     return as_number(name, value, low, high, ends)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import require
 from cbo_lib.history import pack_arrays, provenance, reading, unpack_arrays, write_atomically
 
 T = TypeVar("T")
@@ -32,8 +33,7 @@ def save_object(path: str | Path, thing: object) -> None:
         ValueError: if it holds something that can't be stored; the message says where.
     """
     writer = _Writer(type(thing).__module__)
-    root = writer.encode(thing, type(thing).__name__)
-    document = {"root": root, "provenance": provenance()}
+    document = {"root": writer.encode(thing, type(thing).__name__), "provenance": provenance()}
     write_atomically(path, pack_arrays({**writer.arrays, _DOCUMENT: np.array(json.dumps(document))}))
 
 
@@ -50,8 +50,7 @@ def load_object(path: str | Path, kind: type[T]) -> T:
     with reading(path, "save") as content:
         arrays = unpack_arrays(content)
         thing = _Reader(arrays, kind.__module__).decode(json.loads(str(arrays[_DOCUMENT]))["root"])
-    if not isinstance(thing, kind):
-        raise ValueError(f"path must hold a {kind.__name__}, got a {type(thing).__name__} in {path}")
+    require(isinstance(thing, kind), f"path must hold a {kind.__name__}", f"a {type(thing).__name__} in {path}")
     return thing
 
 
@@ -117,9 +116,7 @@ class _Writer:
         except ValueError:
             found = None
         if found is not x:
-            raise ValueError(
-                f"{where} holds {x!r}, which can't be stored; give a number, or a function or class of a module"
-            )
+            raise ValueError(f"{where} holds {x!r}, which can't be stored; give a number or what a module defines")
         return name
 
 
@@ -184,8 +181,7 @@ def _find(name: str, module: str) -> Any:
     package = module.rpartition(".")[0]
     beside = where == module or (package and where.rpartition(".")[0] == package)
     known = where.split(".")[0] in _PACKAGES
-    if not known and not beside:
-        raise ValueError(f"path must name nothing but classes of {sorted(_PACKAGES)} and beside {module}, got {name}")
+    require(known or beside, f"path must name nothing but classes of {sorted(_PACKAGES)} and beside {module}", name)
     try:
         found: Any = importlib.import_module(where) if known else sys.modules[where]
         for part in path.split("."):

@@ -132,10 +132,9 @@ def fit_gaussian_process(
     require_shape("measure", measure.points, *y.shape, "p", dim)
     low, side = bounds[0], bounds[1] - bounds[0]
     unit = Measure((measure.points - low) / side, measure.weights)
-    batch = y.shape[:1]
     with torch.enable_grad(), settings.validate_input_scaling(False):
         inner = _batched(kernel, y, dim, groups)
-        standardize = Standardize(m=1, batch_shape=batch)
+        standardize = Standardize(m=1, batch_shape=y.shape[:1])
         rows, covar, mean = _encoded(unit, inner)
         model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
         # BoTorch's own start, the mode of its prior; it computes that in single precision, as no two processors do.
@@ -178,8 +177,7 @@ class UnitBoxKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""
-        unit = ((x - self.low) / self.side for x in (x1, x2))
-        return self.kernel.forward(*unit, diag=diag, **params)
+        return self.kernel.forward(*((x - self.low) / self.side for x in (x1, x2)), diag=diag, **params)
 
 
 class _MeasureKernel(Kernel):
@@ -362,8 +360,7 @@ def _in_units(kernel: Kernel, side: Tensor) -> Kernel:
     lengthscale = kernel.lengthscale.detach() * side[where]
     dims = None if kernel.active_dims is None else tuple(kernel.active_dims.tolist())
     options = {"ard_num_dims": lengthscale.shape[-1], "active_dims": dims, **batch}
-    made = RBFKernel(**options) if type(kernel) is RBFKernel else MaternKernel(nu=kernel.nu, **options)
-    made = made.to(side)
+    made = (RBFKernel(**options) if type(kernel) is RBFKernel else MaternKernel(nu=kernel.nu, **options)).to(side)
     made.lengthscale = lengthscale
     return made
 

@@ -73,8 +73,8 @@ class GaussianProcess:
                 return copy.deepcopy(value)._apply(move)
             if isinstance(value, _MeanOf):
                 return replace(value, mean=moved(value.mean))
-            if callable(value) and _holds_tensors(value):
-                raise ValueError("mean must be a torch.nn.Module to be moved, got a function that holds tensors")
+            held = callable(value) and _holds_tensors(value)
+            require(not held, "mean must be a torch.nn.Module to be moved", "a function that holds tensors")
             return move(value) if isinstance(value, Tensor) else value
 
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
@@ -259,8 +259,7 @@ class Posterior:
     def log_marginal_likelihood(self) -> Tensor:
         """Log density of the observations under the prior, ``batch_shape``, natural log."""
         if self.data is None:
-            like = next(self.prior.kernel.parameters(), torch.zeros(()))
-            return torch.zeros(self.batch_shape, dtype=like.dtype, device=like.device)
+            return next(self.prior.kernel.parameters(), torch.zeros(())).new_zeros(self.batch_shape)
         log_determinant = self.data.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         quadratic = self.data.whitened.square().sum(-1)
         return -0.5 * quadratic - log_determinant - 0.5 * self.count * math.log(2 * math.pi)
@@ -289,10 +288,10 @@ class Posterior:
         shape = (*mean.shape[:-1], as_count("n", n), measure.n)
         if generator is None or isinstance(generator, torch.Generator):
             z = torch.randn(*shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        elif len(shape) > 2 and len(generator) == shape[0]:
-            z = standard_normal(generator, shape[1:], mean)
         else:
-            raise ValueError(f"generator must be one generator or one a replicate ({shape[:-2]}), got {len(generator)}")
+            wanted = f"generator must be one generator or one a replicate ({shape[:-2]})"
+            require(len(shape) > 2 and len(generator) == shape[0], wanted, len(generator))
+            z = standard_normal(generator, shape[1:], mean)
         return mean.unsqueeze(-2) + z @ root.mT
 
     def track(self, queries: Measure) -> TrackedPosterior:

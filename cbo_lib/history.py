@@ -28,6 +28,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from cbo_lib.checks import require
+
 _METADATA = "__metadata__"
 
 
@@ -50,11 +52,9 @@ class History:
     def __post_init__(self) -> None:
         """Every tensor must hold one entry a replicate and step."""
         for name, tensor in self.tensors.items():
-            if tensor.dim() < 2 or tensor.shape[:2] != (len(self.seeds), self.steps):
-                raise ValueError(
-                    f"tensors[{name!r}] must have shape (replicates, steps, ...), "
-                    f"here ({len(self.seeds)}, {self.steps}), got {tuple(tensor.shape)}"
-                )
+            shape = (len(self.seeds), self.steps)
+            wanted = f"tensors[{name!r}] must have shape (replicates, steps, ...), here {shape}"
+            require(tensor.dim() >= 2 and tensor.shape[:2] == shape, wanted, tuple(tensor.shape))
         object.__setattr__(self, "seeds", [int(seed) for seed in self.seeds])
         object.__setattr__(self, "provenance", dict(self.provenance) or provenance())
 
@@ -101,8 +101,7 @@ class History:
         for name, tensor in self.tensors.items():
             values = tensor.detach().cpu().numpy().reshape(self.replicates * self.steps, *tensor.shape[2:])
             for at in np.ndindex(values.shape[1:]):
-                label = f"{name}[{','.join(map(str, at))}]" if at else name
-                columns[label] = values[(slice(None), *at)]
+                columns[f"{name}[{','.join(map(str, at))}]" if at else name] = values[(slice(None), *at)]
         return pd.DataFrame(columns)
 
 

@@ -25,8 +25,7 @@ def information_gain(kernel: Kernel, measure: Measure, noise_std: float | Tensor
     noise = as_values("noise_std", noise_std, None, 0, ends="()", like=measure.weights)
     noise = noise + torch.zeros_like(measure.weights[..., 0])
     scaled = covariance(kernel, measure, measure) / (noise.unsqueeze(-1) * noise.unsqueeze(-2))
-    identity = torch.eye(measure.n, dtype=scaled.dtype, device=scaled.device)
-    return stable_cholesky(scaled + identity)[0].diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return stable_cholesky(scaled + torch.eye(measure.n).to(scaled))[0].diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_std: float, n: int) -> Tensor:

@@ -53,8 +53,7 @@ def matern_kernel(
 def _scaled(base: Callable[..., Kernel], lengthscale: Lengthscale, variance: float, dtype: torch.dtype) -> ScaleKernel:
     """``variance`` times a base kernel of given lengthscales, without gradients."""
     lengths = as_values("lengthscale", lengthscale, None, 0, ends="()").to(dtype)
-    one_each = lengths.dim() <= 1 and lengths.numel()
-    require(one_each, "lengthscale must be a number, or one a dimension", lengths.shape)
+    require(lengths.dim() <= 1 and lengths.numel(), "lengthscale must be a number, or one a dimension", lengths.shape)
     scale = torch.as_tensor(as_number("variance", variance, 0, ends="()"), dtype=dtype)
     kernel = ScaleKernel(base(ard_num_dims=len(lengths) if lengths.dim() else None)).to(dtype=dtype)
     kernel.base_kernel.lengthscale, kernel.outputscale = lengths, scale
@@ -297,8 +296,7 @@ def stable_cholesky(
         factor, lost = try_cholesky(matrix, diagonal)
     if not bool((needed := lost).any()):
         return factor, held
-    if not bool(torch.isfinite(matrix).all()):
-        raise ValueError("kernel must give finite covariances, got a NaN or an infinity")
+    require(torch.isfinite(matrix), "kernel must give finite covariances", "a NaN or an infinity")
     while bool(lost.any()):
         jitter = torch.where(lost, (10 * jitter).clamp_min(_FIRST * eps), jitter)
         if float(jitter[lost].max()) > eps**0.5:

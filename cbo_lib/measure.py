@@ -79,9 +79,7 @@ class Measure:
         """
         boxes = as_values("boxes", boxes, (..., "n", 2, "d >= 1"))
         as_count("order", order, 1)
-        nodes_1d, weights_1d = (
-            torch.as_tensor(a, dtype=boxes.dtype, device=boxes.device) for a in np.polynomial.legendre.leggauss(order)
-        )
+        nodes_1d, weights_1d = (torch.as_tensor(a).to(boxes) for a in np.polynomial.legendre.leggauss(order))
         d = boxes.shape[-1]
         nodes = torch.cartesian_prod(*[(nodes_1d + 1) / 2] * d).reshape(-1, d)
         weights = torch.cartesian_prod(*[weights_1d / 2] * d).reshape(-1, d).prod(-1)
@@ -162,8 +160,7 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
     shared = _is_shared(a) or _is_shared(b)
     rows = max(1, _SLICE_ENTRIES // max(1, batch.numel() * a.p * b.n * b.p))
     if rows < a.n and not shared:
-        parts = [covariance(kernel, a[start : start + rows], b) for start in range(0, a.n, rows)]
-        return torch.cat(parts, -2)
+        return torch.cat([covariance(kernel, a[start : start + rows], b) for start in range(0, a.n, rows)], -2)
     # One kernel between shared points replaces one between all pairs of weighted points.
     left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
     dense = matrix(kernel, left, right)

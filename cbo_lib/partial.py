@@ -241,8 +241,7 @@ class PartialPosterior(CompletedPosterior):
         # Rounding may leave a variance of -1e-17 where it is zero; a floor keeps the gradient of its root finite.
         floor = scale * (1e-12 if torch.is_grad_enabled() else 0.0)
         entries = _CPU_ENTRIES if left.device.type == "cpu" else _GPU_ENTRIES
-        slices = left.split(max(1, entries // max(1, self._nodes.numel())), -2)
-        parts = [self._reduction(part) for part in slices]
+        parts = [self._reduction(part) for part in left.split(max(1, entries // max(1, self._nodes.numel())), -2)]
         variance = (scale - (parts[0] if len(parts) == 1 else torch.cat(parts, -2))).clamp(min=floor)
         return variance if self._spread is None else (variance @ self._spread.mT).clamp(min=floor)
 

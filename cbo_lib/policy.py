@@ -136,10 +136,7 @@ class Policy(ABC):
             row = {name: tensor[:, i] for name, tensor in rows.items()}
             if self._asked is None:
                 self._random.at(self.count + 1)
-                played = torch.zeros_like(self.active)
-            else:
-                played = self.is_asked(row, self._asked)
-            self.learn(row, played)
+            self.learn(row, torch.zeros_like(self.active) if self._asked is None else self.is_asked(row, self._asked))
             self.data = {name: torch.cat([self.data[name], row[name].unsqueeze(1)], 1) for name in self.data}
             self._asked = None
             self.count += 1
@@ -321,10 +318,9 @@ class Policy(ABC):
         self._configured = getattr(self, "_configured", None) or frozenset(vars(self)) | {"_configured"}
         for name in vars(self).keys() - self._configured:
             delattr(self, name)
-        like = self.space.like
         self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
         self.count = 0
-        self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=like.device)
+        self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=self.space.like.device)
         self.data = {}
         self.begin()
         if self.initial:
@@ -365,9 +361,8 @@ class Policy(ABC):
         for name, tensor in rows.items():
             require(tensor.shape[1] == n, f"{name} must hold as many rows as query, {n}", tensor.shape[1])
             as_values(name, tensor[0] if self._alone else tensor)
-        like = rows["y"]
         for name in self.sees.keys() - given.keys():
-            rows[name] = torch.full_like(like, math.nan)
+            rows[name] = torch.full_like(rows["y"], math.nan)
         for name, tensor in rows.items():
             own = tensor.shape[2:]
             before = self.data[name].shape[2:] if self.data else own

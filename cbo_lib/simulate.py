@@ -82,8 +82,7 @@ def simulate(
         require(own == wanted, f"policy must be built for the {listed} of the problem, in its order", "others")
     noise = ReplicateGenerators(seeds, stream=0)
     policy.start(noise.seeds)
-    settings = {"class": type(policy).__name__, **describe(policy.settings)}
-    config = {"problem": describe(problem), "policy": settings}
+    config = {"problem": describe(problem), "policy": {"class": type(policy).__name__, **describe(policy.settings)}}
     log = None if checkpoint is None else CheckpointLog(checkpoint, {"config": config, "seeds": noise.seeds})
     records: list[dict[str, Tensor]] = []
     done = torch.zeros(len(noise.seeds), dtype=torch.bool)
@@ -121,8 +120,8 @@ def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGener
     """Observe and tell; what there is to record."""
     step = len(past) + 1
     seen = observed(problem.observe(query, noise.at(step)), len(noise.seeds))
-    if broken := [name for name, part in seen.items() if not bool(torch.isfinite(part).all())]:
-        wrong = ~torch.isfinite(torch.cat([seen[name].reshape(len(noise.seeds), -1) for name in broken], -1)).all(-1)
+    if not all(bool(torch.isfinite(part).all()) for part in seen.values()):
+        wrong = ~torch.isfinite(torch.cat([part.reshape(len(noise.seeds), -1) for part in seen.values()], -1)).all(-1)
         bad = [noise.seeds[r] for r in torch.nonzero(wrong).flatten().tolist()]
         raise ObservationError(f"observations must be finite, got a NaN or an infinity at step {step} for seeds {bad}")
     _tell(policy, query, seen)
@@ -145,12 +144,10 @@ def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGener
 def observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
     """What a problem showed, by name."""
     parts = dict(seen) if isinstance(seen, Mapping) else {"y": seen}
-    if "y" not in parts or parts["y"].shape != (count,):
-        found = tuple(parts["y"].shape) if "y" in parts else f"the names {sorted(parts)}"
-        raise ValueError(f"observations must be one value a replicate, y of shape ({count},), got {found}")
+    found = tuple(parts["y"].shape) if "y" in parts else f"the names {sorted(parts)}"
+    require(found == (count,), f"observations must be one value a replicate, y of shape ({count},)", found)
     for name, part in parts.items():
-        if part.dim() < 1 or len(part) != count:
-            raise ValueError(f"observations must hold one row a replicate, {name} has shape {tuple(part.shape)}")
+        require(part.shape[:1] == (count,), "observations must hold one row a replicate", f"{name} {tuple(part.shape)}")
     return parts
 
 
@@ -165,9 +162,9 @@ def _done(stop: Callable[[Mapping[str, Tensor]], Tensor] | None, record: Mapping
     if stop is None:
         return torch.zeros(count, dtype=torch.bool)
     done = stop(record)
-    if not isinstance(done, Tensor) or done.dtype != torch.bool or done.shape != (count,):
-        found = f"{done.dtype} of shape {tuple(done.shape)}" if isinstance(done, Tensor) else repr(done)
-        raise ValueError(f"stop must give a tensor, one boolean a replicate, shape ({count},), got {found}")
+    found = f"{done.dtype} of shape {tuple(done.shape)}" if isinstance(done, Tensor) else repr(done)
+    expected = f"stop must give a tensor, one boolean a replicate, shape ({count},)"
+    require(found == f"{torch.bool} of shape {(count,)}", expected, found)
     return done.cpu()
 
 

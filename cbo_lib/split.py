@@ -160,9 +160,7 @@ def pivoted_factor(
     """
     tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
     diagonal = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1])
-
-    def rows(place: Tensor) -> Tensor:
-        return side(points.take_along_dim(place.unsqueeze(-1), -2), points)
-
-    factor = pivoted_cholesky(rows, diagonal, rank, tolerance)
+    factor = pivoted_cholesky(
+        lambda place: side(points.take_along_dim(place.unsqueeze(-1), -2), points), diagonal, rank, tolerance
+    )
     return None if factor is None else factor.mT.contiguous()

@@ -57,15 +57,14 @@ class Surrogate:
             batch = prior.kernel.batch_shape
             require(batch in ((), (replicates,)), f"prior must have no batch or one of {replicates} replicates", batch)
         self.bounds, self.kernel, self.groups, self.refit_every = bounds, kernel, groups, refit_every
-        self.given, self.measure, self.fit = prior, None, None
+        self.given = prior
+        self.measure: Measure | None = None
+        self.fit: Fit | None = None
         self.y = bounds.new_zeros(replicates, 0)
         self.learned = self.y.bool()
         self.version = 0
         self._posterior: Posterior | None = None
         self._fitted_at = 0
-
-    measure: Measure | None
-    fit: Fit | None
 
     @property
     def count(self) -> int:

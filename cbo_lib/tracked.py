@@ -260,8 +260,7 @@ class TrackedPosterior:
         """``B`` (``kernel_batch x r x n``) if replicates share a kernel of low rank on points, None otherwise."""
         batch, kernel_batch, n = self.batch_shape, self._kernel.batch_shape, self.n
         shared = len(batch) == len(kernel_batch) + 1 and batch[1:] == kernel_batch and batch[0] > 1
-        entries = kernel_batch.numel() * n**2
-        if not shared or self._start or self.queries.p > 1 or entries > _GRAM_ENTRIES:
+        if not shared or self._start or self.queries.p > 1 or kernel_batch.numel() * n**2 > _GRAM_ENTRIES:
             return None
         gram = covariance(self._kernel, self.queries, self.queries)
         self._gram, self._gram_queries = gram, torch.arange(n, device=gram.device)

@@ -531,7 +531,7 @@ def test_what_else_is_seen_holds_one_row_a_replicate(shape):
         def observe(self, query, generators):
             return {"y": torch.zeros(2, dtype=F64), "context": torch.zeros(shape, dtype=F64)}
 
-    with pytest.raises(ValueError, match="observations must hold one row a replicate, context has shape"):
+    with pytest.raises(ValueError, match="observations must hold one row a replicate, got context"):
         simulate(Shaped(), Last(), 3, [0, 1])
 
 

@@ -1,7 +1,4 @@
-"""What the tree policies share: leaves, expansions and draws of every replicate on one tree, and a posterior of it.
-
-All replicates grow one partition tree; each has its own mask of leaves and of expanded nodes, ``replicates x nodes``.
-"""
+"""What the tree policies share: leaves, expansions and draws of every replicate on one tree, and a posterior of it."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -123,8 +120,7 @@ class TreePolicy(Policy):
 
     def grow(self) -> None:
         """Make room for the nodes that the tree gained."""
-        extra = len(self.tree) - self.leaf.shape[1]
-        if extra:
+        if extra := len(self.tree) - self.leaf.shape[1]:
             pad = torch.nn.functional.pad
             self.leaf, self.expanded, self.draws = (pad(a, (0, extra)) for a in (self.leaf, self.expanded, self.draws))
 
@@ -133,10 +129,9 @@ class TreePolicy(Policy):
     def begin(self) -> None:
         """The root is the only leaf."""
         self.tree = self.space.partition()
-        shape, device = (self.replicates, 1), self.space.bounds.device
-        self.leaf = torch.ones(shape, dtype=torch.bool, device=device)
-        self.expanded = torch.zeros(shape, dtype=torch.bool, device=device)
-        self.draws = torch.zeros(shape, dtype=torch.long, device=device)
+        self.leaf = torch.ones(self.replicates, 1, dtype=torch.bool, device=self.space.bounds.device)
+        self.expanded = torch.zeros_like(self.leaf)
+        self.draws = torch.zeros_like(self.leaf, dtype=torch.long)
         self.surrogate = Surrogate(self.space.bounds, self.replicates, self.prior, self.kernel)
         self._named: Tensor | None = None
 
@@ -147,8 +142,7 @@ class TreePolicy(Policy):
 
     def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
         """Count the draws of nodes, ``take`` the observation in and expand."""
-        everyone = bool(asked.all())
-        self.drawn = self.chosen if everyone else self._nodes_of(row["query"])
+        self.drawn = self.chosen if bool(asked.all()) else self._nodes_of(row["query"])
         at = (self.drawn >= 0).nonzero().squeeze(-1)
         self.draws[at, self.drawn[at]] += 1
         self.take(row, self.drawn)

@@ -47,12 +47,11 @@ class GaussianKDE:
 
     def __init__(self, samples: Tensor, bandwidth: Tensor | None = None) -> None:
         samples = as_values("samples", samples, (..., "n >= 1", "d >= 1"))
-        shape = (*samples.shape[:-2], samples.shape[-1])
         if bandwidth is None:
             bandwidth = silverman_bandwidth(samples)
         else:
             bandwidth = as_values("bandwidth", bandwidth, None, 0, like=samples)
-        self.bandwidth = as_expanded("bandwidth", bandwidth, shape)
+        self.bandwidth = as_expanded("bandwidth", bandwidth, (*samples.shape[:-2], samples.shape[-1]))
         self.samples = samples
 
     def sample(

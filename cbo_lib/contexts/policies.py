@@ -129,8 +129,7 @@ class ContextPolicy(Policy):
         zeros = self.space.like.new_zeros(self.replicates)
         self.asked_with = {"acquisition": zeros}
         if self.prior is None:
-            dim = self.surrogate.bounds.shape[-1]
-            self.asked_with |= {"lengthscale": zeros.unsqueeze(-1).expand(-1, dim)}
+            self.asked_with |= {"lengthscale": zeros.unsqueeze(-1).expand(-1, self.surrogate.bounds.shape[-1])}
             self.asked_with |= dict.fromkeys(("scale", "mean", "noise_std"), zeros) | {"converged": zeros == 0}
 
     def design(self, n: int) -> Tensor:

@@ -87,8 +87,7 @@ def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
     z = (y - center) / spread
     values, vectors = torch.linalg.eigh(gram)
     values = values.clamp_min(0.0)
-    rotated = torch.stack([z.expand(len(gram), n), torch.ones(len(gram), n).to(z)], -1)
-    rotated = vectors.mT @ rotated  # |U| n 2
+    rotated = vectors.mT @ torch.stack([z.expand(len(gram), n), torch.ones(len(gram), n).to(z)], -1)  # |U| n 2
     fixed = not math.isnan(known)
 
     def loss(parameters: Tensor) -> Tensor:

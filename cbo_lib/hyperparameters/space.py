@@ -55,11 +55,8 @@ class Candidates:
 
     def select(self, indices: Sequence[int]) -> "Candidates":
         """Some of the candidates, in the given order."""
-        return Candidates(
-            tuple(self.names[i] for i in indices),
-            tuple(self.kernels[i] for i in indices),
-            tuple(self.means[i] for i in indices),
-        )
+        parts: Any = self.names, self.kernels, self.means
+        return Candidates(*(tuple(part[i] for i in indices) for part in parts))
 
     def prior(self, noise_std: float | Tensor, share: bool = False) -> GaussianProcess:
         """The priors as one batch ``(|U|,)``.
@@ -145,8 +142,7 @@ class Space:
         taken: list[tuple[Kernel, Mean, float]] = []
         for u, candidate in enumerate(given):
             known, at = isinstance(candidate, Kernel | GaussianProcess), f"at index {u}"
-            expected = "candidates must be GPyTorch kernels or GaussianProcess objects"
-            require(known, expected, f"{candidate!r} {at}")
+            require(known, "candidates must be GPyTorch kernels or GaussianProcess objects", f"{candidate!r} {at}")
             kernel = candidate if isinstance(candidate, Kernel) else candidate.kernel
             batch = tuple(kernel.batch_shape)
             require(not batch, "candidates must have no batch dimensions", f"{batch} {at}")
@@ -163,8 +159,7 @@ class Space:
             taken.append((kernel, float(mean) if isinstance(mean, Tensor) else mean, float(own)))
         kernels, means, noise = zip(*taken, strict=True)
         names = [f"candidate {u + 1}" for u in range(len(given))] if self.names is None else list(self.names)
-        same = len(set(noise)) == 1
-        noise_std = noise[0] if same and not math.isnan(noise[0]) else self.like.new_tensor(noise)
+        noise_std = noise[0] if len(set(noise)) == 1 and not math.isnan(noise[0]) else self.like.new_tensor(noise)
         alone = self.noise_std is None and all(map(math.isnan, noise))
         object.__setattr__(self, "candidates", Candidates(tuple(names), kernels, means))
         object.__setattr__(self, "noise_std", None if alone else noise_std)

@@ -114,8 +114,7 @@ class Belief:
         """Track all places under a prior."""
         space = self.space
         if isinstance(process.kernel, TabulatedKernel):
-            places = torch.arange(space.n + space.m)[:, None].to(space.like)
-            queries = Measure.dirac(places)
+            queries = Measure.dirac(torch.arange(space.n + space.m)[:, None].to(space.like))
         else:
             more = self.told[space.n :]
             groups = [*space.measures(process), *([self._of(process, more)] if len(more) else [])]
@@ -183,8 +182,7 @@ class Belief:
     def of_places(self) -> Posterior:
         """The posterior of ``tracked.queries`` in a form that can be drawn from."""
         queries = self.tracked.queries
-        seen = Measure(queries.points[self.index], queries.weights[self.index])
-        return self._condition(self._start, seen)
+        return self._condition(self._start, Measure(queries.points[self.index], queries.weights[self.index]))
 
     def draw(self, samples: int, generators: Sequence[torch.Generator]) -> Tensor:
         """Joint draws of all places, ``replicates x samples x places``."""

@@ -144,9 +144,8 @@ class ConditionalMeanEmbedding:
         if self.lengthscale is not None and self.regularization is not None:
             return self.lengthscale, self.regularization
         x, a = (part.reshape(-1, *part.shape[-2:])[0] for part in (self.x, self.a))
-        every = -(-len(a) // _PAIRS)
+        every, unit = -(-len(a) // _PAIRS), _range(a)
         x, a = (part[::every] / _range(part) for part in (x, a))
-        unit = _range(self.a.reshape(-1, *self.a.shape[-2:])[0])
         lengths: Sequence[float] = _LENGTHSCALES
         if self.lengthscale is not None:
             a, unit, lengths = a * unit / self.lengthscale, torch.as_tensor(self.lengthscale).to(a), (1.0,)
@@ -168,6 +167,5 @@ def _range(rows: Tensor) -> Tensor:
 
 
 def _check_pairs(x: Tensor, a: Tensor) -> None:
-    require(
-        x.shape[:-1] == a.shape[:-1], "x and a must hold one input an action", f"{tuple(x.shape)} and {tuple(a.shape)}"
-    )
+    shapes = f"{tuple(x.shape)} and {tuple(a.shape)}"
+    require(x.shape[:-1] == a.shape[:-1], "x and a must hold one input an action", shapes)

@@ -92,8 +92,7 @@ class SubsetPolicy(Policy):
         """Make the state of ``replicates`` runs that know nothing yet."""
         space, replicates = self.space, self.replicates
         self.surrogate = self.model(replicates)
-        posterior = self.surrogate.posterior()
-        self.search = Search(space, posterior, replicates, self.effort, self.resolution)
+        self.search = Search(space, self.surrogate.posterior(), replicates, self.effort, self.resolution)
         self.plays = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
         self.paid = space.like.new_zeros(replicates, space.m)
         self.spent = space.like.new_zeros(replicates)
@@ -143,8 +142,7 @@ class SubsetPolicy(Policy):
             subset, points = self._recommended[:, 0].long(), self._recommended[:, None, 1:]
             wanted = torch.nn.functional.one_hot(subset, self.space.m).bool()
             _, mean, std = self.search.expect(points.expand(-1, self.space.m, -1), wanted).of(subset)
-            known = self._best > -torch.inf
-            self._best = torch.where(known, mean - self.multiplier() * std, self._best)
+            self._best = torch.where(self._best > -torch.inf, mean - self.multiplier() * std, self._best)
             self.forget()
         self.active = self.active & (self.spent < self.space.budget)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_schedule, as_values, require
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
+from cbo_lib.subsets.policies import cheapest
 from cbo_lib.subsets.search import Decisions, SamplePaths
 from cbo_lib.subsets.space import Space
 
@@ -84,9 +85,7 @@ class UCBCVS(SubsetPolicy):
         decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
         upper = decisions.bound(self.multiplier())
         near = upper + epsilon >= upper.amax(-1, keepdim=True)
-        costs = self.cost_means.expand_as(upper).masked_fill(~near, torch.inf)
-        cheapest = costs == costs.amin(-1, keepdim=True)
-        return argmax_finite(upper.masked_fill(~cheapest, -torch.inf)), decisions
+        return cheapest(upper, self.cost_means.expand_as(upper), near), decisions
 
 
 class GroupETC(SubsetPolicy):

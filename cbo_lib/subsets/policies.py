@@ -145,8 +145,7 @@ class CheapestGoodSubset(SubsetPolicy):
     def begin(self) -> None:
         """Make the state of ``replicates`` runs that know nothing yet."""
         super().begin()
-        self.upper = torch.full_like(self.paid, torch.inf)  # the smallest so far, of each subset
-        self.lower = torch.full_like(self.spent, -torch.inf)  # the largest so far, of any
+        self.forget()
         self.exploring = torch.ones_like(self.spent, dtype=torch.bool)
         self._round = torch.zeros_like(self.plays[:, 0])  # of the exploration, the last that was begun
         self._begun = torch.zeros_like(self._round)  # what was known when exploitation began
@@ -156,8 +155,8 @@ class CheapestGoodSubset(SubsetPolicy):
 
     def forget(self) -> None:
         """Bounds under other hyperparameters bound nothing."""
-        self.upper = torch.full_like(self.upper, torch.inf)
-        self.lower = torch.full_like(self.lower, -torch.inf)
+        self.upper = torch.full_like(self.paid, torch.inf)  # the smallest so far, of each subset
+        self.lower = torch.full_like(self.spent, -torch.inf)  # the largest so far, of any
 
     def record(self) -> Mapping[str, Tensor]:
         """What every policy records, and the state of Algorithm 1 at the last choice.
