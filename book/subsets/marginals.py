@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from scipy.optimize import brentq
@@ -10,6 +11,7 @@ from scipy.special import gammainc
 from cbo_lib.distributions import TruncatedNormal
 
 
+@functools.cache
 def truncated_normal(variance: float, low: float = 0.0, high: float = 1.0) -> TruncatedNormal:
     """The one about the middle of an interval whose variance, after the truncation, is given.
 

@@ -7,6 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from types import FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,6 +24,8 @@ from cbo_lib.subsets.space import TRUTH_STREAM, Space
 _TIE = 1e-6
 # Points of an average are evaluated in slices of about this many.
 _ROWS = 2**19
+# Best points and values by function and law, with the distributions, so that none of their addresses is used again.
+_BEST: WeakKeyDictionary[FunctionType, dict[Any, tuple[Any, Tensor, Tensor]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,10 +258,16 @@ class SubsetProblem:
 
     @cached_property
     def _best(self) -> tuple[Tensor, Tensor]:
-        """Best points and values of all subsets."""
-        points = torch.stack([self._search(i) for i in range(self.space.m)])
-        index = torch.arange(self.space.m).to(points).unsqueeze(-1)
-        return points, self.value(torch.cat([index, points], -1))
+        """Best points and values of all subsets; a problem that differs in costs and budget alone has the same."""
+        space, known = self.space, _BEST.setdefault(self.f, {}) if isinstance(self.f, FunctionType) else {}
+        free = (space.free,) if isinstance(space.free, Tensor) else space.free
+        box = space.bounds
+        law = (space.control_sets, *map(id, free), *box.flatten().tolist(), box.dtype, box.device, self.nodes)
+        if law not in known:
+            points = torch.stack([self._search(i) for i in range(space.m)])
+            index = torch.arange(space.m).to(points).unsqueeze(-1)
+            known[law] = free, points, self.value(torch.cat([index, points], -1))
+        return known[law][1:]
 
     def _search(self, subset: int, grid: int = 65) -> Tensor:
         """The best point of one subset, ``d``.

@@ -8,6 +8,7 @@ paper also standardizes the plant and the airfoil; what it does with the other t
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import torch
@@ -151,13 +152,16 @@ def airfoil(
         ValueError: as for ``hartmann``.
     """
     like = torch.zeros((), dtype=torch.float64) if like is None else like
-    if data is None:
-        raw = airfoil_objective(sample_airfoil().to(like))
-    else:
-        raw = airfoil_objective(data.to(like), *fit_airfoil(data))
-    return _problem(
-        "Airfoil", _scaled(raw, 5, like), _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, like, 1024
-    )
+    f = _sampled_airfoil(like.dtype, like.device)
+    if data is not None:
+        f = _scaled(airfoil_objective(data.to(like), *fit_airfoil(data)), 5, like)
+    return _problem("Airfoil", f, _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, like, 1024)
+
+
+@functools.cache  # and with it the best values, whose search takes seconds
+def _sampled_airfoil(dtype: torch.dtype, device: torch.device) -> Function:
+    like = torch.zeros((), dtype=dtype, device=device)
+    return _scaled(airfoil_objective(sample_airfoil().to(like)), 5, like)
 
 
 def _scaled(raw: Function, dim: int, like: Tensor) -> Function:
