@@ -135,8 +135,8 @@ class PartialAcquisition(DecisionAcquisition):
 
 def _placed(part: Tensor, where: Tensor, dim: int) -> Tensor:
     """Some coordinates ``... x k`` of points ``... x dim``, the others zero; ``where`` are ``k`` indices."""
-    wanted = f"x and contexts must fill the coordinates {where.tolist()}"
-    require(part.shape[-1] == len(where), wanted, f"{part.shape[-1]} of them")
+    if part.shape[-1] != len(where):
+        raise ValueError(f"x and contexts must fill the coordinates {where.tolist()}, got {part.shape[-1]} of them")
     return part.new_zeros(*part.shape[:-1], dim).index_copy(-1, where, part)
 
 
