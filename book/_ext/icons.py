@@ -1,10 +1,12 @@
 """Draw the icons of the pages as masks of a small style sheet.
 
 The theme loads 1.5 MB of icons for the fifteen that the pages show, or a font of 156 kB. Their outlines are taken from
-the installed theme (Font Awesome Free, CC BY 4.0).
+the installed theme (Font Awesome Free, CC BY 4.0), and its fonts are left out of the site: a browser that draws before
+it has all style sheets would ask for one.
 """
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from sphinx.application import Sphinx
 
 STATIC = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static"
 SCRIPT = re.compile(r'<script[^>]*src="([^"]*)scripts/fontawesome\.js[^"]*"></script>')
+FONT = re.compile(r"@font-face\s*{[^}]*vendor/fontawesome[^}]*}")
 LINK = '<link rel="stylesheet" href="{}icons.css" />'
 OUTLINE = re.compile(r'"?([a-z][a-z0-9-]*)"?:\[(\d+),(\d+),\[[^\]]*\],"(\w+)","([^"]+)"\]')
 ADMONITIONS = {
@@ -117,6 +120,9 @@ def replace_icons(app: Sphinx, exception: Exception | None) -> None:
             file.write_text(SCRIPT.sub(lambda found: LINK.format(found[1]), page), encoding="utf-8")
     for name in ("fontawesome.js", "fontawesome.js.map", "fontawesome.js.LICENSE.txt"):
         (out / "_static" / "scripts" / name).unlink(missing_ok=True)
+    for file in (out / "_static" / "styles").glob("*.css"):
+        file.write_text(FONT.sub("", file.read_text(encoding="utf-8")), encoding="utf-8")
+    shutil.rmtree(out / "_static" / "vendor" / "fontawesome", ignore_errors=True)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def test_icons_of_pages_get_a_mask() -> None:
         icons.style_sheet({"nonsense"})
 
 
+def test_no_style_sheet_of_the_site_names_a_font_of_icons() -> None:
+    theme = (icons.STATIC / "styles" / "pydata-sphinx-theme.css").read_text(encoding="utf-8")
+    assert len(icons.FONT.findall(theme)) == 3 and "vendor/fontawesome" not in icons.FONT.sub("", theme)
+    assert icons.FONT.sub("", "a{b:c}@font-face{src:url(other.woff2)}") == "a{b:c}@font-face{src:url(other.woff2)}"
+
+
 def test_the_style_sheet_takes_the_place_of_the_script() -> None:
     script = '<script defer src="../_static/scripts/fontawesome.js?digest=5"></script>'
     assert icons.SCRIPT.sub(lambda m: icons.LINK.format(m[1]), script) == (
