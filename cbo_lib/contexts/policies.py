@@ -16,7 +16,7 @@ from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space, check_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
-from cbo_lib.measure import Measure
+from cbo_lib.measure import Function, Measure
 from cbo_lib.partial import complete
 from cbo_lib.policy import Policy, Schedule
 from cbo_lib.surrogate import Surrogate
@@ -138,10 +138,12 @@ class ContextPolicy(Policy):
 
     def propose(self) -> Tensor:
         """The best decision for the acquisition."""
-        box, acquisition = self.space.decisions, self.acquisition(self.posteriors())
-        raw = self.sobol(self.raw, box)
-        query, value = maximize_box(acquisition.values, box, raw, self.starts, self.iterations)
-        return self.asking(query, value)
+        return self.asking(*self.search(self.acquisition(self.posteriors()).values))
+
+    def search(self, values: Function) -> tuple[Tensor, Tensor]:
+        """Where the values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
+        box = self.space.decisions
+        return maximize_box(values, box, self.sobol(self.raw, box), self.starts, self.iterations)
 
     def asking(self, query: Tensor, value: Tensor) -> Tensor:
         """The decision at the policy's resolution; its acquisition and the hyperparameters in force are recorded."""
