@@ -152,8 +152,9 @@ def airfoil(
         ValueError: as for ``hartmann``.
     """
     like = torch.zeros((), dtype=torch.float64) if like is None else like
-    f = _sampled_airfoil(like.dtype, like.device)
-    if data is not None:
+    if data is None:
+        f = _sampled_airfoil(like.dtype, like.device)
+    else:
         f = _scaled(airfoil_objective(data.to(like), *fit_airfoil(data)), 5, like)
     return _problem("Airfoil", f, _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, like, 1024)
 
