@@ -172,10 +172,45 @@ class RobustUpperConfidenceBound(PartialAcquisition):
     """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
 
     tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded
+    #: Places of contexts that were the worst for some decisions, ``replicates x m``; at first any.
+    _feared: Tensor | None = None
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The minimum."""
         return bounds.amin(-1)
+
+    def leading(self, x: Tensor, count: int, floor: Tensor) -> Tensor:
+        """``values`` where they decide, and no less than ``values`` elsewhere, at a small part of the cost.
+
+        The contexts that are the worst for some decisions bound the value of every other from above. Only decisions
+        that may lead their group by this bound are looked at under all contexts, which finds more bad contexts.
+
+        Args:
+            x: groups of decisions, ``replicates x groups x n x Dx``.
+            count: how many of each group are to be exact, from 1 to ``n``, with those tied with them within ``1e-9``.
+            floor: ``replicates x groups``; groups with no larger value need no exact one.
+        """
+        if self._feared is None:
+            self._feared = torch.arange(self.contexts.shape[-2], device=x.device)[:16].expand(len(x), -1)
+        flat, few = x.flatten(1, 2), max(1, _SLICE_PAIRS // (len(x) * self.contexts.shape[-2]))
+        values = self._under(self._feared, flat).view(x.shape[:-1])
+        exact = torch.zeros_like(values, dtype=torch.bool)
+        while True:
+            least = values.masked_fill(~exact, -torch.inf).topk(count).values[..., -1:]
+            open_ = ~exact & (values >= least - 1e-9) & (values.amax(-1, keepdim=True) > floor.unsqueeze(-1))
+            if not open_.any():
+                return values
+            place = values.masked_fill(~open_, -torch.inf).topk(count).indices
+            parts = x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2).split(few, -2)
+            found, worst = (torch.cat(part, -1) for part in zip(*(self.bounds(part).min(-1) for part in parts)))
+            self._feared, exact = torch.cat([self._feared, worst], -1), exact.scatter(-1, place, True)
+            values = torch.minimum(values, self._under(worst, flat).view_as(values))
+            values = values.scatter(-1, place, found.view(place.shape))
+
+    def _under(self, which: Tensor, x: Tensor) -> Tensor:
+        """The smallest bound over some contexts, ``replicates x m`` indices."""
+        contexts = self.contexts.expand(len(x), -1, -1).take_along_dim(which.unsqueeze(-1), -2)
+        return type(self)(self.model, contexts, self.sqrt_beta, self.controlled).values(x)
 
 
 class OptimisticUpperConfidenceBound(AcquisitionFunction):

@@ -138,7 +138,7 @@ def search_box(
     (low, high), dim, axes = bounds, raw.shape[-1], torch.eye(raw.shape[-1]).to(raw)
     directions = 2 * torch.quasirandom.SobolEngine(dim).draw(6 * dim * polls, dtype=raw.dtype).to(raw) - 1
     with torch.no_grad():
-        found = values(raw)
+        found = values(raw.unsqueeze(1), starts, torch.full_like(raw[:, :1, 0], -torch.inf)).squeeze(1)
         top, place = found.take_along_dim(first := _first(found, starts), -1), first.unsqueeze(-1)
         points = raw.take_along_dim(place, -2)
         reach = torch.full_like(top, raw.shape[-2] ** (-1 / dim))
@@ -147,7 +147,7 @@ def search_box(
             near = rounded((points.unsqueeze(-2) + reach[..., None, None] * ways).clamp(low, high))
             if torch.equal(near, points.unsqueeze(-2).expand_as(near)):  # no reach is longer than a step of the grid
                 break
-            found = values(near.flatten(-3, -2)).view(near.shape[:-1])
+            found = values(near, 1, top + 1e-9)
             place = argmax_finite(found).unsqueeze(-1)
             value, better = found.take_along_dim(place, -1).squeeze(-1), near.take_along_dim(place.unsqueeze(-1), -2)
             moves = value > top + 1e-9

@@ -55,11 +55,11 @@ class StableOpt(ContextPolicy):
         """See ``RobustUpperConfidenceBound``."""
         return RobustUpperConfidenceBound(posterior, self.feared(), self.multiplier())
 
-    def search(self, values: Function) -> tuple[Tensor, Tensor]:
+    def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
         """As in ``ContextPolicy``, by values alone."""
         box = self.space.decisions
         rounded = functools.partial(self.rounded, bounds=box)
-        return search_box(values, box, rounded(self.sobol(self.raw, box)), self.starts, self.iterations, rounded)
+        return search_box(acquisition.leading, box, rounded(self.sobol(self.raw, box)), self.starts, self.iterations, rounded)
 
     def feared(self) -> Tensor:
         """The contexts of which the worst counts, ``replicates x N x Dc``."""
