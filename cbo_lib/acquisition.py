@@ -190,27 +190,22 @@ class RobustUpperConfidenceBound(PartialAcquisition):
             count: how many of each group are to be exact, from 1 to ``n``, with those tied with them within ``1e-9``.
             floor: ``replicates x groups``; groups with no larger value need no exact one.
         """
+        contexts = self.contexts.expand(len(x), *self.contexts.shape[-2:])
         if self._feared is None:
-            self._feared = torch.arange(self.contexts.shape[-2], device=x.device)[:16].expand(len(x), -1)
-        flat, few = x.flatten(1, 2), max(1, _SLICE_PAIRS // (len(x) * self.contexts.shape[-2]))
-        values = self._under(self._feared, flat).view(x.shape[:-1])
-        exact = torch.zeros_like(values, dtype=torch.bool)
+            self._feared = torch.arange(contexts.shape[-2], device=x.device)[:16].expand(len(x), -1)
+        worst, values, exact = self._feared, torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0]) > 0
         while True:
+            some = contexts.take_along_dim(worst.unsqueeze(-1), -2)
+            above = type(self)(self.model, some, self.sqrt_beta, self.controlled).values(x.flatten(1, 2))
+            values = torch.where(exact, values, torch.minimum(values, above.view_as(values)))
             least = values.masked_fill(~exact, -torch.inf).topk(count).values[..., -1:]
-            open_ = ~exact & (values >= least - 1e-9) & (values.amax(-1, keepdim=True) > floor.unsqueeze(-1))
-            if not open_.any():
+            unsure = ~exact & (values >= least - 1e-9) & (values.amax(-1) > floor).unsqueeze(-1)
+            if not unsure.any():
                 return values
-            place = values.masked_fill(~open_, -torch.inf).topk(count).indices
-            parts = x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2).split(few, -2)
-            found, worst = (torch.cat(part, -1) for part in zip(*(self.bounds(part).min(-1) for part in parts)))
-            self._feared, exact = torch.cat([self._feared, worst], -1), exact.scatter(-1, place, True)
-            values = torch.minimum(values, self._under(worst, flat).view_as(values))
-            values = values.scatter(-1, place, found.view(place.shape))
-
-    def _under(self, which: Tensor, x: Tensor) -> Tensor:
-        """The smallest bound over some contexts, ``replicates x m`` indices."""
-        contexts = self.contexts.expand(len(x), -1, -1).take_along_dim(which.unsqueeze(-1), -2)
-        return type(self)(self.model, contexts, self.sqrt_beta, self.controlled).values(x)
+            place = values.masked_fill(~unsure, -torch.inf).topk(count).indices
+            found, worst = self.bounds(x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2)).min(-1)
+            self._feared = torch.cat([self._feared, worst], -1)
+            values, exact = values.scatter(-1, place, found.view(place.shape)), exact.scatter(-1, place, True)
 
 
 class OptimisticUpperConfidenceBound(AcquisitionFunction):

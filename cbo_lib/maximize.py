@@ -1,5 +1,6 @@
 """Acquisition maximization for many replicates at once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def maximize_box(
 
 
 def search_box(
-    values: Function, bounds: Tensor, raw: Tensor, starts: int, polls: int, rounded: Function
+    values: Callable[..., Tensor], bounds: Tensor, raw: Tensor, starts: int, polls: int, rounded: Function
 ) -> tuple[Tensor, Tensor]:
     """The maximum over a grid in a box of one function a replicate that may have kinks, by values alone.
 
@@ -132,8 +133,9 @@ def search_box(
     it asks along the axes and in six other directions a coordinate, the next of one Sobol sequence for all. Each start
     goes to the best point or, if none is better by ``1e-9``, halves its reach.
 
-    Arguments and results are those of ``maximize_box``; but ``values`` needs no gradients, the ``raw`` points of each
-    replicate lie on the grid, to which ``rounded`` maps points, and a start asks ``polls`` times at most.
+    Arguments and results are those of ``maximize_box``; but the ``raw`` points of each replicate lie on the grid, to
+    which ``rounded`` maps points, a start asks ``polls`` times at most, and ``values`` takes groups of points, how many
+    of a group must be exact and the value that matters: see ``RobustUpperConfidenceBound.leading``.
     """
     (low, high), dim, axes = bounds, raw.shape[-1], torch.eye(raw.shape[-1]).to(raw)
     directions = 2 * torch.quasirandom.SobolEngine(dim).draw(6 * dim * polls, dtype=raw.dtype).to(raw) - 1

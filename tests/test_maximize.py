@@ -379,11 +379,16 @@ def ridge(dim):
     return values, top
 
 
+def in_full(values):
+    """A function of points as one of groups of points, exact at all of them."""
+    return lambda x, count, floor: values(x.flatten(1, 2)).view(x.shape[:-1])
+
+
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_the_top_of_a_ridge_is_found_on_the_grid(rng, dim):
     values, top = ridge(dim)
     raw = on_grid(torch.rand(3, 20, dim, generator=rng, dtype=F64))
-    points, best = search_box(values, box(dim), raw, 2, 300, on_grid)
+    points, best = search_box(in_full(values), box(dim), raw, 2, 300, on_grid)
     assert torch.equal(points, on_grid(points)) and torch.equal(values(points.unsqueeze(1)).squeeze(1), best)
     assert (best >= values(raw).amax(-1)).all()
     assert float((points - top).abs().max()) <= (0 if dim == 1 else 0.02)
@@ -392,21 +397,21 @@ def test_the_top_of_a_ridge_is_found_on_the_grid(rng, dim):
 def test_neither_rounding_nor_company_moves_a_search_without_gradients(rng):
     values, _ = ridge(2)
     raw = on_grid(torch.rand(3, 20, 2, generator=rng, dtype=F64))
-    points, _ = search_box(values, box(2), raw, 2, 20, on_grid)
+    points, _ = search_box(in_full(values), box(2), raw, 2, 20, on_grid)
 
     def rounded(x):  # errors as large as those of a posterior, other ones at each call
         return values(x) + 1e-11 * (torch.rand(x.shape[:-1], generator=rng, dtype=F64) - 0.5)
 
-    assert torch.equal(search_box(rounded, box(2), raw, 2, 20, on_grid)[0], points)
+    assert torch.equal(search_box(in_full(rounded), box(2), raw, 2, 20, on_grid)[0], points)
     for r in range(3):
-        alone = search_box(lambda x, r=r: values(x.expand(3, -1, -1))[r : r + 1], box(2), raw[[r]], 2, 20, on_grid)
-        assert torch.equal(alone[0], points[[r]])
+        alone = in_full(lambda x, r=r: values(x.expand(3, -1, -1))[r : r + 1])
+        assert torch.equal(search_box(alone, box(2), raw[[r]], 2, 20, on_grid)[0], points[[r]])
 
 
 def test_a_search_without_gradients_is_that_of_a_plain_loop(rng):
     values, _ = ridge(2)
     raw = on_grid(torch.rand(3, 15, 2, generator=rng, dtype=F64))
-    points, best = search_box(values, box(2), raw, 2, 12, on_grid)
+    points, best = search_box(in_full(values), box(2), raw, 2, 12, on_grid)
     sobol = 2 * torch.quasirandom.SobolEngine(2).draw(144, dtype=F64) - 1
     axes = [torch.tensor(way, dtype=F64) for way in ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))]
     for r in range(3):
@@ -433,5 +438,5 @@ def test_a_search_without_gradients_ends_where_no_step_is_left():
         return -x.square().sum(-1)
 
     raw = torch.zeros(1, 4, 2, dtype=F64)
-    search_box(values, box(2), raw, 1, 10_000, on_grid)
+    search_box(in_full(values), box(2), raw, 1, 10_000, on_grid)
     assert 1 < len(calls) < 15  # from a half to 2^-11 in each of them

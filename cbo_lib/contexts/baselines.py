@@ -15,7 +15,6 @@ from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import search_box
-from cbo_lib.measure import Function
 
 
 class GPUCB(ContextPolicy):
@@ -59,7 +58,8 @@ class StableOpt(ContextPolicy):
         """As in ``ContextPolicy``, by values alone."""
         box = self.space.decisions
         rounded = functools.partial(self.rounded, bounds=box)
-        return search_box(acquisition.leading, box, rounded(self.sobol(self.raw, box)), self.starts, self.iterations, rounded)
+        raw = rounded(self.sobol(self.raw, box))
+        return search_box(acquisition.leading, box, raw, self.starts, self.iterations, rounded)
 
     def feared(self) -> Tensor:
         """The contexts of which the worst counts, ``replicates x N x Dc``."""

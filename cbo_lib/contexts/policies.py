@@ -16,7 +16,7 @@ from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space, check_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box
-from cbo_lib.measure import Function, Measure
+from cbo_lib.measure import Measure
 from cbo_lib.partial import complete
 from cbo_lib.policy import Policy, Schedule
 from cbo_lib.surrogate import Surrogate
