@@ -135,8 +135,7 @@ class PartialAcquisition(DecisionAcquisition):
 
 def _placed(part: Tensor, where: Tensor, dim: int) -> Tensor:
     """Some coordinates ``... x k`` of points ``... x dim``, the others zero; ``where`` are ``k`` indices."""
-    if part.shape[-1] != len(where):
-        raise ValueError(f"x and contexts must fill the coordinates {where.tolist()}, got {part.shape[-1]} of them")
+    require(part.shape[-1] == len(where), f"x and contexts must fill {len(where)} coordinates", part.shape[-1])
     return part.new_zeros(*part.shape[:-1], dim).index_copy(-1, where, part)
 
 

@@ -233,9 +233,8 @@ def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor)
     """``p(x | a)`` in the form that the kernel of a process takes, ``... x n`` measures."""
     if not isinstance(process.kernel, GaussianMeasureKernel):
         return conditional.measure(actions, _ORDER)
-    if not hasattr(conditional, "gaussian"):
-        kind = type(conditional).__name__
-        raise ValueError(f"prior must have a kernel of points, as {kind} is not Gaussian, got a GaussianMeasureKernel")
+    wanted = f"prior must have a kernel of points, as {type(conditional).__name__} is not Gaussian"
+    require(hasattr(conditional, "gaussian"), wanted, "a GaussianMeasureKernel")
     return Measure.dirac(conditional.gaussian(actions))
 
 
