@@ -235,7 +235,7 @@ def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor)
         return conditional.measure(actions, _ORDER)
     wanted = f"prior must have a kernel of points, as {type(conditional).__name__} is not Gaussian"
     require(hasattr(conditional, "gaussian"), wanted, "a GaussianMeasureKernel")
-    return Measure.dirac(conditional.gaussian(actions))
+    return Measure.dirac(conditional.gaussian(actions))  # type: ignore[attr-defined]  # only some have it
 
 
 def tabulate(process: GaussianProcess, *groups: Measure) -> GaussianProcess:
