@@ -171,8 +171,7 @@ class RobustUpperConfidenceBound(PartialAcquisition):
     """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
 
     tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded
-    #: Places of contexts that were the worst for some decisions, ``replicates x m``; at first any.
-    _feared: Tensor | None = None
+    _feared: Tensor | None = None  # which contexts were the worst for some decision, replicates x M; at first any 16
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The minimum."""
@@ -191,8 +190,9 @@ class RobustUpperConfidenceBound(PartialAcquisition):
         """
         contexts = self.contexts.expand(len(x), *self.contexts.shape[-2:])
         if self._feared is None:
-            self._feared = torch.arange(contexts.shape[-2], device=x.device)[:16].expand(len(x), -1)
-        worst, values, exact = self._feared, torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0]) > 0
+            self._feared = (torch.arange(contexts.shape[-2], device=x.device) < 16).repeat(len(x), 1)
+        worst = self._feared.byte().topk(int(self._feared.sum(-1).max())).indices
+        values, exact = torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0], dtype=torch.bool)
         while True:
             some = contexts.take_along_dim(worst.unsqueeze(-1), -2)
             above = type(self)(self.model, some, self.sqrt_beta, self.controlled).values(x.flatten(1, 2))
@@ -203,7 +203,7 @@ class RobustUpperConfidenceBound(PartialAcquisition):
                 return values
             place = values.masked_fill(~unsure, -torch.inf).topk(count).indices
             found, worst = self.bounds(x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2)).min(-1)
-            self._feared = torch.cat([self._feared, worst], -1)
+            self._feared = self._feared.scatter(-1, worst, True)
             values, exact = values.scatter(-1, place, found.view(place.shape)), exact.scatter(-1, place, True)
 
 
