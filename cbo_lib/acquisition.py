@@ -191,19 +191,20 @@ class RobustUpperConfidenceBound(PartialAcquisition):
         contexts = self.contexts.expand(len(x), *self.contexts.shape[-2:])
         if self._feared is None:
             self._feared = (torch.arange(contexts.shape[-2], device=x.device) < 16).repeat(len(x), 1)
-        worst = self._feared.byte().topk(int(self._feared.sum(-1).max())).indices
-        values, exact = torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0], dtype=torch.bool)
+        new, values, exact = self._feared, torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0]) > 0
         while True:
-            some = contexts.take_along_dim(worst.unsqueeze(-1), -2)
-            above = type(self)(self.model, some, self.sqrt_beta, self.controlled).values(x.flatten(1, 2))
-            values = torch.where(exact, values, torch.minimum(values, above.view_as(values)))
+            if size := int(new.sum(-1).max()):
+                some = contexts.take_along_dim(new.byte().topk(size).indices.unsqueeze(-1), -2)
+                above = type(self)(self.model, some, self.sqrt_beta, self.controlled).values(x.flatten(1, 2))
+                values = torch.where(exact, values, torch.minimum(values, above.view_as(values)))
             least = values.masked_fill(~exact, -torch.inf).topk(count).values[..., -1:]
             unsure = ~exact & (values >= least - 1e-9) & (values.amax(-1) > floor).unsqueeze(-1)
             if not unsure.any():
                 return values
             place = values.masked_fill(~unsure, -torch.inf).topk(count).indices
             found, worst = self.bounds(x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2)).min(-1)
-            self._feared = self._feared.scatter(-1, worst, True)
+            new = torch.zeros_like(self._feared).scatter(-1, worst, True) & ~self._feared
+            self._feared = self._feared | new
             values, exact = values.scatter(-1, place, found.view(place.shape)), exact.scatter(-1, place, True)
 
 

@@ -288,8 +288,7 @@ class CheckpointLog:
 
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (ImportError, OSError) as error:
-            shared = f"another run uses {self.path}, or it can't be locked here ({error})"
-            raise ValueError(f"checkpoint must have one writer; {shared}") from error
+            raise ValueError(f"checkpoint must have one writer and be lockable, got {self.path} ({error})") from error
 
     def _resume(self, expected: bytes) -> None:
         self._file.seek(0)
