@@ -135,8 +135,7 @@ class PartialAcquisition(DecisionAcquisition):
 
 def _placed(part: Tensor, where: Tensor, dim: int) -> Tensor:
     """Some coordinates ``... x k`` of points ``... x dim``, the others zero; ``where`` are ``k`` indices."""
-    if part.shape[-1] != len(where):
-        raise ValueError(f"x and contexts must fill the coordinates {where.tolist()}, got {part.shape[-1]} of them")
+    require(part.shape[-1] == len(where), f"x and contexts must fill {len(where)} coordinates", part.shape[-1])
     return part.new_zeros(*part.shape[:-1], dim).index_copy(-1, where, part)
 
 
@@ -172,10 +171,41 @@ class RobustUpperConfidenceBound(PartialAcquisition):
     """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
 
     tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded
+    _feared: Tensor | None = None  # which contexts were the worst for some decision, replicates x M; at first any 16
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The minimum."""
         return bounds.amin(-1)
+
+    def leading(self, x: Tensor, count: int, floor: Tensor) -> Tensor:
+        """``values`` where they decide, and no less than ``values`` elsewhere, at a small part of the cost.
+
+        The contexts that are the worst for some decisions bound the value of every other from above. Only decisions
+        that may lead their group by this bound are looked at under all contexts, which finds more bad contexts.
+
+        Args:
+            x: groups of decisions, ``replicates x groups x n x Dx``.
+            count: how many of each group are to be exact, from 1 to ``n``, with those tied with them within ``1e-9``.
+            floor: ``replicates x groups``; groups with no larger value need no exact one.
+        """
+        contexts = self.contexts.expand(len(x), *self.contexts.shape[-2:])
+        if self._feared is None:
+            self._feared = (torch.arange(contexts.shape[-2], device=x.device) < 16).repeat(len(x), 1)
+        new, values, exact = self._feared, torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0]) > 0
+        while True:
+            if size := int(new.sum(-1).max()):
+                some = contexts.take_along_dim(new.byte().topk(size).indices.unsqueeze(-1), -2)
+                above = type(self)(self.model, some, self.sqrt_beta, self.controlled).values(x.flatten(1, 2))
+                values = torch.where(exact, values, torch.minimum(values, above.view_as(values)))
+            least = values.masked_fill(~exact, -torch.inf).topk(count).values[..., -1:]
+            unsure = ~exact & (values >= least - 1e-9) & (values.amax(-1) > floor).unsqueeze(-1)
+            if not unsure.any():
+                return values
+            place = values.masked_fill(~unsure, -torch.inf).topk(count).indices
+            found, worst = self.bounds(x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2)).min(-1)
+            new = torch.zeros_like(self._feared).scatter(-1, worst, True) & ~self._feared
+            self._feared = self._feared | new
+            values, exact = values.scatter(-1, place, found.view(place.shape)), exact.scatter(-1, place, True)
 
 
 class OptimisticUpperConfidenceBound(AcquisitionFunction):

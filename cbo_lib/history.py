@@ -121,8 +121,8 @@ def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         # Members are read whole: one of which a part is read is not checked.
         parts = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
-    if len(parts) != int.from_bytes(content[-12:-10], "little"):  # how many the end of the archive counts
-        raise ValueError("an array is missing")
+    counted = int.from_bytes(content[-12:-10], "little")  # by the end of the archive
+    require(len(parts) == counted, f"there must be {counted} arrays", len(parts))
     return {name: np.lib.format.read_array(part, allow_pickle=False) for name, part in parts.items()}
 
 
@@ -133,10 +133,8 @@ def reading(path: str | Path, writer: str) -> Iterator[bytes]:
     try:
         yield content
     except Exception as error:  # zip, JSON, NumPy and keys each have errors of their own
-        raise ValueError(
-            f"path must name a file written by {writer}, got {path}, which is damaged or another file "
-            f"({type(error).__name__}: {error})"
-        ) from error
+        found = f"{path}, which is damaged or another file ({type(error).__name__}: {error})"
+        raise ValueError(f"path must name a file written by {writer}, got {found}") from error
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -290,20 +288,15 @@ class CheckpointLog:
 
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (ImportError, OSError) as error:
-            raise ValueError(
-                f"checkpoint must have one writer; another run uses {self.path}, or it can't be locked here ({error})"
-            ) from error
+            raise ValueError(f"checkpoint must have one writer and be lockable, got {self.path} ({error})") from error
 
     def _resume(self, expected: bytes) -> None:
         self._file.seek(0)
         content = self._file.read()
         # Of a log that was killed before its first step nothing but the magic or its beginning may be there.
         records, end = ([], 0) if self._magic.startswith(content) else self._complete(content)
-        if records and records[0] != expected:
-            raise ValueError(
-                f"checkpoint must belong to this run; {self.path} was written by {records[0].decode()}, "
-                f"this run is {expected.decode()}"
-            )
+        found = f"{self.path} of {b''.join(records[:1]).decode()}"
+        require(records[:1] in ([], [expected]), f"checkpoint must belong to this run, {expected.decode()}", found)
         self.steps = [unpack_arrays(record) for record in records[1:]]
         self._number = len(records)
         if end < len(content):
@@ -323,11 +316,8 @@ class CheckpointLog:
         """The complete records, and where the last of them ends."""
         records: list[bytes] = []
         end = len(self._magic)
-        if not content.startswith(self._magic):
-            raise ValueError(
-                f"checkpoint must name a log that simulate wrote, or a new file, got {self.path}; "
-                "logs that an earlier version wrote can't be read"
-            )
+        expected = "checkpoint must name a log that simulate wrote, no earlier version of it, or a new file"
+        require(content.startswith(self._magic), expected, self.path)
         while (start := end + self._frame.size) <= len(content):
             number, length, checksum, own = self._frame.unpack_from(content, end)
             record = content[start : start + length]

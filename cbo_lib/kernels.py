@@ -299,11 +299,9 @@ def stable_cholesky(
     require(torch.isfinite(matrix), "kernel must give finite covariances", "a NaN or an infinity")
     while bool(lost.any()):
         jitter = torch.where(lost, (10 * jitter).clamp_min(_FIRST * eps), jitter)
-        if float(jitter[lost].max()) > eps**0.5:
-            raise ValueError(
-                "kernel must give positive definite covariances of the observations: they are not, even with a jitter "
-                f"of {eps**0.5:.0e} of their size; a larger noise_std would help"
-            )
+        most = f"with a jitter of at most {eps**0.5:.0e} of their size"
+        expected = f"kernel must give positive definite covariances of the observations, {most}"
+        require(jitter[lost] <= eps**0.5, expected, "others; a larger noise_std would help")
         shift = (jitter - held).unsqueeze(-1) * diagonal
         factor, lost = try_cholesky(matrix + torch.diag_embed(shift), diagonal)
         lost = lost & looked_at

@@ -1,5 +1,6 @@
 """Acquisition maximization for many replicates at once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,12 +85,7 @@ def maximize_box(
     require(fits, f"values must map points {tuple(raw.shape)} to values {wanted}", raw_values.shape)
     require(torch.isfinite(raw_values), "values must be finite at all raw points", "a NaN or an infinity")
     raw = raw.expand(len(raw_values), n, dim)
-    first = []
-    free = torch.ones_like(raw_values, dtype=torch.bool)
-    for _ in range(starts):  # the best raw points in order, ties broken as rounding would not
-        first.append(argmax_finite(raw_values, free))
-        free = free.scatter(-1, first[-1].unsqueeze(-1), False)
-    begin = torch.take_along_dim(raw, torch.stack(first, -1).unsqueeze(-1), -2)
+    begin = torch.take_along_dim(raw, _first(raw_values, starts).unsqueeze(-1), -2)
 
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
@@ -125,6 +121,51 @@ def maximize_box(
     # What fell below the best raw value must not win by the tolerance.
     best = argmax_finite(results, results >= top).unsqueeze(-1)
     return torch.take_along_dim(points, best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
+
+
+def search_box(
+    values: Callable[..., Tensor], bounds: Tensor, raw: Tensor, starts: int, polls: int, rounded: Function
+) -> tuple[Tensor, Tensor]:
+    """The maximum over a grid in a box of one function a replicate that may have kinks, by values alone.
+
+    On a ridge of the smallest of many bounds L-BFGS-B stops where rounding lets it. Mesh adaptive direct search
+    ([Audet2006]) compares values at points of a grid, which a last digit does not change: around the best raw points
+    it asks along the axes and in six other directions a coordinate, the next of one Sobol sequence for all. Each start
+    goes to the best point or, if none is better by ``1e-9``, halves its reach.
+
+    Arguments and results are those of ``maximize_box``; but the ``raw`` points of each replicate lie on the grid, to
+    which ``rounded`` maps points, a start asks ``polls`` times at most, and ``values`` takes groups of points, how many
+    of a group must be exact and the value that matters: see ``RobustUpperConfidenceBound.leading``.
+    """
+    (low, high), dim, axes = bounds, raw.shape[-1], torch.eye(raw.shape[-1]).to(raw)
+    directions = 2 * torch.quasirandom.SobolEngine(dim).draw(6 * dim * polls, dtype=raw.dtype).to(raw) - 1
+    with torch.no_grad():
+        found = values(raw.unsqueeze(1), starts, torch.full_like(raw[:, :1, 0], -torch.inf)).squeeze(1)
+        top, place = found.take_along_dim(first := _first(found, starts), -1), first.unsqueeze(-1)
+        points = raw.take_along_dim(place, -2)
+        reach = torch.full_like(top, raw.shape[-2] ** (-1 / dim))
+        for others in directions.split(6 * dim):
+            ways = torch.cat([others, axes, -axes]) * (high - low)
+            near = rounded((points.unsqueeze(-2) + reach[..., None, None] * ways).clamp(low, high))
+            if torch.equal(near, points.unsqueeze(-2).expand_as(near)):  # no reach is longer than a step of the grid
+                break
+            found = values(near, 1, top + 1e-9)
+            place = argmax_finite(found).unsqueeze(-1)
+            value, better = found.take_along_dim(place, -1).squeeze(-1), near.take_along_dim(place.unsqueeze(-1), -2)
+            moves = value > top + 1e-9
+            points, top = torch.where(moves.unsqueeze(-1), better.squeeze(-2), points), torch.where(moves, value, top)
+            reach = torch.where(moves, reach, reach / 2)
+        best = argmax_finite(top).unsqueeze(-1)
+        return points.take_along_dim(best.unsqueeze(-1), -2).squeeze(-2), top.gather(-1, best).squeeze(-1)
+
+
+def _first(values: Tensor, count: int) -> Tensor:
+    """The places of the largest values in order, ties broken as rounding would not, ``replicates x count``."""
+    first, free = [], torch.ones_like(values, dtype=torch.bool)
+    for _ in range(count):
+        first.append(argmax_finite(values, free))
+        free = free.scatter(-1, first[-1].unsqueeze(-1), False)
+    return torch.stack(first, -1)
 
 
 def _check_box(bounds: Tensor, raw: Tensor, starts: int, max_iterations: int) -> Tensor:

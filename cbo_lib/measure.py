@@ -209,10 +209,8 @@ def expands_to(shape: torch.Size, target: torch.Size) -> bool:
 
 
 def _check_kernel(kernel: Kernel, measure: Measure) -> None:
+    wanted = measure.points.dtype, measure.points.device
     for name, parameter in kernel.named_parameters():
-        if parameter.dtype != measure.points.dtype or parameter.device != measure.points.device:
-            raise ValueError(
-                f"kernel must have the dtype and device of the points ({measure.points.dtype}, "
-                f"{measure.points.device}), but its {name} is {parameter.dtype} on {parameter.device}; "
-                "call kernel.to(points) first"
-            )
+        if (found := (parameter.dtype, parameter.device)) != wanted:
+            expected = f"kernel must have the dtype and device of the points {wanted}; call kernel.to(points) first"
+            require(False, expected, f"{name} of {found}")

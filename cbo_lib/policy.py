@@ -333,13 +333,10 @@ class Policy(ABC):
 
     def _rows(self, query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
         """Everything that was told, each ``replicates x n x ...``."""
-        unknown, missing = seen.keys() - self.sees.keys(), self.sees.keys() - seen.keys() - self.optional
-        if unknown or missing:
-            wanted = ", ".join(["query", "y", *self.sees])
-            wrong = [f"{name} is missing" for name in sorted(missing)] + [
-                f"{name} is unknown" for name in sorted(unknown)
-            ]
-            raise ValueError(f"tell takes {wanted}; {' and '.join(wrong)}")
+        wrong = [f"{name} is missing" for name in sorted(self.sees.keys() - seen.keys() - self.optional)]
+        wrong += [f"{name} is unknown" for name in sorted(seen.keys() - self.sees.keys())]
+        if wrong:
+            raise ValueError(f"tell takes {', '.join(['query', 'y', *self.sees])}; {' and '.join(wrong)}")
         given = {name: value for name, value in seen.items() if value is not None}
         if self._alone:
             rows = {name: self.encode(name, value) for name, value in {"query": query, **given}.items()}

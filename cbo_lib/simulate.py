@@ -92,17 +92,14 @@ def simulate(
             query = policy.ask()
             if log is not None and step < len(log.steps):
                 record = {name: torch.from_numpy(array).to(query.device) for name, array in log.steps[step].items()}
-                if not torch.equal(record["query"], query):
-                    raise ValueError(
-                        f"checkpoint must belong to this run; at step {step + 1} {checkpoint} holds other queries"
-                    )
+                wanted = f"checkpoint must belong to this run at step {step + 1}"
+                require(torch.equal(record["query"], query), wanted, f"other queries in {checkpoint}")
                 _tell(policy, query, {**record, "y": record["observation"]})
-                records.append(record)
             else:
                 record = _step(problem, policy, query, noise, records)
-                records.append(record)
-                if log is not None:
-                    log.append(record)
+            records.append(record)
+            if log is not None and step >= len(log.steps):
+                log.append(record)
             done |= _done(stop, record, len(done))
             if bool(done.all()):
                 break

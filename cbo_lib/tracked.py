@@ -128,10 +128,8 @@ class TrackedPosterior:
         fits = index.shape == self.batch_shape and y.shape in (self.batch_shape, self.mean_shape)
         expected = f"index and y must have the batch shape {tuple(self.batch_shape)}"
         require(fits, expected, f"{tuple(index.shape)} and {tuple(y.shape)}")
-        if active is not None:
-            marks = active.dtype == torch.bool and active.shape == self.batch_shape
-            expected = f"active must be boolean of shape {tuple(self.batch_shape)}"
-            require(marks, expected, f"{active.dtype} of shape {tuple(active.shape)}")
+        marks = active is None or (active.dtype == torch.bool and active.shape == self.batch_shape)
+        require(marks, f"active must be boolean of shape {tuple(self.batch_shape)}", active)
         noise_std = self.posterior.prior.noise_std if noise_std is None else noise_std
         noise = as_tensor("noise_std", noise_std, y)
 

@@ -21,7 +21,6 @@ PARTS = {
     "subsets.walk": "ackley-x64",
     "contexts.effort": "newsvendor",
     "contexts.proof": "newsvendor",
-    "contexts.step_work": "StableOpt",
     "hyperparameters.boxes": "robust/known",
 }
 

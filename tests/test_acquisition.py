@@ -18,6 +18,7 @@ from cbo_lib.acquisition import (
 )
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
+from cbo_lib.maximize import search_box
 from cbo_lib.measure import Measure
 from cbo_lib.partial import PartialPosterior, PointwisePosterior
 from tests.products import F64, close, given_points, mask, matern_on, rbf, scaled, uniform
@@ -185,7 +186,7 @@ def test_bad_arguments_are_refused(rng):
             ExpectedUpperConfidenceBound(posterior, contexts)
     ours = ExpectedUpperConfidenceBound(posterior, points)
     ours(x)
-    with pytest.raises(ValueError, match=r"x and contexts must fill the coordinates .*, got 3 of them"):
+    with pytest.raises(ValueError, match="x and contexts must fill 2 coordinates, got 3"):
         ours(uniform(rng, 4, 1, 3))
     with pytest.raises(ValueError, match=r"weights must have shape \(\.\.\., 3\), got \(2,\)"):
         ExpectedUpperConfidenceBound(posterior, points, 1.0, torch.ones(2))
@@ -254,5 +255,71 @@ def test_the_controlled_coordinates_must_fit(rng):
     x = torch.rand(5, 3, generator=rng, dtype=torch.float64)
     model = SingleTaskGP(x, x.sum(-1, keepdim=True))
     acquisition = ExpectedUpperConfidenceBound(model, x[:, :1], controlled=torch.tensor([True, False, False]))
-    with pytest.raises(ValueError, match="x and contexts must fill the coordinates"):
+    with pytest.raises(ValueError, match="x and contexts must fill"):
         acquisition(x[:, :2].unsqueeze(1))
+
+
+# The contexts that settle which decision leads
+
+
+def groups_of(rng, replicates, contexts=400, t=30):
+    """A robust acquisition of some replicates, decisions in three groups of 20, and how good they are."""
+    posterior, _, _ = given_points(rng, t, replicates, kernel=split_matern())
+    x, region = uniform(rng, replicates, 3, 20, 2), uniform(rng, replicates, contexts, 1)
+    acquisition = RobustUpperConfidenceBound(posterior, region)
+    return acquisition, x, acquisition.values(x.flatten(1, 2)).view(x.shape[:-1])
+
+
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_those_that_lead_are_exact_and_the_others_not_below(rng, count):
+    acquisition, x, wanted = groups_of(rng, 4)
+    nowhere = torch.full_like(wanted[..., 0], -torch.inf)
+    for _ in range(2):  # the second time with the bad contexts that the first one found
+        found = acquisition.leading(x, count, nowhere)
+        best = wanted.topk(count)
+        close([found.gather(-1, best.indices), found.topk(count).values], [best.values] * 2, 1e-9)
+        assert (found >= wanted - 1e-9).all()
+    close(
+        [RobustUpperConfidenceBound(acquisition.model, acquisition.contexts[0]).leading(x, 20, nowhere)[0]],
+        [wanted[0]],
+        1e-9,
+    )
+
+
+def test_groups_below_what_matters_are_not_looked_at_in_full(rng):
+    acquisition, x, wanted = groups_of(rng, 3)
+    looked_at, bounds = [], acquisition.bounds
+    acquisition.bounds = lambda part: looked_at.append(part.shape[-2]) or bounds(part)
+    high = wanted.amax(-1) + torch.tensor([1e-6, 5.0, -1e-6], dtype=F64)
+    found = acquisition.leading(x, 1, high)
+    assert (found.amax(-1)[:, :2] <= high[:, :2]).all() and (found >= wanted - 1e-9).all()
+    close([found[:, 2].amax(-1)], [wanted[:, 2].amax(-1)], 1e-9)
+    assert 0 < sum(looked_at) < 60 / 2
+    looked_at.clear()
+    assert (acquisition.leading(x, 1, wanted.amax(-1) + 50) >= wanted - 1e-9).all() and not looked_at
+
+
+def test_tied_decisions_are_all_exact(rng):
+    acquisition, x, _ = groups_of(rng, 2)
+    x[:, :, 10:] = x[:, :, :10] + 1e-12
+    wanted = acquisition.values(x.flatten(1, 2)).view(x.shape[:-1])
+    found = acquisition.leading(x, 1, torch.full_like(wanted[..., 0], -torch.inf))
+    tied = wanted >= wanted.amax(-1, keepdim=True) - 1e-9
+    close([found[tied], tied.sum(-1)], [wanted[tied], torch.full_like(tied.sum(-1), 2)], 1e-9)
+
+
+@pytest.mark.parametrize("t", [12, 60])
+def test_a_search_that_looks_at_few_contexts_goes_the_way_of_one_that_looks_at_all(rng, t):
+    acquisition, _, _ = groups_of(rng, 3, t=t)
+
+    def on_grid(x):
+        return (x * 1024).round() / 1024
+
+    def in_full(x, count, floor):
+        return acquisition.values(x.flatten(1, 2)).view(x.shape[:-1])
+
+    raw = on_grid(uniform(rng, 3, 64, 2))
+    wanted, best = search_box(in_full, BOX, raw, 2, 15, on_grid)
+    found, value = search_box(acquisition.leading, BOX, raw, 2, 15, on_grid)
+    assert torch.equal(found, wanted)
+    close([value], [best], 1e-9)

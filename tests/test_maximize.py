@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.maximize import argmax_finite, maximize_box, search_box
 from cbo_lib.measure import Measure
 from tests.toys import grid, normal
 
@@ -356,3 +356,87 @@ def test_gradients_may_be_given(rng):
     torch.testing.assert_close(given_ones[0], place.squeeze(1), rtol=0, atol=1e-4)
     stuck, _ = maximize_box(wells, bounds, raw, starts=3, slopes=lambda x: (wells(x), torch.zeros_like(x)))
     assert bool((stuck.unsqueeze(1) == raw).all(-1).any(-1).all())
+
+
+# The search of functions with kinks.
+
+STEP = 2**-10
+
+
+def on_grid(x):
+    return (x / STEP).round() * STEP
+
+
+def ridge(dim):
+    """The smallest of a few slopes per replicate, whose top is a point of the grid, and that point, ``3 x d``."""
+    top = on_grid(torch.linspace(0.2, 0.9, 3 * dim, dtype=F64).view(3, dim))
+
+    def values(x):
+        away = x - top.unsqueeze(1)
+        across = (away - away.mean(-1, keepdim=True)).abs().sum(-1) if dim > 1 else 0.0
+        return -away.abs().sum(-1) - 4 * across
+
+    return values, top
+
+
+def in_full(values):
+    """A function of points as one of groups of points, exact at all of them."""
+    return lambda x, count, floor: values(x.flatten(1, 2)).view(x.shape[:-1])
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_the_top_of_a_ridge_is_found_on_the_grid(rng, dim):
+    values, top = ridge(dim)
+    raw = on_grid(torch.rand(3, 20, dim, generator=rng, dtype=F64))
+    points, best = search_box(in_full(values), box(dim), raw, 2, 300, on_grid)
+    assert torch.equal(points, on_grid(points)) and torch.equal(values(points.unsqueeze(1)).squeeze(1), best)
+    assert (best >= values(raw).amax(-1)).all()
+    assert float((points - top).abs().max()) <= (0 if dim == 1 else 0.02)
+
+
+def test_neither_rounding_nor_company_moves_a_search_without_gradients(rng):
+    values, _ = ridge(2)
+    raw = on_grid(torch.rand(3, 20, 2, generator=rng, dtype=F64))
+    points, _ = search_box(in_full(values), box(2), raw, 2, 20, on_grid)
+
+    def rounded(x):  # errors as large as those of a posterior, other ones at each call
+        return values(x) + 1e-11 * (torch.rand(x.shape[:-1], generator=rng, dtype=F64) - 0.5)
+
+    assert torch.equal(search_box(in_full(rounded), box(2), raw, 2, 20, on_grid)[0], points)
+    for r in range(3):
+        alone = in_full(lambda x, r=r: values(x.expand(3, -1, -1))[r : r + 1])
+        assert torch.equal(search_box(alone, box(2), raw[[r]], 2, 20, on_grid)[0], points[[r]])
+
+
+def test_a_search_without_gradients_is_that_of_a_plain_loop(rng):
+    values, _ = ridge(2)
+    raw = on_grid(torch.rand(3, 15, 2, generator=rng, dtype=F64))
+    points, best = search_box(in_full(values), box(2), raw, 2, 12, on_grid)
+    sobol = 2 * torch.quasirandom.SobolEngine(2).draw(144, dtype=F64) - 1
+    axes = [torch.tensor(way, dtype=F64) for way in ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))]
+    for r in range(3):
+
+        def value(x, r=r):
+            return float(values(x.expand(3, 1, 2))[r, 0])
+
+        ends = []
+        for start in sorted(raw[r], key=value, reverse=True)[:2]:
+            at, reach = start, 15**-0.5
+            for k in range(12):
+                ways = [*sobol[12 * k : 12 * k + 12], *axes]
+                near = max((on_grid((at + reach * way).clamp(0, 1)) for way in ways), key=value)
+                at, reach = (near, reach) if value(near) > value(at) + 1e-9 else (at, reach / 2)
+            ends.append(at)
+        assert torch.equal(max(ends, key=value), points[r]) and value(points[r]) == float(best[r])
+
+
+def test_a_search_without_gradients_ends_where_no_step_is_left():
+    calls = []
+
+    def values(x):
+        calls.append(x.shape)
+        return -x.square().sum(-1)
+
+    raw = torch.zeros(1, 4, 2, dtype=F64)
+    search_box(in_full(values), box(2), raw, 1, 10_000, on_grid)
+    assert 1 < len(calls) < 15  # from a half to 2^-11 in each of them

@@ -291,7 +291,7 @@ def test_an_interrupted_policy_resumes_its_own_run(tmp_path):
 def test_the_checkpoint_of_another_run_is_refused_and_left_alone(tmp_path, other):
     run(checkpoint=tmp_path / "log")
     before = (tmp_path / "log").read_bytes()
-    with pytest.raises(ValueError, match=r"checkpoint must belong to this run; .*log was written by .*, this run is"):
+    with pytest.raises(ValueError, match=r"checkpoint must belong to this run, .*, got .*log of .*"):
         run(checkpoint=tmp_path / "log", **other)
     assert (tmp_path / "log").read_bytes() == before
 
@@ -306,7 +306,7 @@ def test_a_checkpoint_with_other_queries_is_refused(tmp_path):
     Greedy.__name__ = "UCB"
     run(UCB, checkpoint=tmp_path / "log")
     before = (tmp_path / "log").read_bytes()
-    with pytest.raises(ValueError, match=r"checkpoint must belong to this run; at step \d+ .*log holds other queries"):
+    with pytest.raises(ValueError, match=r"checkpoint must belong to this run at step \d+, got other queries in .*log"):
         run(Greedy, checkpoint=tmp_path / "log")
     assert (tmp_path / "log").read_bytes() == before
 
@@ -330,7 +330,9 @@ def test_a_problem_that_differs_in_a_tensor_is_another_run(tmp_path):
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "log").write_text("notes")
-    with pytest.raises(ValueError, match="checkpoint must name a log that simulate wrote, or a new file"):
+    with pytest.raises(
+        ValueError, match="checkpoint must name a log that simulate wrote, no earlier version of it, or a new file"
+    ):
         run(checkpoint=tmp_path / "log")
     assert (tmp_path / "log").read_text() == "notes"
 

@@ -25,7 +25,7 @@ from cbo_lib.random import ReplicateGenerators, uniform
 
 #: The efforts of the stored runs.
 EFFORTS: Mapping[str, Mapping[str, Any]] = {"library": {}, "short": SHORT}
-POLICIES = ("SBO-KDE", "DRBO-KDE", "GP-UCB")
+POLICIES = ("SBO-KDE", "DRBO-KDE", "GP-UCB", "StableOpt")
 
 
 def state(problem: ContextProblem, count: int, seeds: Sequence[int]) -> dict[str, Tensor]:

@@ -138,10 +138,12 @@ class ContextPolicy(Policy):
 
     def propose(self) -> Tensor:
         """The best decision for the acquisition."""
-        box, acquisition = self.space.decisions, self.acquisition(self.posteriors())
-        raw = self.sobol(self.raw, box)
-        query, value = maximize_box(acquisition.values, box, raw, self.starts, self.iterations)
-        return self.asking(query, value)
+        return self.asking(*self.search(self.acquisition(self.posteriors())))
+
+    def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
+        """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
+        box = self.space.decisions
+        return maximize_box(acquisition.values, box, self.sobol(self.raw, box), self.starts, self.iterations)
 
     def asking(self, query: Tensor, value: Tensor) -> Tensor:
         """The decision at the policy's resolution; its acquisition and the hyperparameters in force are recorded."""

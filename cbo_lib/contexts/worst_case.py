@@ -195,17 +195,9 @@ class MMDBall:
 def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:
     """The worst expectation within a maximum mean discrepancy of a reference ([Kirschner2020]).
 
-    ``MMDBall``, which is faster for several calls with one ``p`` and ``K``, has the same arguments and errors; here all
-    of them broadcast to ``values``, and without batch dimensions one ball serves all values.
-
-    Args:
-        values: ``v``, ``... x m``.
-        reference: ``p``, ``... x m``.
-        gram: ``K``, ``... x m x m``.
-        radius: a number, or ``...``.
-
-    Returns:
-        ``...``, within ``1e-4`` of the largest ``|v|`` of the minimum; differentiable in ``values``.
+    Arguments and errors are those of ``MMDBall``, which is faster for several calls, but ``reference`` (``... x m``),
+    ``gram`` (``... x m x m``) and ``radius`` (``...``) broadcast to values ``... x m``. The result, ``...``, is within
+    ``1e-4`` of the largest ``|v|`` of the minimum, and differentiable in ``values``.
     """
     values = as_values("values", values, (..., "m >= 1"))
     if reference.dim() == 1 and gram.dim() == 2 and torch.as_tensor(radius).dim() == 0:

@@ -128,9 +128,8 @@ class Space:
         if given is not None:
             as_values("noise_std", given, None, 0, ends="()")
         if isinstance(self.candidates, Candidates):
-            if given is None or self.names is not None:
-                what = "noise_std must be given" if given is None else "names must not be given"
-                raise ValueError(f"{what} with Candidates, got noise_std {given} and names {self.names}")
+            require(given is not None, "noise_std must be given with Candidates", given)
+            require(self.names is None, "names must not be given with Candidates", self.names)
             object.__setattr__(self, "fitted", (False,) * len(self.candidates))
         else:
             require(isinstance(self.candidates, Iterable), "candidates must be a list", repr(self.candidates))

@@ -233,10 +233,9 @@ def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor)
     """``p(x | a)`` in the form that the kernel of a process takes, ``... x n`` measures."""
     if not isinstance(process.kernel, GaussianMeasureKernel):
         return conditional.measure(actions, _ORDER)
-    if not hasattr(conditional, "gaussian"):
-        kind = type(conditional).__name__
-        raise ValueError(f"prior must have a kernel of points, as {kind} is not Gaussian, got a GaussianMeasureKernel")
-    return Measure.dirac(conditional.gaussian(actions))
+    wanted = f"prior must have a kernel of points, as {type(conditional).__name__} is not Gaussian"
+    require(hasattr(conditional, "gaussian"), wanted, "a GaussianMeasureKernel")
+    return Measure.dirac(conditional.gaussian(actions))  # type: ignore[attr-defined]  # only some have it
 
 
 def tabulate(process: GaussianProcess, *groups: Measure) -> GaussianProcess:

@@ -63,7 +63,7 @@ def test_kernels_and_gaussian_processes_may_stand_side_by_side():
             lambda: Space(TWO, noise_std=0.1),
             r"must be given, got (neither|both)",
         ),
-        (lambda: Space(TWO, bounds=UNIT), "noise_std must be given with Candidates, got noise_std None"),
+        (lambda: Space(TWO, bounds=UNIT), "noise_std must be given with Candidates, got None"),
         (lambda: Space(TWO, bounds=UNIT, noise_std=0.1, names=["a", "b"]), "names must not be given with Candidates"),
         (
             lambda: Space(TWO, bounds=[[1.0], [0.0]], noise_std=0.1),
