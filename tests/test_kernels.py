@@ -310,7 +310,7 @@ def test_inputs_of_another_batch_are_refused(first, second):
 
 def test_a_member_of_another_dtype_is_refused_by_name(rng):
     stacked, m = StackedKernel([rbf_kernel(0.4), rbf_kernel(0.4, dtype=torch.float32)]), random_measure(rng, 3)
-    with pytest.raises(ValueError, match=r"but its kernels\.1\.raw_outputscale is torch.float32"):
+    with pytest.raises(ValueError, match=r"got kernels\.1\.raw_outputscale of \(torch.float32"):
         covariance(stacked, m, m)
 
 

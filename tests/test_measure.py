@@ -338,7 +338,7 @@ def test_a_kernel_of_another_dtype_is_refused_by_name(rng):
     m = random_measure(rng, 3)
     kernel = rbf_kernel(0.5, dtype=torch.float32)
     for compute in (lambda: covariance(kernel, m, m), lambda: variance(kernel, m)):
-        with pytest.raises(ValueError, match=r"kernel must have the dtype.*raw_outputscale is torch.float32"):
+        with pytest.raises(ValueError, match=r"kernel must have the dtype.*raw_outputscale of \(torch.float32"):
             compute()
 
 
