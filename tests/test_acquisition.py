@@ -22,6 +22,7 @@ from cbo_lib.maximize import search_box
 from cbo_lib.measure import Measure
 from cbo_lib.partial import PartialPosterior, PointwisePosterior
 from tests.products import F64, close, given_points, mask, matern_on, rbf, scaled, uniform
+from tests.test_maximize import in_full, on_grid
 
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
 
@@ -279,11 +280,8 @@ def test_those_that_lead_are_exact_and_the_others_not_below(rng, count):
         best = wanted.topk(count)
         close([found.gather(-1, best.indices), found.topk(count).values], [best.values] * 2, 1e-9)
         assert (found >= wanted - 1e-9).all()
-    close(
-        [RobustUpperConfidenceBound(acquisition.model, acquisition.contexts[0]).leading(x, 20, nowhere)[0]],
-        [wanted[0]],
-        1e-9,
-    )
+    shared = RobustUpperConfidenceBound(acquisition.model, acquisition.contexts[0])
+    close([shared.leading(x, 20, nowhere)[0]], [wanted[0]], 1e-9)
 
 
 def test_groups_below_what_matters_are_not_looked_at_in_full(rng):
@@ -312,14 +310,8 @@ def test_tied_decisions_are_all_exact(rng):
 def test_a_search_that_looks_at_few_contexts_goes_the_way_of_one_that_looks_at_all(rng, t):
     acquisition, _, _ = groups_of(rng, 3, t=t)
 
-    def on_grid(x):
-        return (x * 1024).round() / 1024
-
-    def in_full(x, count, floor):
-        return acquisition.values(x.flatten(1, 2)).view(x.shape[:-1])
-
     raw = on_grid(uniform(rng, 3, 64, 2))
-    wanted, best = search_box(in_full, BOX, raw, 2, 15, on_grid)
+    wanted, best = search_box(in_full(acquisition.values), BOX, raw, 2, 15, on_grid)
     found, value = search_box(acquisition.leading, BOX, raw, 2, 15, on_grid)
     assert torch.equal(found, wanted)
     close([value], [best], 1e-9)

@@ -397,6 +397,12 @@ def test_what_the_page_says_of_a_thousand_workers() -> None:
     seconds = load_table(ROOT / "book/contexts/results/table_1.json")["in a batch"]
     assert f"{seconds.sum() * 5 * 3.5 * 7 / 3600:.1f} hours" in page
     assert 0.6 < seconds[["DRBO-MMD", "DRBO-MMD-MinimaxApprox"]].sum() / seconds.sum() < 0.7
+    rows = json.loads((ROOT / "book/practice/costs.json").read_text("utf-8"))["rows"]
+    timed = next(row["timed"] for row in rows if row["experiment"] == "contexts.figure_1")
+    whole = {name: part["seconds"] / 60 for name, part in timed.items() if name.endswith("/StableOpt")}
+    assert len(whole) == 7 and f"seven panels were run whole and took {sum(whole.values()):.0f} minutes" in page
+    three = (whole[f"{panel}/StableOpt"] for panel in ("ackley", "branin", "portfolio_uniform"))
+    assert "took {:.1f} minutes there, and {:.1f} on Branin and {:.1f} on the portfolio".format(*three) in page
 
 
 @pytest.fixture(scope="module")
