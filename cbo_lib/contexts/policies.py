@@ -143,7 +143,8 @@ class ContextPolicy(Policy):
     def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
         """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
         box = self.space.decisions
-        return maximize_box(acquisition.values, box, self.sobol(self.raw, box), self.starts, self.iterations)
+        raw, kinks = self.sobol(self.raw, box), acquisition.kinks
+        return maximize_box(acquisition.values, box, raw, self.starts, self.iterations, kinks=kinks)
 
     def asking(self, query: Tensor, value: Tensor) -> Tensor:
         """The decision at the policy's resolution; its acquisition and the hyperparameters in force are recorded."""
