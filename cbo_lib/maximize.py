@@ -74,8 +74,8 @@ def maximize_box(
         starts: how many raw points of each replicate are refined, from 1 to ``n``.
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
-        kinks: whether L-BFGS-B sees rounded points, values and gradients (of 30, 27 and 20 bits), as the processor's
-            rounding chooses where it stops at a kink else. Default no.
+        kinks: whether L-BFGS-B sees values and gradients of 27 and 20 bits, relative to the range of raw values, as
+            the processor's rounding chooses where it stops at a kink else. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -99,7 +99,7 @@ def maximize_box(
         """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
         # Always the whole batch: the shape decides how matrix products are rounded.
         whole = first_rows.copy()
-        whole[batch_indices] = low + np.round((x - low) / finest) * finest if kinks else x
+        whole[batch_indices] = x
         points = torch.from_numpy(whole).to(begin).view_as(begin)
         if slopes is not None:
             got, gradient = slopes(points)
@@ -109,18 +109,17 @@ def maximize_box(
             require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
-        both = torch.cat([got.unsqueeze(-1), gradient], -1).detach().flatten(0, 1).double().cpu().numpy()[batch_indices]
+        both = torch.cat([got.unsqueeze(-1), gradient], -1).detach()
+        both = (both / seen).round() * seen if kinks else both
+        both = both.flatten(0, 1).double().cpu().numpy()[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
-        both = np.round(both / seen[batch_indices]) * seen[batch_indices] if kinks else both
         return -both[:, 0], -both[:, 1:]
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
-    if kinks:  # parts of the range of the values, taken to a power of two, and of the box
-        low, width = bounds[0].cpu().numpy(), (bounds[1] - bounds[0]).double().cpu().numpy()
-        spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent.double()
-        parts = np.append(2.0**-27, 2.0**-20 / width)
-        finest, seen = 2.0**-30 * width, spread.repeat_interleave(starts).cpu().numpy()[:, None] * parts
+    if kinks:
+        spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent
+        seen = spread[:, None, None] * torch.cat([bounds.new_tensor([2.0**-27]), 2.0**-20 / (bounds[1] - bounds[0])])
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(
             negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True
