@@ -38,12 +38,7 @@ class DecisionAcquisition(AcquisitionFunction):
         model: a ``Posterior``, or any BoTorch model of one output.
         sqrt_beta: the multiplier of the standard deviation. Default 1.5, as in [Huang2024]. BoTorch's
             ``UpperConfidenceBound(beta)`` multiplies by the root of ``beta``.
-
-    Attributes:
-        kinks: see ``maximize_box``.
     """
-
-    kinks = False
 
     def __init__(self, model: Posterior | Model, sqrt_beta: float = 1.5) -> None:
         super().__init__(as_model(model))

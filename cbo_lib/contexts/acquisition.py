@@ -20,8 +20,6 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
         model, sqrt_beta: see ``PartialAcquisition``.
     """
 
-    kinks = True
-
     def __init__(
         self, model: Posterior | Model, samples: Tensor, cover: Tensor, radius: float, sqrt_beta: float = 1.5
     ) -> None:
