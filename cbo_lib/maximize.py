@@ -61,9 +61,8 @@ def maximize_box(
     ([Balandat2020], Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
     result does not depend on its company; only the evaluations are batched. The result is at least the best raw
     value. Values within ``1e-9`` count as tied, and the better raw point, then the first, is chosen (see
-    ``argmax_finite``). Nothing is random.
-
-    Gradients are enabled inside, also under ``torch.no_grad()``; the result carries none.
+    ``argmax_finite``). Nothing is random. Gradients are enabled inside, also under ``torch.no_grad()``; the result
+    carries none.
 
     Args:
         values: maps points ``replicates x m x d`` to values ``replicates x m``, each a function of its own point
@@ -119,7 +118,8 @@ def maximize_box(
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
     if kinks:
         spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent
-        seen = spread[:, None, None] * torch.cat([bounds.new_tensor([2.0**-27]), 2.0**-20 / (bounds[1] - bounds[0])])
+        sides = (bounds[1] - bounds[0]).clamp_min(1e-30)
+        seen = spread[:, None, None] * torch.cat([bounds.new_tensor([2.0**-27]), 2.0**-20 / sides])
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(
             negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True
