@@ -97,9 +97,9 @@ def maximize_box(
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
         # Always the whole batch: the shape decides how matrix products are rounded.
-        whole = first_rows.copy()
-        whole[batch_indices] = x
-        points = torch.from_numpy(whole).to(begin).view_as(begin)
+        rows = first_rows.copy()
+        rows[batch_indices] = x
+        points = torch.from_numpy(rows).to(begin).view_as(begin)
         if slopes is not None:
             got, gradient = slopes(points)
         else:
@@ -108,9 +108,9 @@ def maximize_box(
             require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
-        both = torch.cat([got.unsqueeze(-1), gradient], -1).detach()
-        both = (both / seen).round() * seen if kinks else both
-        both = both.flatten(0, 1).double().cpu().numpy()[batch_indices]
+        whole = torch.cat([got.unsqueeze(-1), gradient], -1).detach()
+        whole = (whole / seen).round() * seen if kinks else whole
+        both = whole.flatten(0, 1).double().cpu().numpy()[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -both[:, 0], -both[:, 1:]
