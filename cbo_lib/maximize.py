@@ -47,7 +47,13 @@ def argmax_finite(
 
 
 def maximize_box(
-    values: Function, bounds: Tensor, raw: Tensor, starts: int = 4, max_iterations: int = 100, slopes: Any = None
+    values: Function,
+    bounds: Tensor,
+    raw: Tensor,
+    starts: int = 4,
+    max_iterations: int = 100,
+    slopes: Any = None,
+    kinks: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The maximum over a box of one function a replicate, for all replicates at once.
 
@@ -55,9 +61,8 @@ def maximize_box(
     ([Balandat2020], Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
     result does not depend on its company; only the evaluations are batched. The result is at least the best raw
     value. Values within ``1e-9`` count as tied, and the better raw point, then the first, is chosen (see
-    ``argmax_finite``). Nothing is random.
-
-    Gradients are enabled inside, also under ``torch.no_grad()``; the result carries none.
+    ``argmax_finite``). Nothing is random. Gradients are enabled inside, also under ``torch.no_grad()``; the result
+    carries none.
 
     Args:
         values: maps points ``replicates x m x d`` to values ``replicates x m``, each a function of its own point
@@ -68,6 +73,8 @@ def maximize_box(
         starts: how many raw points of each replicate are refined, from 1 to ``n``.
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
+        kinks: whether L-BFGS-B sees values and gradients of 27 and 20 bits, relative to the range of raw values, as
+            the processor's rounding chooses where it stops at a kink else. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -90,9 +97,9 @@ def maximize_box(
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
         # Always the whole batch: the shape decides how matrix products are rounded.
-        whole = first_rows.copy()
-        whole[batch_indices] = x
-        points = torch.from_numpy(whole).to(begin).view_as(begin)
+        rows = first_rows.copy()
+        rows[batch_indices] = x
+        points = torch.from_numpy(rows).to(begin).view_as(begin)
         if slopes is not None:
             got, gradient = slopes(points)
         else:
@@ -101,12 +108,18 @@ def maximize_box(
             require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
-        both = torch.cat([got.unsqueeze(-1), gradient], -1).detach().flatten(0, 1).double().cpu().numpy()[batch_indices]
+        whole = torch.cat([got.unsqueeze(-1), gradient], -1).detach()
+        whole = (whole / seen).round() * seen if kinks else whole
+        both = whole.flatten(0, 1).double().cpu().numpy()[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -both[:, 0], -both[:, 1:]
 
     first_rows = begin.flatten(0, 1).double().cpu().numpy()
+    if kinks:
+        spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent
+        sides = (bounds[1] - bounds[0]).clamp_min(1e-30)
+        seen = spread[:, None, None] * torch.cat([bounds.new_tensor([2.0**-27]), 2.0**-20 / sides])
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(
             negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True

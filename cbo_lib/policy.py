@@ -312,8 +312,6 @@ class Policy(ABC):
         """One query of the batch in the form in which a single run asks it."""
         return query
 
-    # Inside.
-
     def _begin(self, seeds: Sequence[int], alone: bool) -> None:
         self._configured = getattr(self, "_configured", None) or frozenset(vars(self)) | {"_configured"}
         for name in vars(self).keys() - self._configured:

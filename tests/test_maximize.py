@@ -360,6 +360,46 @@ def test_gradients_may_be_given(rng):
 
 # The search of functions with kinks.
 
+
+def creases(rng, replicates=200):
+    """The mean of a few bounds and half of their smallest, per replicate, in the plane; and raw points."""
+    slope, place = (torch.randn(replicates, 1, 40, 2, generator=rng, dtype=F64) for _ in range(2))
+    raw = torch.rand(replicates, 16, 2, generator=rng, dtype=F64)
+
+    def values(x):
+        away = x.unsqueeze(-2) - 0.5 - 0.2 * place[: len(x)]
+        bounds = (slope[: len(x)] * away).sum(-1) - 3 * away.square().sum(-1)
+        return bounds.mean(-1) + bounds.amin(-1) / 2
+
+    return values, raw
+
+
+def test_a_search_that_sees_rounded_numbers_is_not_moved_by_rounding(rng):
+    values, raw = creases(rng)
+
+    def otherwise(x):  # errors of a posterior, other ones at each call
+        return values(x) + 1e-13 * torch.rand(x.shape[:-1], generator=rng, dtype=F64)
+
+    found = {}
+    for kinks in (True, False):
+        points, found[kinks] = maximize_box(values, box(2), raw, 2, 30, kinks=kinks)
+        moved = (maximize_box(otherwise, box(2), raw, 2, 30, kinks=kinks)[0] != points).any(-1)
+        assert not moved.any() if kinks else moved.sum() > 100
+        alone, _ = maximize_box(values, box(2), raw[:1], 2, 30, kinks=kinks)
+        assert torch.equal(alone, points[:1])
+    torch.testing.assert_close(found[True], found[False], rtol=0, atol=0.02)
+    assert abs(float((found[True] - found[False]).mean())) <= 1e-4  # neither finds more
+
+
+def test_a_side_of_length_zero_and_a_constant_are_searched_with_kinks():
+    flat = torch.tensor([[0.0, 1.0], [2.0, 1.0]], dtype=F64)
+    raw = flat[:1].repeat(3, 1)
+    points, best = maximize_box(lambda x: -(x - 0.3).abs().sum(-1), flat, raw.unsqueeze(0), 2, kinks=True)
+    torch.testing.assert_close(points, torch.tensor([[0.3, 1.0]], dtype=F64), rtol=0, atol=1e-4)
+    points, best = maximize_box(lambda x: 0.0 * x.sum(-1), flat, raw.unsqueeze(0), 2, kinks=True)
+    assert torch.equal(points, flat[:1]) and float(best) == 0.0
+
+
 STEP = 2**-10
 
 

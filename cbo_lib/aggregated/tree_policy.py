@@ -187,8 +187,6 @@ class TreePolicy(Policy):
         require(cells[..., 0, :] <= cells[..., 1, :], "query must have the lower corner first", cells)
         require((cells >= low - slack) & (cells <= high + slack), "query must lie in the bounds of the space", cells)
 
-    # Inside.
-
     def _recommended(self) -> Tensor:
         if self._named is None:
             self._named = self.recommended()

@@ -56,6 +56,8 @@ class ContextPolicy(Policy):
     sees: ClassVar[Mapping[str, int]] = {"context": 1}
     #: Whether the model has contexts among its inputs.
     models_contexts = True
+    #: Whether the acquisition has kinks, see ``maximize_box``.
+    kinks = False
 
     space: Space
 
@@ -121,8 +123,6 @@ class ContextPolicy(Policy):
         bounds = space.bounds if self.models_contexts else space.decisions
         return Surrogate(bounds, replicates, self.prior, self.kernel, groups, self.refit_every)
 
-    # What the base asks for.
-
     def begin(self) -> None:
         """Nothing is known yet."""
         self.surrogate = self.model(self.replicates)
@@ -143,7 +143,8 @@ class ContextPolicy(Policy):
     def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
         """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
         box = self.space.decisions
-        return maximize_box(acquisition.values, box, self.sobol(self.raw, box), self.starts, self.iterations)
+        raw = self.sobol(self.raw, box)
+        return maximize_box(acquisition.values, box, raw, self.starts, self.iterations, kinks=self.kinks)
 
     def asking(self, query: Tensor, value: Tensor) -> Tensor:
         """The decision at the policy's resolution; its acquisition and the hyperparameters in force are recorded."""
@@ -238,6 +239,8 @@ class DRBOKDE(SBOKDE):
     Raises:
         ValueError: if ``samples`` or ``cover`` is below 1.
     """
+
+    kinks = True
 
     def __init__(
         self, space: Space, *, radius: float | Callable[[int], float] | None = None, cover: int = 1024, **options: Any

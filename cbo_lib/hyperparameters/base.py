@@ -281,8 +281,6 @@ class CandidatePolicy(Policy):
         rows = as_tensor(name, value, self.space.like)
         return super().encode(name, rows.reshape(-1, 1) if self.space.dim == 1 and rows.dim() < 2 else rows)
 
-    # Inside.
-
     def _prior(self, share: bool = False) -> GaussianProcess:
         """The priors whose sizes are known."""
         noise = self.space.noise_std

@@ -44,8 +44,6 @@ class Belief:
         if prior is not None:
             self._follow(prior)
 
-    # Places.
-
     def known(self, place: Tensor) -> Tensor:
         """Whether places ``...`` are actions."""
         row = self._row(place)
@@ -76,8 +74,6 @@ class Belief:
 
     def _row(self, place: Tensor) -> Tensor:
         return torch.where(place < self.space.n, place, place - self.space.m)
-
-    # Observations.
 
     def observe(self, place: Tensor, y: Tensor, learned: Tensor) -> None:
         """Take in values ``replicates`` of places ``replicates``, where ``learned`` is true."""
@@ -147,8 +143,6 @@ class Belief:
         weights = measures.weights * self.learned.unsqueeze(-1)
         seen = Measure(measures.points.expand(*weights.shape, measures.dim), weights)
         return prior.extend(seen, self.y * self.learned, self.noise_at(self.index))
-
-    # What is believed.
 
     @property
     def mean(self) -> Tensor:
