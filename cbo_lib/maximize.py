@@ -73,8 +73,8 @@ def maximize_box(
         starts: how many raw points of each replicate are refined, from 1 to ``n``.
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
-        kinks: whether L-BFGS-B sees values and gradients of 27 and 20 bits, relative to the range of raw values, as
-            the processor's rounding chooses where it stops at a kink else. Default no.
+        kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
+            gradients of 20, as the processor's rounding chooses where it stops at a kink else. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.

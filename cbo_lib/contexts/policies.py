@@ -56,7 +56,7 @@ class ContextPolicy(Policy):
     sees: ClassVar[Mapping[str, int]] = {"context": 1}
     #: Whether the model has contexts among its inputs.
     models_contexts = True
-    #: Whether the acquisition has kinks, see ``maximize_box``.
+    #: Whether the search by gradients sees rounded numbers, see ``maximize_box``.
     kinks = False
 
     space: Space
