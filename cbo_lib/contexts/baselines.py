@@ -75,8 +75,7 @@ class DRBOMMD(ContextPolicy):
     ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` needs.
 
     Args:
-        size: the least number of grid points; there are ``ceil(size^(1 / Dc))`` a coordinate. Default 100
-            ([Huang2024], section 4.1).
+        size: at least so many grid points; ``ceil(size^(1 / Dc))`` a coordinate. Default 100 ([Huang2024]).
         gamma: in (0, 1). Default 0.1.
         space, options: see ``ContextPolicy``.
 
@@ -87,6 +86,7 @@ class DRBOMMD(ContextPolicy):
     #: The classes of the balls and of the acquisition.
     ball_type: ClassVar[type[MMDBall]] = MMDBall
     acquisition_type: ClassVar[type[MMDUpperConfidenceBound]] = MMDUpperConfidenceBound
+    kinks = True
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)
