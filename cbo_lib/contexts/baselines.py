@@ -75,7 +75,7 @@ class DRBOMMD(ContextPolicy):
     ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` needs.
 
     Args:
-        size: at least so many grid points; ``ceil(size^(1 / Dc))`` a coordinate. Default 100 ([Huang2024]).
+        size: of the grid, at least; it has ``ceil(size^(1 / Dc))`` points a coordinate. Default 100 ([Huang2024]).
         gamma: in (0, 1). Default 0.1.
         space, options: see ``ContextPolicy``.
 
@@ -86,7 +86,6 @@ class DRBOMMD(ContextPolicy):
     #: The classes of the balls and of the acquisition.
     ball_type: ClassVar[type[MMDBall]] = MMDBall
     acquisition_type: ClassVar[type[MMDUpperConfidenceBound]] = MMDUpperConfidenceBound
-    kinks = True
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)
@@ -134,6 +133,7 @@ class DRBOMMDMinimax(DRBOMMD):
     """
 
     acquisition_type = MinimaxUpperConfidenceBound
+    kinks = True
 
     def __init__(self, space: Space, *, size: int = 1024, **options: Any) -> None:
         super().__init__(space, size=size, **options)

@@ -401,6 +401,8 @@ def test_what_the_page_says_of_a_thousand_workers() -> None:
     timed = next(row["timed"] for row in rows if row["experiment"] == "contexts.figure_1")
     whole = {name: part["seconds"] / 60 for name, part in timed.items() if name.endswith("/StableOpt")}
     assert len(whole) == 7 and f"seven panels were run whole and took {sum(whole.values()):.0f} minutes" in page
+    careful = [part["seconds"] / 60 for name, part in timed.items() if name.endswith("/DRBO-KDE")]
+    assert len(careful) == 7 and f"DRBO-KDE's, run whole too, took {sum(careful):.0f}." in page
     three = (whole[f"{panel}/StableOpt"] for panel in ("ackley", "branin", "portfolio_uniform"))
     assert "took {:.1f} minutes there, and {:.1f} on Branin and {:.1f} on the portfolio".format(*three) in page
 
