@@ -80,7 +80,7 @@ def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Pat
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "seeds": {part: [seed for t in tasks if t.part == part for seed in t.seeds] for part in results},
-        "seconds": round(sum(seconds.values()), 1),
+        "seconds": round(sum(seconds.values()), 3),
         "tasks": seconds,
     }
     _write_json(folder / "about.json", about)

@@ -35,7 +35,12 @@ class Weighing(Visitor):
         self.sizes.append(int(event["encodedDataLength"]))
 
     def open(self, name: str, query: str = "") -> Any:
-        """Weigh a visit until the browser asks for no more; what it asks for and complains of is told anew."""
+        """Weigh a visit until the browser asks for no more; what it asks for and complains of is told anew.
+
+        The page before is left first: a test may have taken it apart, and its handlers that wait for the end of
+        a change of size would complain of that in the middle of this visit.
+        """
+        self.page.goto("about:blank")
         for each in (self.sizes, self.asked, self.requests, self.complaints):
             each.clear()
         self.page.set_viewport_size(SIZE)
