@@ -167,45 +167,81 @@ class ExpectedUpperConfidenceBound(PartialAcquisition):
         return bounds.mean(-1) if self.weights is None else (bounds * self.weights.unsqueeze(-2)).sum(-1)
 
 
-class RobustUpperConfidenceBound(PartialAcquisition):
-    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
+class WorstCaseAcquisition(PartialAcquisition):
+    """A smallest number over a set, such as one of contexts, whose bad members are much the same for all decisions."""
 
-    tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded
-    _feared: Tensor | None = None  # which contexts were the worst for some decision, replicates x M; at first any 16
+    _worst: Tensor | None = None  # the members that were the worst for some decision, replicates first
 
-    def reduce(self, bounds: Tensor) -> Tensor:
-        """The minimum."""
-        return bounds.amin(-1)
+    @abstractmethod
+    def look(self, x: Tensor) -> Tensor:
+        """What is known of decisions ``replicates x n x Dx`` without looking at all members, ``replicates x n x k``."""
+
+    @abstractmethod
+    def above(self, looks: Tensor, members: Tensor | None) -> Tensor:
+        """The smallest number over some members, ``replicates x n``; None: over any few to begin with."""
+
+    @abstractmethod
+    def settle(self, looks: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """The smallest number over all members, ``replicates x n``, where wanted; and the members found bad."""
 
     def leading(self, x: Tensor, count: int, floor: Tensor) -> Tensor:
         """``values`` where they decide, and no less than ``values`` elsewhere, at a small part of the cost.
 
-        The contexts that are the worst for some decisions bound the value of every other from above. Only decisions
-        that may lead their group by this bound are looked at under all contexts, which finds more bad contexts.
+        The members that are the worst for some decisions bound the value of every other from above. Only decisions
+        that may lead their group by this bound are looked at under all members, which finds more bad ones.
 
         Args:
             x: groups of decisions, ``replicates x groups x n x Dx``.
             count: how many of each group are to be exact, from 1 to ``n``, with those tied with them within ``1e-9``.
             floor: ``replicates x groups``; groups with no larger value need no exact one.
         """
-        contexts = self.contexts.expand(len(x), *self.contexts.shape[-2:])
-        if self._feared is None:
-            self._feared = (torch.arange(contexts.shape[-2], device=x.device) < 16).repeat(len(x), 1)
-        new, values, exact = self._feared, torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0]) > 0
+        looks = self.look(x.flatten(1, 2)).view(*x.shape[:-1], -1)
+        new, values, exact = self._worst, torch.full_like(x[..., 0], torch.inf), torch.zeros_like(x[..., 0]) > 0
         while True:
-            if size := int(new.sum(-1).max()):
-                some = contexts.take_along_dim(new.byte().topk(size).indices.unsqueeze(-1), -2)
-                above = type(self)(self.model, some, self.sqrt_beta, self.controlled).values(x.flatten(1, 2))
-                values = torch.where(exact, values, torch.minimum(values, above.view_as(values)))
+            above = self.above(looks.flatten(1, 2), new).view_as(values)
+            values = torch.where(exact, values, torch.minimum(values, above))
             least = values.masked_fill(~exact, -torch.inf).topk(count).values[..., -1:]
             unsure = ~exact & (values >= least - 1e-9) & (values.amax(-1) > floor).unsqueeze(-1)
             if not unsure.any():
                 return values
             place = values.masked_fill(~unsure, -torch.inf).topk(count).indices
-            found, worst = self.bounds(x.take_along_dim(place.unsqueeze(-1), -2).flatten(1, 2)).min(-1)
-            new = torch.zeros_like(self._feared).scatter(-1, worst, True) & ~self._feared
-            self._feared = self._feared | new
-            values, exact = values.scatter(-1, place, found.view(place.shape)), exact.scatter(-1, place, True)
+            wanted = unsure.gather(-1, place)
+            some = looks.take_along_dim(place.unsqueeze(-1), -2)
+            found, new = self.settle(some.flatten(1, 2), wanted.flatten(1, 2))
+            found = torch.where(wanted, found.view_as(wanted), values.gather(-1, place))
+            values, exact = values.scatter(-1, place, found), exact | torch.zeros_like(exact).scatter(-1, place, wanted)
+
+
+class RobustUpperConfidenceBound(WorstCaseAcquisition):
+    """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
+
+    tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded
+
+    def reduce(self, bounds: Tensor) -> Tensor:
+        """The minimum."""
+        return bounds.amin(-1)
+
+    def look(self, x: Tensor) -> Tensor:
+        """The decisions themselves."""
+        return x
+
+    def above(self, looks: Tensor, members: Tensor | None) -> Tensor:
+        """Over contexts that are marked, ``replicates x M``; over the first 16 to begin with."""
+        contexts = self.contexts.expand(len(looks), *self.contexts.shape[-2:])
+        if members is None:
+            self._worst = members = (torch.arange(contexts.shape[-2], device=looks.device) < 16).repeat(len(looks), 1)
+        if not (size := int(members.sum(-1).max())):
+            return torch.full_like(looks[..., 0], torch.inf)
+        some = contexts.take_along_dim(members.byte().topk(size).indices.unsqueeze(-1), -2)
+        return type(self)(self.model, some, self.sqrt_beta, self.controlled).values(looks)
+
+    def settle(self, looks: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Over all contexts; those that are worst and were not marked are, and are returned."""
+        assert self._worst is not None
+        found, worst = self.bounds(looks).min(-1)
+        new = torch.zeros_like(self._worst).scatter(-1, worst, True) & ~self._worst
+        self._worst = self._worst | new
+        return found, new
 
 
 class OptimisticUpperConfidenceBound(AcquisitionFunction):

@@ -250,7 +250,9 @@ def pivoted_cholesky(
     every = 1 if diagonal.device.type == "cpu" else _PIVOTS
     factor = diagonal.new_empty(*diagonal.shape[:-1], min(rank, 16), diagonal.shape[-1])  # grows by doubling
     while True:
-        top, place = left.max(-1, keepdim=True)
+        tied = left >= (1 - 1e-9) * left.amax(-1, keepdim=True)  # as many points of a grid are
+        place = tied.byte().argmax(-1, keepdim=True)  # the first
+        top = torch.take_along_dim(left, place, -1)
         if (found % every == 0 or found >= rank) and bool((top <= least).all()):
             known = factor[..., :found, :]
             used = found if every == 1 else int((known != 0).any(-1).reshape(-1, found).any(0).sum())

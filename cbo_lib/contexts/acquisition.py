@@ -4,7 +4,7 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from cbo_lib.acquisition import PartialAcquisition
+from cbo_lib.acquisition import PartialAcquisition, WorstCaseAcquisition
 from cbo_lib.checks import require
 from cbo_lib.contexts.worst_case import MMDBall, tv_average
 from cbo_lib.gp import Posterior
@@ -34,8 +34,8 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
         return tv_average(bounds[..., : self.count], bounds.amin(-1), self.radius, self.radius)
 
 
-class MMDUpperConfidenceBound(PartialAcquisition):
-    """The worst average over a ball of the maximum mean discrepancy: DRBO-MMD ([Kirschner2020]).
+class MinimaxUpperConfidenceBound(PartialAcquisition):
+    """The midpoint of two bounds on the worst case below: DRBO-MMD-MinimaxApprox ([Tay2022]).
 
     Args:
         grid: the contexts that distributions may weigh, ``M x Dc``.
@@ -48,13 +48,31 @@ class MMDUpperConfidenceBound(PartialAcquisition):
         self.ball = ball
 
     def reduce(self, bounds: Tensor) -> Tensor:
+        """The approximation."""
+        return self.ball.minimax_approx(bounds, known=True)
+
+
+class MMDUpperConfidenceBound(MinimaxUpperConfidenceBound, WorstCaseAcquisition):
+    """The worst average over a ball of the maximum mean discrepancy: DRBO-MMD ([Kirschner2020])."""
+
+    def reduce(self, bounds: Tensor) -> Tensor:
         """The worst case."""
         return self.ball.worst_case(bounds, known=True)
 
+    def look(self, x: Tensor) -> Tensor:
+        """The bounds with all contexts, which cost little beside a worst case."""
+        return self.bounds(x)
 
-class MinimaxUpperConfidenceBound(MMDUpperConfidenceBound):
-    """The midpoint of two bounds on that worst case: DRBO-MMD-MinimaxApprox ([Tay2022])."""
+    def above(self, looks: Tensor, members: Tensor | None) -> Tensor:
+        """Over some distributions, ``replicates x k x M``; over the center of the ball to begin with."""
+        if members is None:
+            self._worst = members = self.ball.center.expand(len(looks), 1, looks.shape[-1])
+        return (looks @ members.mT).amin(-1)
 
-    def reduce(self, bounds: Tensor) -> Tensor:
-        """The approximation."""
-        return self.ball.minimax_approx(bounds, known=True)
+    def settle(self, looks: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Over the ball; the worst distributions are kept."""
+        assert self._worst is not None
+        # The worst of zeros is the center, which needs no solver.
+        new = self.ball.worst_distribution(looks * wanted.unsqueeze(-1), known=True)
+        self._worst = torch.cat([self._worst, new], -2)
+        return (looks * new).sum(-1), new

@@ -1,6 +1,5 @@
 """What SBO-KDE and DRBO-KDE are compared with: GP-UCB, StableOpt, balls of the mean discrepancy, random decisions."""
 
-import functools
 import math
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import MMDBall
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.maximize import search_box
 
 
 class GPUCB(ContextPolicy):
@@ -35,8 +33,7 @@ class StableOpt(ContextPolicy):
     """StableOpt ([Bogunovic2018]), the worst case over a standard deviation around the mean of the contexts seen.
 
     The set ``[mean - std, mean + std]`` in each coordinate ([Huang2024], section 4.1) is searched at Sobol points,
-    clipped into the context box. The smallest of their bounds has kinks, so decisions are searched without gradients,
-    see ``search_box``, with ``iterations`` polls.
+    clipped into the context box.
 
     Args:
         cover: how many Sobol points. Default 1,024.
@@ -53,13 +50,6 @@ class StableOpt(ContextPolicy):
     def acquisition(self, posterior: Posterior) -> PartialAcquisition:
         """See ``RobustUpperConfidenceBound``."""
         return RobustUpperConfidenceBound(posterior, self.feared(), self.multiplier())
-
-    def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
-        """As in ``ContextPolicy``, by values alone."""
-        box = self.space.decisions
-        rounded = functools.partial(self.rounded, bounds=box)
-        raw = rounded(self.sobol(self.raw, box))
-        return search_box(acquisition.leading, box, raw, self.starts, self.iterations, rounded)
 
     def feared(self) -> Tensor:
         """The contexts of which the worst counts, ``replicates x N x Dc``."""
@@ -85,7 +75,7 @@ class DRBOMMD(ContextPolicy):
 
     #: The classes of the balls and of the acquisition.
     ball_type: ClassVar[type[MMDBall]] = MMDBall
-    acquisition_type: ClassVar[type[MMDUpperConfidenceBound]] = MMDUpperConfidenceBound
+    acquisition_type: ClassVar[type[MinimaxUpperConfidenceBound]] = MMDUpperConfidenceBound
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)

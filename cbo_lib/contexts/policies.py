@@ -3,19 +3,25 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.acquisition import DecisionAcquisition, ExpectedUpperConfidenceBound, PartialAcquisition
+from cbo_lib.acquisition import (
+    DecisionAcquisition,
+    ExpectedUpperConfidenceBound,
+    PartialAcquisition,
+    WorstCaseAcquisition,
+)
 from cbo_lib.checks import as_count, as_schedule, as_tensor, require
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space, check_inside
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.maximize import argmax_finite, maximize_box
+from cbo_lib.maximize import argmax_finite, maximize_box, search_box
 from cbo_lib.measure import Measure
 from cbo_lib.partial import complete
 from cbo_lib.policy import Policy, Schedule
@@ -31,7 +37,8 @@ class ContextPolicy(Policy):
     contexts seen so far; the rule is the same for all policies. Before there are ``initial`` observations it is the
     decision with the largest observed value.
 
-    The search is the same for all. [Huang2024] gives its slow policies 32 raw points and 5 starts, others 1,024 and 50.
+    The effort is the same for all. [Huang2024] gives its slow policies 32 raw points and 5 starts, others 1,024 and 50.
+    A worst case is searched by its values alone, see ``search_box``, as it has kinks or comes from an iteration.
 
     Who writes a policy of their own overrides ``acquisition``, or one of the hooks that other policies offer.
 
@@ -45,8 +52,8 @@ class ContextPolicy(Policy):
         refit_every: how many observations pass between two fits of the hyperparameters, the first after the initial
             design. Default: a tenth of the observations, and at least one. [Huang2024] fits in every round.
         raw: how many scrambled Sobol points begin the search for a decision, new ones in every round. Default 128.
-        starts: how many of the best of them L-BFGS-B refines. Default 2.
-        iterations: of each L-BFGS-B run, at most. Default 15.
+        starts: how many of the best of them are refined, by L-BFGS-B or by polls. Default 2.
+        iterations: of each L-BFGS-B run, or polls, at most. Default 15.
         options: those of ``Policy``: ``seed`` and ``resolution``.
 
     Raises:
@@ -144,6 +151,9 @@ class ContextPolicy(Policy):
         """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
         box = self.space.decisions
         raw = self.sobol(self.raw, box)
+        if isinstance(acquisition, WorstCaseAcquisition):
+            rounded = partial(self.rounded, bounds=box)
+            return search_box(acquisition.leading, box, rounded(raw), self.starts, self.iterations, rounded)
         return maximize_box(acquisition.values, box, raw, self.starts, self.iterations, kinks=self.kinks)
 
     def asking(self, query: Tensor, value: Tensor) -> Tensor:
