@@ -167,7 +167,7 @@ class ExpectedUpperConfidenceBound(PartialAcquisition):
         return bounds.mean(-1) if self.weights is None else (bounds * self.weights.unsqueeze(-2)).sum(-1)
 
 
-class WorstCaseAcquisition(PartialAcquisition):
+class RobustAcquisition(PartialAcquisition):
     """A smallest number over a set, such as one of contexts, whose bad members are much the same for all decisions."""
 
     _worst: Tensor | None = None  # the members that were the worst for some decision, replicates first
@@ -212,7 +212,7 @@ class WorstCaseAcquisition(PartialAcquisition):
             values, exact = values.scatter(-1, place, found), exact | torch.zeros_like(exact).scatter(-1, place, wanted)
 
 
-class RobustUpperConfidenceBound(WorstCaseAcquisition):
+class RobustUpperConfidenceBound(RobustAcquisition):
     """The smallest bound over a set of contexts: StableOpt ([Bogunovic2018])."""
 
     tolerance = None  # a search along the kinks of a minimum magnifies how interpolated variances are rounded

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from scipy.special import ndtr
 from torch import Tensor
 from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
@@ -94,61 +93,3 @@ class Uniform(_Checked, Law):
     def density(self, c: Tensor) -> Tensor:
         """The density, also at both ends; that of torch is zero at the upper one."""
         return ((c >= self.low) & (c <= self.high)).to(c.dtype) / (self.high - self.low)
-
-
-@dataclass(frozen=True)
-class TruncatedNormal(_Checked):
-    """A normal distribution, truncated to an interval; torch has none.
-
-    Args:
-        location: the mean before the truncation; it may lie outside of the interval.
-        scale: the standard deviation before the truncation, positive.
-        low: where it begins. Default 0.
-        high: where it ends. Default 1.
-
-    Raises:
-        ValueError: if a parameter is out of range, or next to nothing of the normal distribution lies in the interval.
-    """
-
-    location: float
-    scale: float
-    low: float = 0.0
-    high: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        super().__post_init__()
-        require(self._inside >= 1e-200, "low and high must hold a part of the normal distribution", self)
-
-    @property
-    def _tails(self) -> tuple[float, float]:
-        """The probabilities below ``low`` and above ``high`` before the truncation."""
-        below, above = (self.low - self.location) / self.scale, (self.location - self.high) / self.scale
-        return float(ndtr(below)), float(ndtr(above))
-
-    @property
-    def _inside(self) -> float:
-        """The probability of the interval before the truncation, from the tails that are small."""
-        ends = (self.high - self.location) / self.scale, (self.location - self.low) / self.scale
-        return float(ndtr(min(ends)) - ndtr(-max(ends)))
-
-    def density(self, c: Tensor) -> Tensor:
-        """The density; zero outside of the interval."""
-        z = (c - self.location) / self.scale
-        inside = (-0.5 * z.square()).exp() / (self.scale * math.sqrt(2 * math.pi) * self._inside)
-        return inside * ((c >= self.low) & (c <= self.high))
-
-    def cdf(self, c: Tensor) -> Tensor:
-        """The probability of at most ``c``."""
-        z, (below, above) = (c.clamp(self.low, self.high) - self.location) / self.scale, self._tails
-        tail = torch.special.log_ndtr(-z.abs()).exp()
-        return torch.where(z < 0, (tail - below) / self._inside, 1 - (tail - above) / self._inside).clamp(0, 1)
-
-    def inverse_cdf(self, u: Tensor) -> Tensor:
-        """The quantile of ``u`` in [0, 1]."""
-        below, above = self._tails
-        side = u - 0.5
-        # From the nearer tail, so that quantiles of u and 1 - u are mirror images where the tails are.
-        lower, upper = below + (0.5 + side) * self._inside, above + (0.5 - side) * self._inside
-        distance = -self.scale * torch.special.ndtri(torch.minimum(lower, upper))
-        return (self.location + (lower - upper).sign() * distance).clamp(self.low, self.high)

@@ -148,7 +148,7 @@ def search_box(
 
     Arguments and results are those of ``maximize_box``; but the ``raw`` points of each replicate lie on the grid, to
     which ``rounded`` maps points, a start asks ``polls`` times at most, and ``values`` takes groups of points, how many
-    of a group must be exact and the value that matters: see ``WorstCaseAcquisition.leading``.
+    of a group must be exact and the value that matters: see ``RobustAcquisition.leading``.
     """
     (low, high), dim, axes = bounds, raw.shape[-1], torch.eye(raw.shape[-1]).to(raw)
     directions = 2 * torch.quasirandom.SobolEngine(dim).draw(6 * dim * polls, dtype=raw.dtype).to(raw) - 1

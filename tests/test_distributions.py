@@ -12,8 +12,8 @@ from scipy.integrate import quad
 
 from book.contexts.marginals import Burr, Cauchy, Mixture
 from book.contexts.quadrature import ContextDistribution
-from book.subsets.marginals import truncated_normal
-from cbo_lib.distributions import Law, Normal, TruncatedNormal, Uniform
+from book.subsets.marginals import TruncatedNormal, truncated_normal
+from cbo_lib.distributions import Law, Normal, Uniform
 
 F64 = torch.float64
 UNIT = torch.tensor([[0.0], [1.0]], dtype=F64)

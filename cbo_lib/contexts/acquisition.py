@@ -4,7 +4,7 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from cbo_lib.acquisition import PartialAcquisition, WorstCaseAcquisition
+from cbo_lib.acquisition import PartialAcquisition, RobustAcquisition
 from cbo_lib.checks import require
 from cbo_lib.contexts.worst_case import MMDBall, tv_average
 from cbo_lib.gp import Posterior
@@ -52,7 +52,7 @@ class MinimaxUpperConfidenceBound(PartialAcquisition):
         return self.ball.minimax_approx(bounds, known=True)
 
 
-class MMDUpperConfidenceBound(MinimaxUpperConfidenceBound, WorstCaseAcquisition):
+class MMDUpperConfidenceBound(MinimaxUpperConfidenceBound, RobustAcquisition):
     """The worst average over a ball of the maximum mean discrepancy: DRBO-MMD ([Kirschner2020])."""
 
     def reduce(self, bounds: Tensor) -> Tensor:
@@ -66,13 +66,13 @@ class MMDUpperConfidenceBound(MinimaxUpperConfidenceBound, WorstCaseAcquisition)
     def above(self, looks: Tensor, members: Tensor | None) -> Tensor:
         """Over some distributions, ``replicates x k x M``; over the center of the ball to begin with."""
         if members is None:
-            self._worst = members = self.ball.center.expand(len(looks), 1, looks.shape[-1])
+            # The worst of zeros is the center, without a solver.
+            self._worst = members = self.ball.worst_distribution(torch.zeros_like(looks[:, :1]), known=True)
         return (looks @ members.mT).amin(-1)
 
     def settle(self, looks: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Over the ball; the worst distributions are kept."""
         assert self._worst is not None
-        # The worst of zeros is the center, which needs no solver.
         new = self.ball.worst_distribution(looks * wanted.unsqueeze(-1), known=True)
         self._worst = torch.cat([self._worst, new], -2)
         return (looks * new).sum(-1), new

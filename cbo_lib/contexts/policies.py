@@ -14,7 +14,7 @@ from cbo_lib.acquisition import (
     DecisionAcquisition,
     ExpectedUpperConfidenceBound,
     PartialAcquisition,
-    WorstCaseAcquisition,
+    RobustAcquisition,
 )
 from cbo_lib.checks import as_count, as_schedule, as_tensor, require
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
@@ -151,7 +151,7 @@ class ContextPolicy(Policy):
         """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
         box = self.space.decisions
         raw = self.sobol(self.raw, box)
-        if isinstance(acquisition, WorstCaseAcquisition):
+        if isinstance(acquisition, RobustAcquisition):
             rounded = partial(self.rounded, bounds=box)
             return search_box(acquisition.leading, box, rounded(raw), self.starts, self.iterations, rounded)
         return maximize_box(acquisition.values, box, raw, self.starts, self.iterations, kinks=self.kinks)

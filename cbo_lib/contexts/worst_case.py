@@ -161,11 +161,6 @@ class MMDBall:
         require(fits, f"values must have shape ({shape})", values.shape)
         return values.reshape(len(self._gram), -1, m)
 
-    @property
-    def center(self) -> Tensor:
-        """The reference, ``*b x 1 x m``."""
-        return self._reference.reshape(*self.batch_shape, 1, -1)
-
     @cached_property
     def _reaches(self) -> Tensor:
         """The discrepancy of the reference and all mass at one context, of every context, ``g x 1 x m``."""

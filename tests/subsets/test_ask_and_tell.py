@@ -9,9 +9,8 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from book.subsets.marginals import truncated_normal
+from book.subsets.marginals import TruncatedNormal, truncated_normal
 from cbo_lib import subsets
-from cbo_lib.distributions import TruncatedNormal
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC, Play, Space
