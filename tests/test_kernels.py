@@ -21,6 +21,7 @@ from cbo_lib.kernels import (
 )
 from cbo_lib.measure import Measure, covariance, variance
 from tests.oracles import condition, matern52, rbf, sets
+from tests.rounding import other_rounding
 from tests.toys import normal, random_measure
 
 F64 = torch.float64
@@ -493,3 +494,13 @@ def test_the_pivoted_factor_leaves_little_and_nothing_negative(seed, tolerance):
     assert used[2] == 0 and used[0] == int((factor[0] != 0).any(-1).sum())
     diagonal = torch.full(gram.shape[:2], 1.3, dtype=F64)
     assert pivoted_cholesky(rows_of(torch.tensor(gram)), diagonal, factor.shape[-2] - 1, tolerance) is None
+
+
+def test_pivots_that_are_tied_are_those_of_any_rounding():
+    axis = np.linspace(0, 1, 50)[:, None]  # mirror images are tied after the two ends
+    gram, diagonal, factors = torch.tensor(rbf(axis, axis, 1.0, 1.0)), torch.ones(50, dtype=F64), []
+    for rounding in (None, 1, 2, 3, 4, 5):
+        with other_rounding(rounding):
+            factors.append(pivoted_cholesky(rows_of(gram), diagonal, 51, 1e-6))
+    for factor in factors[1:]:
+        torch.testing.assert_close(factor, factors[0], rtol=0, atol=1e-10)
