@@ -350,8 +350,8 @@ def step_seconds(
     return frame
 
 
-#: The policies whose steps are looked into: those that average and search by gradients.
-WORKED = ("SBO-KDE", "DRBO-KDE", "DRBO-MMD")
+#: The policies whose steps are looked into: those of the paper, which search by gradients.
+WORKED = ("SBO-KDE", "DRBO-KDE")
 
 
 def step_work(

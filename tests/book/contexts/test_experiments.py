@@ -168,10 +168,10 @@ def test_steps_are_timed_at_both_efforts():
 
 
 def test_the_work_of_a_step_is_counted_after_own_and_random_decisions():
-    frame = experiments.step_work(scale="reader", seeds=[100], count=12, only=["SBO-KDE", "DRBO-MMD"])
-    assert list(frame.index) == ["SBO-KDE, own", "SBO-KDE, random", "DRBO-MMD, own", "DRBO-MMD, random"]
+    frame = experiments.step_work(scale="reader", seeds=[100], count=12, only=["SBO-KDE", "DRBO-KDE"])
+    assert list(frame.index) == ["SBO-KDE, own", "SBO-KDE, random", "DRBO-KDE, own", "DRBO-KDE, random"]
     assert bool((frame > 0).all(axis=None)) and bool((frame.active <= 1).all())
-    assert (frame.contexts[2:] == 100).all() and (frame.contexts <= 1024).all() and (frame.evaluations >= 5).all()
+    assert (frame.contexts <= 1024).all() and (frame.evaluations >= 5).all()
 
 
 def test_table_2_agrees_with_the_papers():
