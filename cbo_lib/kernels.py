@@ -230,7 +230,7 @@ class GaussianMeasureKernel(Kernel):
 
 @torch.no_grad()  # it writes into a buffer; and the factor is constant for whoever differentiates
 def pivoted_cholesky(
-    rows: Callable[[Tensor], Tensor], diagonal: Tensor, rank: int, tolerance: float | Tensor
+    rows: Callable[[Tensor], Tensor], diagonal: Tensor, rank: int, tolerance: float | Tensor, tied: float = 0.0
 ) -> Tensor | None:
     """``F`` (``... r x N``) with ``K = F^T F`` but for a tolerance; None if ``r`` would pass ``rank``.
 
@@ -244,14 +244,14 @@ def pivoted_cholesky(
         tolerance: the largest entry that may be left over, positive: a number, or one an element of the batch. A pivot
             ``p`` whose row is wrong by ``e`` adds an error of at most ``e^2 / p``, no more than ``e`` as long as
             ``p >= e``; a smaller pivot would make nothing but rounding large.
+        tied: pivots this close to the largest, relatively, are tied, as on grids, and the first is taken. Default 0.
     """
     least = torch.as_tensor(tolerance, dtype=diagonal.dtype, device=diagonal.device).unsqueeze(-1)
     left, found = diagonal, 0
     every = 1 if diagonal.device.type == "cpu" else _PIVOTS
     factor = diagonal.new_empty(*diagonal.shape[:-1], min(rank, 16), diagonal.shape[-1])  # grows by doubling
     while True:
-        tied = left >= (1 - 1e-9) * left.amax(-1, keepdim=True)  # as many points of a grid are
-        place = tied.byte().argmax(-1, keepdim=True)  # the first
+        place = (left >= (1 - tied) * left.amax(-1, keepdim=True)).byte().argmax(-1, keepdim=True)
         top = torch.take_along_dim(left, place, -1)
         if (found % every == 0 or found >= rank) and bool((top <= least).all()):
             known = factor[..., :found, :]

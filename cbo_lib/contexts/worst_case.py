@@ -179,7 +179,7 @@ class MMDBall:
         radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
         # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
         tolerance = torch.maximum(2.5e-6 * radius.square(), 16 * eps * diagonal.amax(-1))
-        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance)
+        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance, 1e-9)
         assert factor is not None
         factor = factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
         return SimplexBall(factor, self._reference.double(), radius)

@@ -128,7 +128,7 @@ def test_the_bounds_are_those_of_the_librarys_posterior(name, runs, rng):
 
 
 def test_an_exponent_is_fitted_with_its_error(rng):
-    t = torch.arange(1, 60)
+    t = torch.arange(1, 60, dtype=F64)
     rows = 3 * t**-0.4 * (0.1 * torch.randn(50, 1, generator=rng, dtype=F64)).exp()
     slope, error = rates.exponent(t, rows)
     assert slope == pytest.approx(-0.4, abs=1e-9) and error == pytest.approx(0, abs=1e-9)
