@@ -161,6 +161,6 @@ def pivoted_factor(
     tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
     diagonal = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1])
     factor = pivoted_cholesky(
-        lambda place: side(points.take_along_dim(place.unsqueeze(-1), -2), points), diagonal, rank, tolerance
+        lambda place: side(points.take_along_dim(place.unsqueeze(-1), -2), points), diagonal, rank, tolerance, 1e-9
     )
     return None if factor is None else factor.mT.contiguous()
