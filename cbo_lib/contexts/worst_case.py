@@ -148,9 +148,11 @@ class MMDBall:
 
         Of values ``g x n x m``, ``g x n x 1``.
         """
-        inverse, total = self._inverse
-        weighted = rows @ inverse
-        return (rows * weighted).sum(-1, keepdim=True) - weighted.sum(-1, keepdim=True).square() / total
+        inverse, ones, total = self._inverse
+        values = rows.double()
+        inner = values @ inverse.mT
+        square, cross = values.square().sum(-1) - inner.square().sum(-1), values.sum(-1) - (inner * ones).sum(-1)
+        return ((square - cross.square() / total) / self.jitter).unsqueeze(-1).to(rows)
 
     def _rows(self, values: Tensor, known: bool) -> Tensor:
         """Values as ``g x n x m``."""
@@ -185,11 +187,20 @@ class MMDBall:
         return SimplexBall(factor, self._reference.double(), radius)
 
     @cached_property
-    def _inverse(self) -> tuple[Tensor, Tensor]:
-        """``(K + jitter)^-1``, and the sum of its entries ``g x 1 x 1``."""
-        ridge = self.jitter * torch.eye(self._gram.shape[-1]).to(self._gram)
-        inverse = torch.cholesky_inverse(stable_cholesky(self._gram + ridge)[0])
-        return inverse, inverse.sum((-2, -1))[:, None, None]
+    def _inverse(self) -> tuple[Tensor, Tensor, Tensor]:
+        """``G`` (``g x r x m``) with ``(K + jitter)^-1 = (1 - G'G) / jitter``, ``G1`` and ``1' (1 - G'G) 1``.
+
+        By the identity of Woodbury; smooth kernels have a low rank ``r``. In double precision, as much cancels.
+        """
+        gram = self._gram.double()
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, 1e-9 * diagonal.amax(-1), 1e-9)
+        assert factor is not None
+        ridge = self.jitter * torch.eye(factor.shape[-2]).to(factor)
+        small = stable_cholesky(factor @ factor.mT + ridge)[0]
+        inverse = torch.linalg.solve_triangular(small, factor, upper=False)
+        ones = inverse.sum(-1).unsqueeze(-2)  # g 1 r
+        return inverse, ones, gram.shape[-1] - ones.square().sum(-1)
 
 
 def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:
