@@ -132,13 +132,9 @@ class Surrogate:
 
 def _joined(old: Fit, new: Fit, rows: Tensor) -> Fit:
     """A fit of all replicates, and in ``rows``, boolean ``replicates``, that of these alone."""
-
-    def joined(old: Tensor, new: Tensor) -> Tensor:
-        return old.clone().index_put_((rows,), new)
-
     kernel = copy.deepcopy(old.process.kernel)
     for parameter, part in zip(kernel.parameters(), new.process.kernel.parameters(), strict=True):
-        parameter.data = joined(parameter.data, part.data)
+        parameter.data = parameter.data.index_put((rows,), part.data)
     names = ("lengthscale", "scale", "mean", "noise_std", "converged")
-    parts = [joined(getattr(old, name), getattr(new, name)) for name in names]
+    parts = [getattr(old, name).index_put((rows,), getattr(new, name)) for name in names]
     return Fit(GaussianProcess(kernel, parts[3].unsqueeze(-1), parts[2].unsqueeze(-1)), *parts)

@@ -144,15 +144,12 @@ class MMDBall:
         return torch.where(radius >= reach, worst, (lower + chord) / 2).reshape(values.shape[:-1])
 
     def squared_slope(self, rows: Tensor) -> Tensor:
-        """``v' K^-1 v - (1' K^-1 v)^2 / (1' K^-1 1)``, which leaves out that a distribution is nonnegative.
-
-        Of values ``g x n x m``, ``g x n x 1``.
-        """
-        inverse, ones, total = self._inverse
+        """The least ``(v - c)' K^-1 (v - c)``, as if weights could be negative, of ``v``, ``g x n x m``."""
+        inverse, weights = self._inverse
         values = rows.double()
-        inner = values @ inverse.mT
-        square, cross = values.square().sum(-1) - inner.square().sum(-1), values.sum(-1) - (inner * ones).sum(-1)
-        return ((square - cross.square() / total) / self.jitter).unsqueeze(-1).to(rows)
+        values = values - (values * weights).sum(-1, keepdim=True)
+        square = values.square().sum(-1, keepdim=True) - (values @ inverse.mT).square().sum(-1, keepdim=True)
+        return (square / self.jitter).to(rows)
 
     def _rows(self, values: Tensor, known: bool) -> Tensor:
         """Values as ``g x n x m``."""
@@ -176,31 +173,30 @@ class MMDBall:
         """None where all mass may sit at any context."""
         if bool((self._reaches <= self._radius[:, None, None]).all()):
             return None
-        gram, eps = self._gram.double(), torch.finfo(torch.float64).eps  # single precision stalls far from the end
-        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        eps = torch.finfo(torch.float64).eps
         radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
         # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
-        tolerance = torch.maximum(2.5e-6 * radius.square(), 16 * eps * diagonal.amax(-1))
-        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance, 1e-9)
-        assert factor is not None
-        factor = factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
+        factor = self._factor(2.5e-6 * radius.square(), 16 * eps)
         return SimplexBall(factor, self._reference.double(), radius)
 
     @cached_property
-    def _inverse(self) -> tuple[Tensor, Tensor, Tensor]:
-        """``G`` (``g x r x m``) with ``(K + jitter)^-1 = (1 - G'G) / jitter``, ``G1`` and ``1' (1 - G'G) 1``.
+    def _inverse(self) -> tuple[Tensor, Tensor]:
+        """``G`` with ``(K + jitter)^-1 = (1 - G'G) / jitter``, and the weights of the best ``c``, ``g x 1 x m``."""
+        # By the identity of Woodbury: smooth kernels have a low rank. In double precision, as much cancels.
+        factor = self._factor(0.0, 1e-9)
+        ridge = self.jitter * torch.eye(factor.shape[-2]).to(factor)
+        inverse = torch.linalg.solve_triangular(stable_cholesky(factor @ factor.mT + ridge)[0], factor, upper=False)
+        ones = 1 - inverse.sum(-1).unsqueeze(-2) @ inverse  # g 1 m
+        return inverse, ones / ones.sum(-1, keepdim=True)
 
-        By the identity of Woodbury; smooth kernels have a low rank ``r``. In double precision, as much cancels.
-        """
+    def _factor(self, tolerance: float | Tensor, relative: float) -> Tensor:
+        """``F`` of at least one row, ``F'F`` close to ``K``; in double precision, as single stalls far from the end."""
         gram = self._gram.double()
         diagonal = gram.diagonal(dim1=-2, dim2=-1)
-        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, 1e-9 * diagonal.amax(-1), 1e-9)
+        tolerance = (relative * diagonal.amax(-1)).clamp_min(tolerance)
+        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance, 1e-9)
         assert factor is not None
-        ridge = self.jitter * torch.eye(factor.shape[-2]).to(factor)
-        small = stable_cholesky(factor @ factor.mT + ridge)[0]
-        inverse = torch.linalg.solve_triangular(small, factor, upper=False)
-        ones = inverse.sum(-1).unsqueeze(-2)  # g 1 r
-        return inverse, ones, gram.shape[-1] - ones.square().sum(-1)
+        return factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
 
 
 def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:

@@ -335,6 +335,30 @@ def test_the_minimax_approximation_is_its_formula(seed, radius):
         np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-7 * abs(values).max())
 
 
+@pytest.mark.parametrize(("dtype", "accuracy"), [(F64, 1e-6), (torch.float32, 1e-3)])
+@pytest.mark.parametrize(("lengthscale", "ranks"), [(2.0, (5, 30)), (0.3, (60, 140)), (0.02, (190, 200))])
+def test_the_slope_at_any_rank_is_that_of_the_dense_inverse(lengthscale, ranks, dtype, accuracy, rng):
+    """Values that the kernel makes and values that it does not."""
+    grid = torch.rand(200, 2, generator=rng, dtype=F64)
+    gram = rbf_kernel(lengthscale)(grid).to_dense()
+    values = torch.cat([gram[:4] / 3, torch.randn(4, 200, generator=rng, dtype=F64), grid.mT])
+    inverse = torch.linalg.inv(gram + 1e-3 * torch.eye(200))
+    one = inverse.sum(-1)
+    expected = ((values @ inverse) * values).sum(-1) - (values @ one).square() / one.sum()
+    ball = MMDBall(torch.full((200,), 1 / 200, dtype=dtype), gram.to(dtype), 0.1)
+    found = ball.squared_slope(values.unsqueeze(0).to(dtype)).flatten()
+    assert ranks[0] <= ball._inverse[0].shape[-2] <= ranks[1]
+    assert float((found.double() / expected - 1).abs().max()) < accuracy
+
+
+def test_where_all_contexts_are_the_same_to_the_kernel_the_slope_is_that_of_the_jitter():
+    values = torch.tensor([[[1.0, 2.0, 4.0]]], dtype=F64)
+    for gram in (torch.zeros(3, 3, dtype=F64), torch.ones(3, 3, dtype=F64)):
+        ball = MMDBall(torch.full((3,), 1 / 3, dtype=F64), gram, 0.1)
+        slope = 3 * values.var(correction=0) / ball.jitter
+        torch.testing.assert_close(ball.squared_slope(values).squeeze(), slope)
+
+
 @given(st.integers(0, 10**6))
 def test_the_bounds_hold_the_worst_case_between_them(seed):
     rng = np.random.default_rng(seed)
