@@ -128,9 +128,9 @@ class MMDBall:
     def minimax_approx(self, values: Tensor, known: bool = False) -> Tensor:
         """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022], minimax approximation).
 
-        As a function of the radius the worst case is convex. So it lies above its tangent at zero, whose slope is the
-        worst-case sensitivity, and above the smallest value; and below the chord to the radius ``d*`` at which all
-        mass may sit on the smallest value. From ``d*`` on it is that value.
+        As a function of the radius the worst case is convex. So it lies above the smallest value and above a line whose
+        slope, the worst-case sensitivity, is that at zero if weights may be negative; and below the chord to the radius
+        ``d*`` at which all mass may sit on the smallest value. From ``d*`` on it is that value.
 
         Shapes and errors are those of ``worst_case``; differentiable in ``values``.
         """
