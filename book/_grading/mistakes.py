@@ -14,7 +14,7 @@ class Mistake(NamedTuple):
         number: of the exercise.
         what: the mistake in words.
         answer: the answer, an expression.
-        points: what each part is worth.
+        points: what each part of the answer still gets.
         says: what is said of the first part that is wrong.
     """
 
@@ -347,7 +347,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             8,
-            "the policy of the library again, one sample for all",
+            "the method gives nothing",
             "(MyPolicy, *s[1:])",
             (0, 0, 0),
             "The answer cannot be used: ValueError: draw must give shape (20, M, 1), got None",
