@@ -60,7 +60,8 @@ INTRODUCTION = {
     "Add a second one, `split_golden`.": "Write a second one, `split_golden`.",
     " (The test of the library's size in `tests/test_architecture.py` allows no line more; that it fails then is no"
     " fault of yours.)": "",
-    " Try the class here, then move it to `cbo_lib/aggregated/policies.py` and import it.": " It stays in this notebook.",
+    " Try the class here, then move it to `cbo_lib/aggregated/policies.py` and import it.": " It stays in this"
+    " notebook.",
     "Choose an answer and press the button.": "Choose an answer to each.",
 }
 
