@@ -28,6 +28,11 @@ def require(holds: Any, expected: str, got: Any) -> None:
         raise ValueError(f"{expected}, got {_shown(got)}")
 
 
+def nearly(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
+    """Which coordinates ``... x d`` agree to rounding, by the spans of points ``n x d``, such as a box's corners."""
+    return (a - b).abs() <= 1e-9 * (like.amax(-2) - like.amin(-2)) + 16 * torch.finfo(b.dtype).eps * b.abs()
+
+
 def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, ends: str = "[]") -> float:
     """A finite number from an interval: Python's, NumPy's or a tensor without dimensions; neither boolean nor text.
 

@@ -24,6 +24,7 @@ T = TypeVar("T")
 # Classes and functions of these may be named by a file.
 _PACKAGES = {"cbo_lib", "gpytorch", "botorch", "linear_operator", "torch", "collections", "math"}
 _DOCUMENT = "document"
+_CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
 def save_object(path: str | Path, thing: object) -> None:
@@ -162,9 +163,11 @@ class _Reader:
         if "device" in x:
             return torch.device("cpu")
         if "mapping" in x:
-            return _find(x["class"], self._module)((self.decode(k), self.decode(v)) for k, v in x["mapping"])
+            return _find(x["class"], self._module, _CONTAINERS)(
+                (self.decode(k), self.decode(v)) for k, v in x["mapping"]
+            )
         if "sequence" in x:
-            return _find(x["class"], self._module)(self.decode(item) for item in x["sequence"])
+            return _find(x["class"], self._module, _CONTAINERS)(self.decode(item) for item in x["sequence"])
         if "method" in x:
             return getattr(self.decode(x["of"]), x["method"])
         if "partial" in x:
@@ -173,11 +176,12 @@ class _Reader:
         return _find(x["name"], self._module)
 
 
-def _find(name: str, module: str) -> Any:
+def _find(name: str, module: str, kinds: tuple[type, ...] = ()) -> Any:
     """A class or function by its module and qualified name, of packages that may be named, or beside one module."""
     where, _, path = name.partition(":")
-    if where == "builtins" and path in ("dict", "list", "tuple", "set", "frozenset"):
-        return {kind.__name__: kind for kind in (dict, list, tuple, set, frozenset)}[path]
+    containers = {kind.__name__: kind for kind in _CONTAINERS}
+    if where == "builtins" and path in containers:
+        return containers[path]
     package = module.rpartition(".")[0]
     beside = where == module or (package and where.rpartition(".")[0] == package)
     known = where.split(".")[0] in _PACKAGES
@@ -188,4 +192,10 @@ def _find(name: str, module: str) -> Any:
             found = getattr(found, part)
     except (ImportError, KeyError, AttributeError) as error:
         raise ValueError(f"path names {name}, which is not there") from error
+    # A module may hold what others define, and packages functions that start a program.
+    if isinstance(found, type):
+        own = issubclass(found, kinds or object)
+    else:
+        own = beside or isinstance(found, types.BuiltinFunctionType) or where.split(".")[0] in ("cbo_lib", "gpytorch")
+    require(own and getattr(found, "__module__", "") == where, "path must name classes where they are defined", name)
     return found

@@ -26,6 +26,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
+from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
@@ -177,7 +178,7 @@ class UnitBoxKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""
-        return self.kernel.forward(*((x - self.low) / self.side for x in (x1, x2)), diag=diag, **params)
+        return to_dense(self.kernel(*((x - self.low) / self.side for x in (x1, x2)), diag=diag, **params))
 
 
 class _MeasureKernel(Kernel):

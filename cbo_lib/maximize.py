@@ -99,7 +99,7 @@ def maximize_box(
         # Always the whole batch: the shape decides how matrix products are rounded.
         rows = first_rows.copy()
         rows[batch_indices] = x
-        points = torch.from_numpy(rows).to(begin).view_as(begin)
+        points = low + side * torch.from_numpy(rows).to(begin).view_as(begin)
         if slopes is not None:
             got, gradient = slopes(points)
         else:
@@ -108,23 +108,24 @@ def maximize_box(
             require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
-        whole = torch.cat([got.unsqueeze(-1), gradient], -1).detach()
+        whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()
         whole = (whole / seen).round() * seen if kinks else whole
         both = whole.flatten(0, 1).double().cpu().numpy()[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -both[:, 0], -both[:, 1:]
 
-    first_rows = begin.flatten(0, 1).double().cpu().numpy()
+    # In the unit box, as the rules by which L-BFGS-B stops are absolute.
+    low, side = bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
+    first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
     if kinks:
         spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent
-        sides = (bounds[1] - bounds[0]).clamp_min(1e-30)
-        seen = spread[:, None, None] * torch.cat([bounds.new_tensor([2.0**-27]), 2.0**-20 / sides])
+        seen = spread[:, None, None] * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(
-            negative, first_rows, bounds.T.tolist(), maxiter=max_iterations, pass_batch_indices=True
+            negative, first_rows, ((bounds - low) / side).T.tolist(), maxiter=max_iterations, pass_batch_indices=True
         )
-    refined_points = torch.from_numpy(found).to(begin).view_as(begin).clamp(bounds[0], bounds[1])
+    refined_points = (low + side * torch.from_numpy(found).to(begin).view_as(begin)).clamp(low, bounds[1])
     refined = -torch.from_numpy(least).to(begin).view(begin.shape[:-1])
 
     top, place = raw_values.max(-1, keepdim=True)

@@ -209,6 +209,9 @@ def expands_to(shape: torch.Size, target: torch.Size) -> bool:
 
 
 def _check_kernel(kernel: Kernel, measure: Measure) -> None:
+    for part in (kernel, getattr(kernel, "base_kernel", kernel)):
+        own = part.ard_num_dims if kernel.active_dims is part.active_dims is None else None
+        require(own in (None, measure.dim), f"kernel must have one lengthscale, or {measure.dim}", own)
     wanted = measure.points.dtype, measure.points.device
     for name, parameter in kernel.named_parameters():
         if (found := (parameter.dtype, parameter.device)) != wanted:

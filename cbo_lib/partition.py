@@ -17,7 +17,7 @@ from cbo_lib.checks import as_box, as_count, require
 SplitRule = Callable[[Tensor, Tensor, int], Tensor]
 
 # Indices within a level stay below this, so that depth and index fit one integer (see PartitionTree.order).
-_INDEX_LIMIT = 2**48
+INDEX_LIMIT = 2**48
 
 
 def split_longest_side(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
@@ -139,7 +139,7 @@ class PartitionTree:
             # By depth and index, so that the numbering does not depend on the order of the request.
             new = new[torch.argsort(self.order[new])]
             depth = int(self.depth[new].max()) + 1
-            fits = self.branching**depth <= _INDEX_LIMIT
+            fits = self.branching**depth <= INDEX_LIMIT
             require(fits, f"depth must keep the {self.branching}^depth indices below 2^48", depth)
             parts = self.split(self._relative[new], self.depth[new], self.branching)
             self._check(parts, new)
@@ -158,7 +158,7 @@ class PartitionTree:
     @property
     def order(self) -> Tensor:
         """A rank of each node by depth, then index: the same however the tree came to be."""
-        return self.depth * _INDEX_LIMIT + self.index
+        return self.depth * INDEX_LIMIT + self.index
 
     def complete(self, depth: int) -> Tensor:
         """Grow all nodes down to ``depth``; returns those of that depth in order of their index."""

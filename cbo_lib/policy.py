@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, as_values, require
+from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, as_values, nearly, require
 from cbo_lib.data import load_object, save_object
 from cbo_lib.gp import Posterior
 from cbo_lib.random import ReplicateGenerators
@@ -114,7 +114,8 @@ class Policy(ABC):
             self._asked = self._design[:, self.count] if self.count < self.initial else self.propose()
         if self._alone and not bool(self.active[0]):
             raise ValueError("the run is over, there is nothing left to ask; policy.finished tells so beforehand")
-        return self.present(self._asked[0]) if self._alone else self._asked
+        asked = self._asked.clone()  # a caller may change it
+        return self.present(asked[0]) if self._alone else asked
 
     @torch.no_grad()
     def tell(self, query: Any, y: Any, **seen: Any) -> None:
@@ -150,7 +151,7 @@ class Policy(ABC):
         """
         self._ready()
         require(self.count > 0, "recommend must follow an observation", "none")
-        best = self.best()
+        best = self.best().clone()
         return self.present(best[0]) if self._alone else best
 
     @torch.no_grad()
@@ -158,7 +159,7 @@ class Policy(ABC):
         """What else of the last round is worth recording; of a batch each ``replicates x ...``.
 
         Raises:
-            ValueError: unless the last thing was to tell what had been asked.
+            ValueError: before anything was told, and between ``ask`` and ``tell``.
         """
         self._ready()
         require(self.count > 0 and self._asked is None, "trace must follow ask and tell", "one of them alone")
@@ -291,9 +292,8 @@ class Policy(ABC):
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether a row's queries are those asked, to rounding, boolean ``replicates``."""
-        query = row["query"]
-        near = (query - asked).abs() <= 1e-9 * (1 + asked.abs())
-        return near.reshape(len(query), -1).all(-1)
+        query, like = row["query"], self.space.like
+        return nearly(query, asked, like).reshape(len(asked), -1).all(-1) if self.query_dims else query == asked
 
     def encode(self, name: str, value: Any) -> Tensor:
         """What a single run was told of ``query``, or of one of ``sees``, as rows ``n x ...`` of the batch's form.
@@ -347,7 +347,7 @@ class Policy(ABC):
             rows = {}
             for name, value in {"query": query, "y": y, **given}.items():
                 dims = {"query": self.query_dims, "y": 0, **self.sees}[name]
-                tensor = as_tensor(name, value, self.space.like, keep=True)
+                tensor = as_tensor(name, value, self.space.like, keep=name == "query" and not dims)
                 rows[name] = tensor.unsqueeze(1) if tensor.dim() == dims + 1 else tensor
                 fits = rows[name].dim() == dims + 2 and len(tensor) == self.replicates
                 each = f"one row a replicate, {self.replicates} with {dims} more dimensions, or several"

@@ -26,6 +26,7 @@ class Surrogate:
         groups: see ``default_kernel``.
         refit_every: how many observations pass between two fits, at least 1. Default: a tenth of those seen at the
             last fit, rounded down, and at least 1.
+        first: up to how many observations each one makes a fit due. Default 2.
 
     Attributes:
         measure: what was observed, ``replicates x n`` measures; None before.
@@ -44,6 +45,7 @@ class Surrogate:
         kernel: str | Kernel = "matern",
         groups: Sequence[Sequence[int]] | None = None,
         refit_every: int | None = None,
+        first: int = 2,
     ) -> None:
         if refit_every is not None:
             as_count("refit_every", refit_every, 1)
@@ -56,7 +58,7 @@ class Surrogate:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
             batch = prior.kernel.batch_shape
             require(batch in ((), (replicates,)), f"prior must have no batch or one of {replicates} replicates", batch)
-        self.bounds, self.kernel, self.groups, self.refit_every = bounds, kernel, groups, refit_every
+        self.bounds, self.kernel, self.groups, self.refit_every, self.first = bounds, kernel, groups, refit_every, first
         self.given = prior
         self.measure: Measure | None = None
         self.fit: Fit | None = None
@@ -64,7 +66,7 @@ class Surrogate:
         self.learned = self.y.bool()
         self.version = 0
         self._posterior: Posterior | None = None
-        self._fitted_at = 0
+        self._fitted_at = self._wanted_at = 0
 
     @property
     def count(self) -> int:
@@ -87,6 +89,10 @@ class Surrogate:
         learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
         self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
         self.y, self.learned = torch.cat([self.y, y * learned], -1), torch.cat([self.learned, learned], -1)
+        # When a fit is due depends on the count alone, and not on when somebody looks.
+        every = self.refit_every or max(1, self._wanted_at // 10)
+        if self.given is None and (self.count <= self.first or self.count >= self._wanted_at + every):
+            self._wanted_at = self.count
         if self._posterior is not None and not self._due():
             self._posterior = self._posterior.extend(measure, y * learned)
 
@@ -94,7 +100,7 @@ class Surrogate:
         """The posterior given everything, of batch shape ``(replicates,)``; fitted anew if that is due."""
         if self._posterior is None or self._due():
             self._posterior = self._given(self._prior())
-            self._fitted_at, self.version = self.count, self.version + 1
+            self._fitted_at, self.version = self._wanted_at, self.version + 1
         return self._posterior
 
     def record(self) -> dict[str, Tensor]:
@@ -109,21 +115,19 @@ class Surrogate:
         return {**known, "noise_std": self.fit.noise_std, "converged": self.fit.converged}
 
     def _due(self) -> bool:
-        if self.given is not None or (self.fit is not None and not bool(self.learned.all(-1).any())):
-            return False
-        every = self.refit_every if self.fit is not None and self.refit_every else max(1, self._fitted_at // 10)
-        return self.count >= self._fitted_at + every
+        due = self._fitted_at < self._wanted_at
+        return due and (self.fit is None or bool(self.learned[:, : self._wanted_at].all(-1).any()))
 
     def _prior(self) -> GaussianProcess:
         if self.given is not None:
             return self.given
-        if self.measure is not None and self.count >= 2:
-            going = self.learned.all(-1) if self.fit is not None else torch.ones_like(self.learned[:, 0])
-            measure = Measure(self.measure.points[going], self.measure.weights[going])
-            fit = fit_gaussian_process(measure, self.y[going], self.bounds, self.kernel, self.groups)
+        if (n := self._wanted_at) >= 2 and self.measure is not None:
+            going = self.learned[:, :n].all(-1) if self.fit is not None else torch.ones_like(self.learned[:, 0])
+            measure = Measure(self.measure.points[going, :n], self.measure.weights[going, :n])
+            fit = fit_gaussian_process(measure, self.y[going, :n], self.bounds, self.kernel, self.groups)
             self.fit = fit if self.fit is None or bool(going.all()) else _joined(self.fit, fit, going)
             return self.fit.process
-        return unfitted(self.y, self.bounds, self.kernel, self.groups)
+        return unfitted(self.y[:, :n], self.bounds, self.kernel, self.groups)
 
     def _given(self, prior: GaussianProcess) -> Posterior:
         posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))

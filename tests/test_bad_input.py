@@ -167,6 +167,7 @@ FOUNDATION = [
     ("lengthscale", lambda: GaussianMeasureKernel("a"), "number"),
     # the process and its posteriors
     ("kernel", lambda: GaussianProcess("rbf", 0.1), "GPyTorch kernel"),
+    ("kernel", lambda: prior(2).condition(point(), ROWS[:5, 0]), "one lengthscale, or 1"),
     ("noise_std", lambda: prior(noise_std=0), "positive"),
     ("noise_std", lambda: prior(noise_std=NAN), "positive"),
     ("noise_std", lambda: prior(noise_std=INF), "positive"),
@@ -276,6 +277,7 @@ SETTINGS = [
     ("contexts", lambda: boxes(contexts="all"), "numbers"),
     ("bounds", lambda: variables(bounds=[[0.0, 0.0], [0.0, 1.0]]), "lower bound"),
     ("control_sets", lambda: variables(control_sets=[]), "one or more"),
+    ("control_sets", lambda: variables(control_sets=np.zeros((0, 1))), "one or more"),
     ("control_sets", lambda: variables(control_sets=[[]]), "nonempty"),
     ("control_sets", lambda: variables(control_sets=[[0], [0]]), "different"),
     ("control_sets", lambda: variables(control_sets=[[0, 0]]), "different variables"),
@@ -289,6 +291,7 @@ SETTINGS = [
     ("free", lambda: variables(free=ROWS[:, :1]), "shape (n, 2)"),
     ("free", lambda: variables(free=ROWS[:0]), "n >= 1"),
     ("free", lambda: variables(free=ROWS / 0), "finite"),
+    ("free", lambda: variables(free=[[100.0, 0.3], [200.0, 0.2]]), "units of bounds, [0, 1] of variable 0"),
     ("free", lambda: variables(free=[Uniform()]), "one distribution a variable"),
     ("free", lambda: variables(free=[Uniform(), Normal(50, 1)]), "units of bounds"),
     ("free", lambda: variables(free=MIXED), "numbers"),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from cbo_lib.data import load_object, save_object
 from cbo_lib.fit import default_kernel
 from cbo_lib.gp import GaussianProcess
+from cbo_lib.history import pack_arrays, reading, unpack_arrays, write_atomically
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 
@@ -243,3 +244,42 @@ def test_other_files_and_other_classes_are_refused(tmp_path):
         load_object(tmp_path / "bag", GaussianProcess)
     with pytest.raises(FileNotFoundError):
         load_object(tmp_path / "absent", Bag)
+
+
+def forged(path, old, new):
+    """A file with another name in it, and checksums that are right."""
+    with reading(path, "save") as content:
+        arrays = unpack_arrays(content)
+    document = str(arrays["document"])
+    assert old in document
+    write_atomically(path, pack_arrays({**arrays, "document": np.array(document.replace(old, new))}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.utils.collect_env:subprocess.call",  # reached through what a module imports
+        "torch.hub:load",  # a function of a package whose classes may be named
+        "torch:serialization.load",
+        "subprocess:call",
+    ],
+)
+def test_a_file_names_no_function_that_starts_a_program(tmp_path, name):
+    save_object(tmp_path / "bag", Bag(functools.partial(rbf_kernel, 0.3)))
+    forged(tmp_path / "bag", "cbo_lib.kernels:rbf_kernel", name)
+    with pytest.raises(ValueError, match="path must name"):
+        load_object(tmp_path / "bag", Bag)
+
+
+def test_a_file_makes_no_list_of_another_class(tmp_path):
+    save_object(tmp_path / "bag", Bag((1, 2)))
+    forged(tmp_path / "bag", "builtins:tuple", "torch.nn:Sequential")
+    with pytest.raises(ValueError, match=r"path must name classes where they are defined, got torch\.nn:Sequential"):
+        load_object(tmp_path / "bag", Bag)
+
+
+def test_a_file_makes_no_list_of_a_class_that_is_none(tmp_path):
+    save_object(tmp_path / "bag", Bag((1, 2)))
+    forged(tmp_path / "bag", "builtins:tuple", "torch.nn.modules.container:Sequential")
+    with pytest.raises(ValueError, match="path must name classes where they are defined"):
+        load_object(tmp_path / "bag", Bag)

@@ -14,6 +14,7 @@ from cbo_lib.checks import as_schedule, as_tensor, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
+from cbo_lib.partition import INDEX_LIMIT
 from cbo_lib.policy import Policy
 from cbo_lib.surrogate import Surrogate
 from cbo_lib.tracked import TrackedPosterior
@@ -203,6 +204,7 @@ class TreePolicy(Policy):
             same = ((here - box).abs() <= slack).all(-1).all(-1)
             found[going[same]] = node[going[same]]
             inside = ((here[:, 0] <= box[:, 0] + slack) & (box[:, 1] <= here[:, 1] + slack)).all(-1)
+            inside &= self.tree.branching ** (self.tree.depth[node[going]] + 1.0) <= INDEX_LIMIT
             going = going[inside & ~same]
             children = self.tree.children(node[going])
             center = boxes[going].mean(-2, keepdim=True)

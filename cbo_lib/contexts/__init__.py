@@ -4,7 +4,7 @@ from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
 from cbo_lib.contexts.space import Space
-from cbo_lib.contexts.worst_case import MMDBall, mmd_worst_case, tv_worst_case
+from cbo_lib.contexts.worst_case import MMDBall, tv_worst_case
 
 __all__ = [
     "DRBOKDE",
@@ -17,6 +17,5 @@ __all__ = [
     "MMDBall",
     "Space",
     "StableOpt",
-    "mmd_worst_case",
     "tv_worst_case",
 ]

@@ -38,9 +38,6 @@ class StableOpt(ContextPolicy):
     Args:
         cover: how many Sobol points. Default 1,024.
         space, options: see ``ContextPolicy``.
-
-    Raises:
-        ValueError: if ``cover`` is below 1.
     """
 
     def __init__(self, space: Space, *, cover: int = 1024, **options: Any) -> None:
@@ -67,10 +64,7 @@ class DRBOMMD(ContextPolicy):
     Args:
         size: of the grid, at least; it has ``ceil(size^(1 / Dc))`` points a coordinate. Default 100 ([Huang2024]).
         gamma: in (0, 1). Default 0.1.
-        space, options: see ``ContextPolicy``.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        space, options: see ``ContextPolicy``, also for errors.
     """
 
     #: The classes of the balls and of the acquisition.

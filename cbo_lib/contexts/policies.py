@@ -128,7 +128,7 @@ class ContextPolicy(Policy):
         if self.models_contexts:
             groups = (tuple(range(space.decision_dim)), tuple(range(space.decision_dim, space.dim)))
         bounds = space.bounds if self.models_contexts else space.decisions
-        return Surrogate(bounds, replicates, self.prior, self.kernel, groups, self.refit_every)
+        return Surrogate(bounds, replicates, self.prior, self.kernel, groups, self.refit_every, self.initial)
 
     def begin(self) -> None:
         """Nothing is known yet."""
@@ -207,11 +207,8 @@ class SBOKDE(ContextPolicy):
     context box as the world clips its contexts.
 
     Args:
-        samples: how many in each round, ``M``. Default 1,024 ([Huang2024], Appendix B.1).
-        space, options: see ``ContextPolicy``.
-
-    Raises:
-        ValueError: if ``samples`` is below 1.
+        samples: how many in each round, ``M``, at least 1. Default 1,024 ([Huang2024], Appendix B.1).
+        space, options: see ``ContextPolicy``, also for errors.
     """
 
     def __init__(self, space: Space, *, samples: int = 1024, **options: Any) -> None:
@@ -243,11 +240,8 @@ class DRBOKDE(SBOKDE):
 
     Args:
         radius: ``delta_t``, a number or a function of the round. Default ``t^(-2 / (4 + Dc))``.
-        cover: how many Sobol contexts search for the infimum. Default 1,024 ([Huang2024], Appendix B.1).
+        cover: how many Sobol contexts search for the infimum, at least 1. Default 1,024 ([Huang2024], Appendix B.1).
         space, options: see ``SBOKDE``.
-
-    Raises:
-        ValueError: if ``samples`` or ``cover`` is below 1.
     """
 
     kinks = True

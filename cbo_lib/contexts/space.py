@@ -9,7 +9,7 @@ from torch import Tensor
 from cbo_lib.checks import as_box, require_shape
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Space:
     """The box of the decisions and that of the contexts, in the user's units.
 

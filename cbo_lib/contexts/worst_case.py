@@ -199,22 +199,6 @@ class MMDBall:
         return factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
 
 
-def mmd_worst_case(values: Tensor, reference: Tensor, gram: Tensor, radius: float | Tensor) -> Tensor:
-    """The worst expectation within a maximum mean discrepancy of a reference ([Kirschner2020]).
-
-    Arguments and errors are those of ``MMDBall``, which is faster for several calls, but ``reference`` (``... x m``),
-    ``gram`` (``... x m x m``) and ``radius`` (``...``) broadcast to values ``... x m``. The result, ``...``, is within
-    ``1e-4`` of the largest ``|v|`` of the minimum, and differentiable in ``values``.
-    """
-    values = as_values("values", values, (..., "m >= 1"))
-    if reference.dim() == 1 and gram.dim() == 2 and torch.as_tensor(radius).dim() == 0:
-        return MMDBall(reference, gram, radius).worst_case(values)
-    batch, m = values.shape[:-1], values.shape[-1]
-    reference, gram = as_expanded("reference", reference, (*batch, m)), as_expanded("gram", gram, (*batch, m, m))
-    ball = MMDBall(reference, gram, _check_radius(radius, values, batch))
-    return ball.worst_case(values.unsqueeze(-2)).squeeze(-1)
-
-
 def _check_radius(radius: float | Tensor, like: Tensor, shape: torch.Size) -> Tensor:
     radius = as_tensor("radius", radius, like)
     require(radius >= 0, "radius must be nonnegative", radius)

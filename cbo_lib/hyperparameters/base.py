@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_number, as_tensor, require
+from cbo_lib.checks import as_number, as_tensor, nearly, require
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.hyperparameters.fit import fit_scale
@@ -306,7 +306,7 @@ class CandidatePolicy(Policy):
         """The tracked indices of points ``replicates x m x d``; what is not there yet is tracked from now on."""
         assert self._tracked is not None
         x, known = x.expand(self.replicates, -1, -1), self._tracked.queries.points.squeeze(-2)
-        near = ((x.unsqueeze(-2) - known).abs() <= 1e-9 * (1 + x.abs().unsqueeze(-2))).all(-1)
+        near = nearly(x.unsqueeze(-2), known, self.space.like).all(-1)
         index, new = near.int().argmax(-1), ~near.any(-1)
         if bool(new.any()):
             index[new] = self._tracked.add(Measure.dirac(x[new]))

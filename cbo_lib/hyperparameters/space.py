@@ -126,7 +126,10 @@ class Space:
         object.__setattr__(self, "epsilon", as_number("epsilon", self.epsilon, 0))
         given = self.noise_std
         if given is not None:
-            as_values("noise_std", given, None, 0, ends="()")
+            noise = as_values("noise_std", given, None, 0, ends="()")
+            each = isinstance(self.candidates, Candidates) and noise.shape == (len(self.candidates),)
+            require(each or not noise.dim(), "noise_std must be a number, or with Candidates one each", noise.shape)
+            object.__setattr__(self, "noise_std", noise.to(self.like) if each else float(noise))
         if isinstance(self.candidates, Candidates):
             require(given is not None, "noise_std must be given with Candidates", given)
             require(self.names is None, "names must not be given with Candidates", self.names)
@@ -233,7 +236,8 @@ class Space:
 
     @property
     def _rounding(self) -> float:
-        return max(1e-9, 16 * torch.finfo(self.like.dtype).eps * float(self.like.abs().amax()))
+        side = float((self.like.amax(-2) - self.like.amin(-2)).amax())
+        return 1e-9 * side + 16 * torch.finfo(self.like.dtype).eps * float(self.like.abs().amax())
 
 
 def _distance(a: Tensor, b: Tensor) -> Tensor:

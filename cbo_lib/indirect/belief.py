@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import require
+from cbo_lib.checks import nearly, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.space import Space, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
@@ -61,7 +61,7 @@ class Belief:
         """
         places = []
         for row in rows:
-            same = ((self.told - row).abs() <= 1e-9 * (1 + row.abs())).all(-1).nonzero().flatten()
+            same = nearly(self.told, row, self.space.actions).all(-1).nonzero().flatten()
             if not len(same):
                 table = self.given is not None and isinstance(self.given.kernel, TabulatedKernel)
                 require(not table, "query must be one of the space, as the prior is a table", row)

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_option, require
+from cbo_lib.checks import as_count, as_number, as_option, nearly, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
@@ -206,7 +206,7 @@ class IndirectPolicy(Policy):
     def present(self, query: Tensor) -> Tensor:
         """The action or the point of a place."""
         n, place = self.n, int(query)
-        return self.space.actions[place] if place < n else self.space.points[place - n]
+        return (self.space.actions[place] if place < n else self.space.points[place - n]).clone()
 
     def check(self, **rows: Tensor) -> None:
         """Raise if a query is no place that can be asked."""
@@ -217,7 +217,7 @@ class IndirectPolicy(Policy):
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether the same action was done, to rounding."""
         done, wanted = (self.belief.coordinates(query) for query in (row["query"], asked))
-        return ((done - wanted).abs() <= 1e-9 * (1 + wanted.abs())).all(-1)
+        return nearly(done, wanted, self.space.actions).all(-1)
 
     def _payable(self) -> Tensor:
         return self.allowed() & (self.space.costs <= self.left.unsqueeze(-1) + 1e-9)

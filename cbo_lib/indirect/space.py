@@ -100,7 +100,7 @@ class UniformWindow:
         return Measure.uniform(torch.stack([center - radius, center + radius], -2), order)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Space:
     """What the learner knows: f is to be maximized over points, and ``g(a) = E[f(X) | a]`` may be asked of actions.
 

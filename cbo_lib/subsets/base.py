@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, require
+from cbo_lib.checks import as_count, nearly, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
@@ -35,9 +35,9 @@ class SubsetPolicy(Policy):
 
     A single run asks for a ``Play`` and is told the full point that came to be, in the user's units, the value there,
     the subset that was set and what that cost: ``tell(x, y, subset=play.subset, cost=3.2)``, or ``n`` of each. Without
-    a subset, or without a cost, a row informs the posterior alone; where the point is what was asked, the subset is
-    known. Costs that are told before the first ``ask`` are old: they are not charged to the budget. A replicate ends
-    when its budget is spent. In a batch a query is a row ``1 + d``, the subset's index and a point.
+    a subset, or without a cost, a row says nothing of what subsets cost; where the point is what was asked, the subset
+    is known. Costs that are told before the first ``ask`` are old: they alone are not charged to the budget. A
+    replicate ends when its budget is spent. In a batch a query is a row ``1 + d``, the subset's index and a point.
 
     Who writes a policy overrides ``decide``, ``record``, ``begin`` and ``forget`` for a state of its own, and finds
     ``search``, ``plays`` and ``paid`` (of each subset, ``replicates x m``), ``spent`` and what ``Policy`` keeps. The
@@ -220,6 +220,5 @@ class SubsetPolicy(Policy):
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether the subset that was asked was set to the values that were asked; free coordinates do not count."""
         subset, told = asked[:, 0], row["subset"].to(asked)
-        low, high = self.space.bounds
-        near = (row["query"] - asked[:, 1:]).abs() <= 1e-9 * (high - low)
+        near = nearly(row["query"], asked[:, 1:], self.space.bounds)
         return ((told == subset) | told.isnan()) & (near | ~self.space.controlled[subset.long()]).all(-1)

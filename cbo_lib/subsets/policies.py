@@ -242,11 +242,11 @@ class CheapestGoodSubset(SubsetPolicy):
         """Decide, before a round, which replicates explore no more."""
         played = self.plays.amin(-1)
         begins = self.exploring & (played > self._round)
-        self._round = torch.maximum(self._round, played)
         average = self.paid / self.plays.clamp_min(1)
         over = self.spent + average.sum(-1) > self.exploration_budget if self.rounds is None else played >= self.rounds
         ends = begins & over
         if not bool(ends.any()):
+            self._round = torch.maximum(self._round, played)
             return
         hopeless = ends & (self.data["y"].amax(-1) < self.space.floor)
         if bool(hopeless.any()):
@@ -255,7 +255,7 @@ class CheapestGoodSubset(SubsetPolicy):
                 f"y must reach space.floor = {self.space.floor:g}, from which alpha counts its share of the best; "
                 f"the largest told is {worst:g}. Give what f is worth at its worst as the floor"
             )
-        self.exploring = self.exploring & ~ends
+        self._round, self.exploring = torch.maximum(self._round, played), self.exploring & ~ends
         self._begun = torch.where(ends, self.count, self._begun)
         remaining = (self.space.budget - self.spent).clamp_min(0.0)
         least = average.amin(-1).clamp_min(1e-5 * self.space.budget)

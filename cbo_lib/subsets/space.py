@@ -106,9 +106,8 @@ class Space:
 
 def _control_sets(sets: Any, dim: int) -> tuple[tuple[int, ...], ...]:
     listed = isinstance(sets, Collection) and all(isinstance(subset, Collection) for subset in sets)
-    require(
-        listed and not isinstance(sets, str) and sets, "control_sets must be one or more sets of indices", repr(sets)
-    )
+    right = listed and not isinstance(sets, str) and len(sets) > 0
+    require(right, "control_sets must be one or more sets of indices", repr(sets))
     made = tuple(tuple(as_count("control_sets", j, 0, dim - 1) for j in subset) for subset in sets)
     for subset in made:
         apart = len(subset) > 0 and len(set(subset)) == len(subset)
@@ -123,10 +122,11 @@ def _free(free: Any, box: Tensor) -> Any:
     if isinstance(free, list | tuple) and any(hasattr(part, "inverse_cdf") for part in free):
         each = len(free) == dim and all(hasattr(part, "inverse_cdf") for part in free)
         require(each, f"free must be one distribution a variable, {dim}", free)
-        for j, part in enumerate(free):
-            median = float(part.inverse_cdf(box.new_tensor(0.5)))
-            low, high = box[:, j].tolist()
-            expected = f"free must vary in the units of bounds, [{low:g}, {high:g}] of variable {j}"
-            require(low <= median <= high, expected, f"a median of {median:g}")
-        return tuple(free)
-    return as_points("free", free, dim, box)
+        free, medians = tuple(free), [float(part.inverse_cdf(box.new_tensor(0.5))) for part in free]
+    else:
+        free = as_points("free", free, dim, box)
+        medians = free.median(0).values.tolist()
+    for j, ((low, high), median) in enumerate(zip(box.mT.tolist(), medians, strict=True)):
+        expected = f"free must vary in the units of bounds, [{low:g}, {high:g}] of variable {j}"
+        require(low <= median <= high, expected, f"a median of {median:g}")
+    return free

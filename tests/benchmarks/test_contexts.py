@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cbo_lib.contexts import mmd_worst_case, tv_worst_case
+from cbo_lib.contexts import MMDBall, tv_worst_case
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.contexts.programs import mmd_cone, root, tv_dual
 
@@ -50,10 +50,10 @@ def test_the_batched_cone_is_twenty_times_as_fast_as_a_conic_solver(benchmark, c
     reference = np.histogram(np.clip(counts, 0, 1), CONTEXTS, (0, 1))[0] / t
     radius = (2 + np.sqrt(2 * np.log(10))) / np.sqrt(t)
     values = confidence_bounds(contexts)
-    given = *(torch.as_tensor(part) for part in (values, reference, gram)), float(radius)
+    bounds, *ball = *(torch.as_tensor(part) for part in (values, reference, gram)), float(radius)
 
     def library():
-        return mmd_worst_case(*given)
+        return MMDBall(*ball).worst_case(bounds)
 
     def solver():
         half = root(gram)

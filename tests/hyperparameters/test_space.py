@@ -102,3 +102,15 @@ def test_a_problem_takes_the_noise_of_its_space():
     space = Space(Candidates(("one",), (rbf_kernel(0.1),)), points=line(4), noise_std=0.3)
     assert UnknownPriorProblem(space, lambda x: x[..., 0]).noise_std == 0.3
     assert UnknownPriorProblem(space, lambda x: x[..., 0], noise_std=0.2).noise_std == 0.2
+
+
+def test_noise_is_one_number_or_one_a_candidate():
+    kernels, points = [rbf_kernel(0.2), rbf_kernel(0.4)], torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    for wrong in ([0.1, 0.2], torch.full((2, 1), 0.1)):
+        with pytest.raises(ValueError, match="noise_std must be a number, or with Candidates one each"):
+            Space(kernels, points=points, noise_std=wrong)
+    listed = Candidates(("a", "b"), kernels, (0.0, 0.0))
+    with pytest.raises(ValueError, match="noise_std must be a number, or with Candidates one each"):
+        Space(listed, points=points, noise_std=[0.1, 0.2, 0.3])
+    assert Space(listed, points=points, noise_std=[0.1, 0.2]).noise_std.tolist() == [0.1, 0.2]
+    assert Space(listed, points=points, noise_std=torch.tensor(0.5, dtype=torch.float64)).noise_std == 0.5

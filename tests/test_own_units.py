@@ -1,0 +1,106 @@
+"""A stranger's own problem: any unit of the inputs, answers that are kept and changed, and looks in between."""
+
+import pytest
+import torch
+from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
+
+from cbo_lib import aggregated, contexts, hyperparameters, indirect
+from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
+from cbo_lib.maximize import maximize_box
+from cbo_lib.measure import Measure
+from tests.test_bad_input import TOLD, boxes, cells, cmes, gpoo, prior, sbokde
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("side", [1e-6, 1.0, 1e5])
+def test_a_box_in_any_unit_is_searched_as_well(side):
+    raw = torch.quasirandom.SobolEngine(1).draw(33, dtype=F64)[1:]
+    bounds = torch.tensor([[0.0], [side]], dtype=F64)
+    point, _ = maximize_box(lambda x: -((x[..., 0] / side - 0.3141) ** 2), bounds, side * raw, 4)
+    assert abs(float(point) / side - 0.3141) < 1e-5
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_points_of_any_unit_are_told_apart(unit):
+    points = torch.linspace(0, 1, 11, dtype=F64).unsqueeze(-1)
+    known = GaussianProcess(rbf_kernel(0.3 * unit), 0.1)
+    policy = hyperparameters.HEGPUCB(hyperparameters.Space([known, known], points=unit * points))
+    policy.tell(unit * points[[1, 9]], [0.0, 1.0])
+    assert float(policy.recommend()) / unit == pytest.approx(0.9)
+    space = indirect.Space(unit * points, conditional=indirect.Point(), points=unit * points, noise_std=0.1)
+    asker = indirect.CMES(space, prior=known, samples=2)
+    asker.tell(unit * points, torch.sin(3 * points[:, 0]))
+    assert asker.data["query"].flatten().tolist() == list(range(11))
+
+
+@pytest.mark.parametrize("kernel", [ScaleKernel(RBFKernel(active_dims=(0,))), PeriodicKernel(active_dims=(0,))])
+def test_a_fitted_kernel_sees_its_own_coordinates_alone(kernel, rng):
+    x = torch.rand(1, 20, 2, generator=rng, dtype=F64)
+    box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
+    fitted = fit_gaussian_process(Measure.dirac(x), torch.sin(6 * x[..., 0]), box, kernel=kernel).process.kernel
+    one, other = torch.tensor([[0.3, 0.1]], dtype=F64), torch.tensor([[0.3, 0.9]], dtype=F64)
+    torch.testing.assert_close(fitted(one, other).to_dense(), fitted(one, one).to_dense())
+
+
+@pytest.mark.parametrize("setting", TOLD)
+def test_what_was_asked_may_be_changed_by_who_asked(setting):
+    make, told, seen = TOLD[setting]
+    policy, twin = make(), make()
+    for one in (policy, twin):
+        one.tell(*told, **seen)
+    values = policy.ask()
+    expected = [
+        part.clone() if torch.is_tensor(part) else part for part in (values if setting == "subsets" else [values])
+    ]
+    for part in [values[1]] if setting == "subsets" else [values, policy.recommend()]:
+        part += 7.0
+    again = policy.ask()
+    for part, own in zip(again if setting == "subsets" else [again], expected, strict=True):
+        assert torch.equal(part, own) if torch.is_tensor(own) else part == own
+    assert torch.equal(policy.space.like, twin.space.like)
+    policy.start([3, 4])
+    batch = policy.ask()
+    before = batch.clone()
+    batch += 1
+    assert torch.equal(policy.ask(), before)
+
+
+def test_looking_does_not_change_what_is_asked_later():
+    def after(looks):
+        policy = contexts.SBOKDE(boxes(), samples=8, raw=8, starts=1, iterations=3, initial=3, refit_every=4)
+        rows = torch.rand(12, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+        for i, (x, c, noise) in enumerate(rows.tolist()):
+            policy.tell([x], x * c + noise / 9, context=[c])
+            if i in looks:
+                policy.recommend()
+                _ = policy.posterior
+        return policy.ask(), policy.recommend(), policy.surrogate.fit.lengthscale
+
+    never = after(())
+    for looks in ((5,), (3, 4, 9, 10), range(12)):
+        assert all(map(torch.equal, after(looks), never))
+
+
+def test_a_cell_smaller_than_any_node_teaches_the_posterior_alone():
+    square = aggregated.Space([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], points_per_cell=1)
+    policy = gpoo(square, prior=prior(3))
+    low = torch.rand(8, 1, 3, generator=torch.Generator().manual_seed(1), dtype=F64)
+    for corner in low:
+        policy.tell(torch.cat([corner, corner + 1e-6]), 1.0)
+    assert policy.count == 8 and policy.ask().shape == (2, 3)
+
+
+def test_integers_told_to_a_batch_are_numbers():
+    for policy in (sbokde(), gpoo(cells())):
+        policy.start([0, 1])
+        query = policy.ask()
+        seen = {"context": torch.tensor([[0], [1]])} if policy.sees else {}
+        policy.tell(query, torch.tensor([1, 2]), **seen)
+        assert policy.data["y"].dtype == F64
+    asker = cmes()
+    asker.start([0, 1])
+    asker.tell(asker.ask(), torch.tensor([1, 2]))
+    assert asker.data["y"].dtype == F64 and asker.data["query"].dtype == torch.long
