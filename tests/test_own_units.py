@@ -10,7 +10,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Measure
-from tests.test_bad_input import TOLD, boxes, cells, cmes, gpoo, prior, sbokde
+from tests.test_bad_input import LINE, TOLD, boxes, cells, cmes, gpoo, prior, sbokde, ucbpsq
 
 F64 = torch.float64
 
@@ -68,20 +68,55 @@ def test_what_was_asked_may_be_changed_by_who_asked(setting):
     assert torch.equal(policy.ask(), before)
 
 
-def test_looking_does_not_change_what_is_asked_later():
+def sbo(box=LINE, kind=contexts.SBOKDE, **options):
+    few = {"raw": 8, "starts": 1, "iterations": 3, "initial": 3, "refit_every": 4}
+    return kind(boxes(decisions=box), **{**few, **options})
+
+
+LOOKED_AT = {
+    "contexts": (sbo, lambda x, c: ([x], {"context": [c]})),
+    "subsets": (lambda: ucbpsq(prior=None, refit_every=4), lambda x, c: ([x, c], {})),
+    "aggregated": (lambda: gpoo(prior=None), lambda x, c: ([min(x, c), max(x, c)], {})),
+    "indirect": (lambda: cmes(prior=None), lambda x, c: ([round(4 * x) / 4], {})),
+}
+
+
+@pytest.mark.parametrize("setting", LOOKED_AT)
+@pytest.mark.filterwarnings("ignore::cbo_lib.fit.FitWarning")
+def test_looking_does_not_change_what_is_asked_later(setting):
+    make, row = LOOKED_AT[setting]
+
     def after(looks):
-        policy = contexts.SBOKDE(boxes(), samples=8, raw=8, starts=1, iterations=3, initial=3, refit_every=4)
-        rows = torch.rand(12, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
-        for i, (x, c, noise) in enumerate(rows.tolist()):
-            policy.tell([x], x * c + noise / 9, context=[c])
+        policy = make()
+        numbers = torch.rand(12, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
+        for i, (x, c, noise) in enumerate(numbers.tolist()):
+            query, seen = row(x, c)
+            policy.tell(query, x * c + noise / 9, **seen)
             if i in looks:
                 policy.recommend()
                 _ = policy.posterior
-        return policy.ask(), policy.recommend(), policy.surrogate.fit.lengthscale
+        surrogate = policy.belief.surrogate if setting == "indirect" else policy.surrogate
+        asked = policy.ask()
+        return asked[1] if setting == "subsets" else asked, surrogate.prior.noise_std, surrogate.fit.lengthscale
 
     never = after(())
     for looks in ((5,), (3, 4, 9, 10), range(12)):
-        assert all(map(torch.equal, after(looks), never))
+        for found, expected in zip(after(looks), never, strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**20])
+@pytest.mark.parametrize("kind", [contexts.SBOKDE, contexts.DRBOKDE, contexts.StableOpt])
+@pytest.mark.filterwarnings("ignore::cbo_lib.fit.FitWarning")
+def test_a_policy_asks_the_same_in_any_unit(kind, unit):
+    """Units of two, so that not a bit differs."""
+    asked = []
+    for scale in (1.0, unit):
+        policy = sbo([[0.0], [scale]], kind)
+        for x, c, noise in torch.rand(9, 3, generator=torch.Generator().manual_seed(0), dtype=F64).tolist():
+            policy.tell([scale * x], x * c + noise / 9, context=[c])
+        asked.append([policy.ask() / scale, policy.recommend() / scale])
+    assert all(map(torch.equal, *asked))
 
 
 def test_a_cell_smaller_than_any_node_teaches_the_posterior_alone():

@@ -67,7 +67,7 @@ class MMDBall:
             ``radius`` is negative or NaN.
     """
 
-    #: Added to the diagonal of ``K`` in ``squared_slope``, positive.
+    #: Added to the diagonal of ``K`` in ``squared_slope``, positive. It lowers the slope, so the line may be no bound.
     jitter: ClassVar[float] = 1e-3
 
     def __init__(self, reference: Tensor, gram: Tensor, radius: float | Tensor, like: "MMDBall | None" = None) -> None:
