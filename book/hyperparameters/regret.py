@@ -283,9 +283,10 @@ def robust_ledger(
     applies = good.unsqueeze(-1).expand_as(regret)
     above = problem.optimum.unsqueeze(-1) - (problem.f(u.point) + u.noise - u.error + u.width)
     below = regret - above - u.width + u.error - v.error - v.width
-    total = 2 * U * bound + roots[0] + roots[1] + 2 * widths[0] + 2 * widths[1]
+    constant = 4 * U * bound + U * xi.sqrt()
+    total = constant + roots[0] + roots[1] + 2 * own[0] + 2 * own[1]
     steps = torch.arange(1, T + 1, dtype=regret.dtype, device=regret.device)
-    constant = 2 / math.log1p(problem.noise_std**-2)
+    C = 2 / math.log1p(problem.noise_std**-2)
     top, gamma = _largest(history, problem)
     claims = {
         "truth survives": Claim(lost.to(regret), torch.zeros_like(regret), "Appendix I", applies=applies),
@@ -296,7 +297,7 @@ def robust_ledger(
         "errors of v": Claim((kept * v.error).cumsum(-1), roots[1] + widths[1], "Appendix I"),
         "errors of u, own rounds": Claim(-(~fires[0] * u.error).cumsum(-1), roots[0] + own[0], "repaired"),
         "errors of v, own rounds": Claim((~fires[1] * v.error).cumsum(-1), roots[1] + own[1], "repaired"),
-        "sum": Claim(regret.cumsum(-1), total, "Appendix I", applies=applies),
+        "sum": Claim(regret.cumsum(-1), total, "repaired", applies=applies),
     }
     return RegretLedger(
         regret.cumsum(-1),
@@ -310,9 +311,9 @@ def robust_ledger(
         },
         bounds={
             "sum": total,
-            "Theorem 6.1": 2 * U * bound
+            "Theorem 6.1, repaired": constant
             + 2 * (U * xi * steps).sqrt()
-            + 4 * top * (constant * steps * U * gamma).sqrt(),
+            + 4 * top * (C * steps * U * gamma).sqrt(),
         },
         claims=claims,
         identity=True,

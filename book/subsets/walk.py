@@ -115,7 +115,7 @@ def steps(
         return torch.where(where, values, 0.0).cumsum(-1)
 
     def gained(where: Tensor) -> Tensor:
-        """Information of the points played there, at least what a posterior of these points alone would say."""
+        """Information of the points played there, at most what a posterior of these points alone would say."""
         return total(0.5 * torch.log1p((history["std"] / float(process.noise_std)).square()), where)
 
     def lemma_6(where: Tensor) -> Tensor:

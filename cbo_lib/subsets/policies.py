@@ -38,7 +38,7 @@ def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, sprea
         plays: how often each was played, ``... x m``, at least 1.
         horizon: ``T``, at least 1, a number or ``...``.
         spread: ``s``, how widely a cost varies, positive. Default 1, for costs anywhere in [0, 1]; normal costs of
-            deviation ``s`` do with that. A number, or ``... x 1``.
+            deviation ``s / 2`` do with that. A number, or ``... x 1``.
 
     Raises:
         ValueError: if a subset was never played, ``horizon`` is below 1 or ``spread`` is not positive.

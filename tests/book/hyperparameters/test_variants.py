@@ -70,7 +70,7 @@ def test_robust_accounts_balance_and_the_repaired_links_hold():
         if name not in ("errors of u", "errors of v"):
             assert claims[name].frequency == 1.0, name
     assert bool((ledger.regret <= ledger.bounds["sum"]).all())
-    assert bool((ledger.bounds["sum"] <= ledger.bounds["Theorem 6.1"] + 1e-9).all())
+    assert bool((ledger.bounds["sum"] <= ledger.bounds["Theorem 6.1, repaired"] + 1e-9).all())
 
 
 @pytest.mark.parametrize("panel", phases.PANELS)
