@@ -149,7 +149,7 @@ def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = 
     box = as_values(name, value, (2, "d >= 1" if dim is None else dim), like=like)
     holds = box[0] <= box[1] if flat else box[0] < box[1]
     require(holds, f"{name} must have each lower bound {'at most' if flat else 'below'} the upper", box)
-    return box
+    return box.clone()  # a caller may change it
 
 
 def as_expanded(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:

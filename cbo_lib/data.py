@@ -111,13 +111,13 @@ class _Writer:
         return name
 
     def _name(self, x: Any, where: str) -> str:
-        name = f"{x.__module__}:{x.__qualname__}"
+        name = f"{x.__module__}:{x.__name__ if isinstance(x, types.BuiltinFunctionType) else x.__qualname__}"
         try:
             found = _find(name, self._module)
         except ValueError:
             found = None
         if found is not x:
-            raise ValueError(f"{where} holds {x!r}, which can't be stored; give a number or what a module defines")
+            raise ValueError(f"{where} holds {x!r}, which can't be stored; give a number or what {self._module} has")
         return name
 
 

@@ -161,7 +161,7 @@ class Posterior:
     def whiten(self, measure: Measure) -> Tensor:
         """``factor^{-1} K(observed, measure)``, ``... x t x n``, once something was observed."""
         assert self.data is not None
-        if self._last is not None and self._last[0] is measure:
+        if self._last is not None and self._last[0] is measure and not torch.is_grad_enabled():
             return self._last[1]
         cross = covariance(self.prior.kernel, self.data.measure, measure)
         whitened = torch.linalg.solve_triangular(self.data.factor, cross, upper=False)

@@ -133,14 +133,16 @@ class Policy(ABC):
         rows = self._rows(query, y, seen)
         self.check(**rows)
         self.data = self.data or {name: tensor[:, :0] for name, tensor in rows.items()}
+        self._torn = True  # until all is known: Ctrl-C may leave a half of it
         for i in range(rows["y"].shape[1]):
-            row = {name: tensor[:, i] for name, tensor in rows.items()}
+            row = {name: tensor[:, i].clone() for name, tensor in rows.items()}  # a caller may change them
             if self._asked is None:
                 self._random.at(self.count + 1)
             self.learn(row, torch.zeros_like(self.active) if self._asked is None else self.is_asked(row, self._asked))
             self.data = {name: torch.cat([self.data[name], row[name].unsqueeze(1)], 1) for name in self.data}
             self._asked = None
             self.count += 1
+        self._torn = False
 
     @torch.no_grad()
     def recommend(self) -> Any:
@@ -221,8 +223,8 @@ class Policy(ABC):
         """The round ``t`` under way, from 1: one more than the observations known."""
         return self.count + 1
 
-    def multiplier(self, t: int | None = None) -> float | Tensor:
-        """``sqrt_beta`` of round ``t``, by default of this one.
+    def multiplier(self, t: int | None = None) -> Any:
+        """``sqrt_beta`` of round ``t``, by default of this one; a number unless it has several.
 
         Raises:
             ValueError: if it is negative or not finite.
@@ -232,7 +234,7 @@ class Policy(ABC):
         t = self.round if t is None else t
         number = as_tensor("sqrt_beta", value := self.sqrt_beta(t))
         require((number >= 0) & torch.isfinite(number), f"sqrt_beta must be nonnegative and finite at round {t}", value)
-        return value
+        return value if isinstance(value, Tensor) and value.numel() > 1 else float(value)
 
     def rounded(self, x: Tensor, bounds: Tensor) -> Tensor:
         """Points ``... x d`` of a box ``2 x d`` at the policy's resolution."""
@@ -317,7 +319,7 @@ class Policy(ABC):
         for name in vars(self).keys() - self._configured:
             delattr(self, name)
         self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
-        self.count = 0
+        self.count, self._torn = 0, False
         self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=self.space.like.device)
         self.data = {}
         self.begin()
@@ -328,6 +330,7 @@ class Policy(ABC):
         if not hasattr(self, "_random"):
             with torch.no_grad():
                 self._begin([self.seed], alone=True)
+        require(not self._torn, "tell must not be interrupted; tell a new policy what data holds", "half a row")
 
     def _rows(self, query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
         """Everything that was told, each ``replicates x n x ...``."""
@@ -337,8 +340,8 @@ class Policy(ABC):
             raise ValueError(f"tell takes {', '.join(['query', 'y', *self.sees])}; {' and '.join(wrong)}")
         given = {name: value for name, value in seen.items() if value is not None}
         if self._alone:
-            rows = {name: self.encode(name, value) for name, value in {"query": query, **given}.items()}
-            values = as_tensor("y", y, self.space.like)
+            values = as_values("y", y, like=self.space.like)  # first: new actions are numbered as they are encoded
+            rows = {name: self.encode(name, value) for name, value in {**given, "query": query}.items()}
             column = values.dim() == 2 and values.shape[1] == 1
             require(values.dim() < 2 or column, "y must be a number, or one a query", f"shape {tuple(values.shape)}")
             rows["y"] = values.reshape(-1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cbo_lib.checks import as_count, require
+from cbo_lib.checks import as_count, as_tensor, require
 from cbo_lib.history import CheckpointLog, History, describe, provenance
 from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators
@@ -115,36 +115,36 @@ def simulate(
 
 def _step(problem: Problem, policy: Policy, query: Tensor, noise: ReplicateGenerators, past: list[Any]) -> Any:
     """Observe and tell; what there is to record."""
-    step = len(past) + 1
-    seen = observed(problem.observe(query, noise.at(step)), len(noise.seeds))
+    count, step = len(noise.seeds), len(past) + 1
+    seen = observed(problem.observe(query, noise.at(step)), count)
     if not all(bool(torch.isfinite(part).all()) for part in seen.values()):
-        wrong = ~torch.isfinite(torch.cat([part.reshape(len(noise.seeds), -1) for part in seen.values()], -1)).all(-1)
+        wrong = ~torch.isfinite(torch.cat([part.reshape(count, -1) for part in seen.values()], -1)).all(-1)
         bad = [noise.seeds[r] for r in torch.nonzero(wrong).flatten().tolist()]
         raise ObservationError(f"observations must be finite, got a NaN or an infinity at step {step} for seeds {bad}")
     _tell(policy, query, seen)
-    recommendation = policy.recommend()
-    same = past and torch.equal(past[-1]["recommendation"], recommendation)
+    best = policy.recommend()
+    same = past and torch.equal(past[-1]["recommendation"], best)
     record = {
         "query": query,
         "observation": seen.pop("y"),
-        **seen,
-        "value": problem.value(query),
-        "recommendation": recommendation,
-        "recommended_value": past[-1]["recommended_value"] if same else problem.value(recommendation),
+        "value": observed(problem.value(query), count, "values")["y"],
+        "recommendation": best,
+        "recommended_value": past[-1]["recommended_value"] if same else observed(problem.value(best), count)["y"],
     }
     trace = policy.trace()
-    if taken := record.keys() & trace.keys():
-        raise ValueError(f"policy.trace must not use the names {sorted(taken)}, simulate records them itself")
-    return {**record, **trace}
+    if taken := (record.keys() & seen.keys()) | ({**record, **seen}.keys() & trace.keys()):
+        raise ValueError(f"the problem and policy.trace must not use the names {sorted(taken)}, simulate does itself")
+    return {**record, **seen, **trace}
 
 
-def observed(seen: Tensor | Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+def observed(seen: Any, count: int, name: str = "observations") -> dict[str, Tensor]:
     """What a problem showed, by name."""
-    parts = dict(seen) if isinstance(seen, Mapping) else {"y": seen}
+    named = seen if isinstance(seen, Mapping) else {"y": seen}
+    parts = {key: as_tensor(key, part, keep=True) for key, part in named.items()}
     found = tuple(parts["y"].shape) if "y" in parts else f"the names {sorted(parts)}"
-    require(found == (count,), f"observations must be one value a replicate, y of shape ({count},)", found)
-    for name, part in parts.items():
-        require(part.shape[:1] == (count,), "observations must hold one row a replicate", f"{name} {tuple(part.shape)}")
+    require(found == (count,), f"{name} must be one value a replicate, y of shape ({count},)", found)
+    for key, part in parts.items():
+        require(part.shape[:1] == (count,), f"{name} must hold one row a replicate", f"{key} {tuple(part.shape)}")
     return parts
 
 

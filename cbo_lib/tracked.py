@@ -130,7 +130,8 @@ class TrackedPosterior:
         require(fits, expected, f"{tuple(index.shape)} and {tuple(y.shape)}")
         marks = active is None or (active.dtype == torch.bool and active.shape == self.batch_shape)
         require(marks, f"active must be boolean of shape {tuple(self.batch_shape)}", active)
-        noise_std = self.posterior.prior.noise_std if noise_std is None else noise_std
+        if noise_std is None:  # the prior's is one an observation, ``... x 1``
+            noise_std = as_tensor("noise_std", self.posterior.prior.noise_std, y).squeeze(-1)
         noise = as_tensor("noise_std", noise_std, y)
 
         def masked(value: Tensor, other: float) -> Tensor:

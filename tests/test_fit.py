@@ -114,6 +114,21 @@ def test_the_fit_is_a_minimum_of_the_negative_log_posterior(seen, kernel, groups
     assert all(is_a_minimum(fit, r, measure, y, oracle) for r in range(len(x)))
 
 
+@pytest.mark.parametrize("noise", [1e-4, 0.3])
+def test_the_loss_and_its_slopes_are_those_of_gpytorch(seen, noise):
+    x, y = seen
+    standard = (y - y.mean(-1, keepdim=True)) / y.std(-1, keepdim=True)
+    model = SingleTaskGP(x, standard.unsqueeze(-1), outcome_transform=None)
+    model.likelihood.noise = noise
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    mll.train()
+    parameters = [p for p in mll.parameters() if p.requires_grad]
+    ours, theirs = module._loss(mll)(), -mll(model(x), model.train_targets)
+    torch.testing.assert_close(ours, theirs)
+    slopes = [torch.autograd.grad(loss.sum(), parameters) for loss in (ours, theirs)]
+    torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", ["averages", "signed", "shared"])
 def test_the_fit_to_measures_is_a_minimum_of_the_negative_log_posterior(rng, kind):
     kinds, y = measures(rng)

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from gpytorch.constraints import Interval
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 
-from cbo_lib import aggregated, contexts, hyperparameters, indirect
+from cbo_lib import aggregated, contexts, hyperparameters, indirect, surrogate
 from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -139,3 +140,96 @@ def test_integers_told_to_a_batch_are_numbers():
     asker.start([0, 1])
     asker.tell(asker.ask(), torch.tensor([1, 2]))
     assert asker.data["y"].dtype == F64 and asker.data["query"].dtype == torch.long
+
+
+def test_a_look_without_gradients_does_not_take_them_from_the_next():
+    posterior = GaussianProcess(rbf_kernel(0.3), 0.1).condition(Measure.dirac([[0.2], [0.8]]), [1.0, -1.0])
+    x = torch.tensor([[0.4]], dtype=F64, requires_grad=True)
+    measure = Measure.dirac(x)
+    slopes = []
+    for looked in (False, True):
+        if looked:
+            with torch.no_grad():
+                posterior.mean_and_variance(measure)
+        slopes += [torch.autograd.grad(part(measure), x)[0] for part in (posterior.mean, posterior.variance)]
+    assert torch.equal(slopes[0], slopes[2]) and torch.equal(slopes[1], slopes[3]) and bool(slopes[1].abs() > 0.1)
+
+
+def test_a_buffer_may_be_used_again_after_it_was_told():
+    policy = hyperparameters.HEGPUCB(hyperparameters.Space([prior()], bounds=[[0.0], [1.0]]))
+    buffer = torch.zeros(1, dtype=F64)
+    for x in (0.1, 0.5, 0.9):
+        policy.tell(buffer.fill_(x), 2 * x)
+    assert policy.posterior.data.measure.points.flatten().tolist() == policy.data["query"].flatten().tolist()
+    bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
+    space = contexts.Space(bounds, bounds)
+    bounds *= 100
+    assert space.decisions.tolist() == space.contexts.tolist() == [[0.0], [1.0]]
+
+
+@pytest.mark.parametrize("high", [0.3, 0.11, 0.7])
+def test_a_fit_keeps_to_the_bounds_of_its_kernel_and_may_be_saved(high, tmp_path):
+    x = torch.linspace(0, 1, 12, dtype=F64)
+    kernel = RBFKernel(lengthscale_constraint=Interval(0.05, high))
+    policy = contexts.GPUCB(contexts.Space([[0.0], [1.0]], [[0.0], [1.0]]), kernel=kernel)
+    policy.tell(x, 2 * x, context=torch.full_like(x, 0.5))
+    asked = policy.ask()
+    lengthscale = float(policy.posterior.prior.kernel.base_kernel.lengthscale)
+    assert 0.05 <= lengthscale <= high + 1e-6
+    policy.save(tmp_path / "policy")
+    assert torch.equal(contexts.GPUCB.load(tmp_path / "policy").ask(), asked)
+
+
+def test_after_an_interruption_a_policy_says_so(monkeypatch):
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    policy = ucbpsq(prior=None)
+    policy.tell([0.5, 0.5], 1.0, subset=[0], cost=1.0)
+    policy.ask()
+    monkeypatch.setattr(surrogate, "fit_gaussian_process", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        policy.tell([0.2, 0.7], 2.0, subset=[0], cost=3.0)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="tell must not be interrupted"):
+        policy.tell([0.2, 0.7], 2.0, subset=[0], cost=3.0)
+    again = ucbpsq(prior=None)
+    again.tell(policy.data["query"][0], policy.data["y"][0], subset=[[0]], cost=[1.0])
+    assert again.count == 1
+
+
+def test_a_fitted_process_tracks_queries():
+    policy = gpoo()
+    policy.tell([[[0.0], [1.0]], [[0.0], [0.5]], [[0.5], [1.0]]], [1.0, 2.0, 3.0])
+    queries = Measure.dirac(torch.linspace(0, 1, 6, dtype=F64).unsqueeze(-1))
+    tracked, plain = policy.posterior.track(queries), policy.posterior
+    for at, y in ((2, 1.0), (3, 2.0)):
+        tracked.observe(torch.tensor(at), y)
+        plain = plain.extend(queries[[at]], [y])
+    torch.testing.assert_close(tracked.mean, plain.mean(queries))
+    torch.testing.assert_close(tracked.variance, plain.variance(queries))
+
+
+def test_old_data_are_told_without_a_fit(monkeypatch):
+    counts = []
+
+    def counted(measure, y, *args, **kwargs):
+        counts.append(y.shape[1])
+        return fit_gaussian_process(measure, y, *args, **kwargs)
+
+    monkeypatch.setattr(surrogate, "fit_gaussian_process", counted)
+    x = torch.linspace(0, 1, 9, dtype=F64).unsqueeze(-1)
+    policy = indirect.CMES(indirect.Space(x[::2], samples=(x, x)))
+    policy.tell(x[::2], x[::2, 0].sin())
+    assert not counts
+    policy.ask()
+    assert counts == [5]
+
+
+def test_a_refused_value_of_a_new_action_changes_nothing():
+    x = torch.linspace(0, 1, 11, dtype=F64)
+    policy = indirect.CMES(indirect.Space(x, conditional=indirect.Point(), points=x, noise_std=0.1), prior=prior())
+    policy.tell([0.2], 1.0)
+    with pytest.raises(ValueError, match="y must be finite"):
+        policy.tell([0.333], float("nan"))
+    assert len(policy.belief.told) == 11

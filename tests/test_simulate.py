@@ -465,6 +465,30 @@ def test_observations_of_another_shape_are_refused(tmp_path, shape):
         simulate(Shaped(), Recording(), 3, [0, 1], checkpoint=tmp_path / "log")
 
 
+@pytest.mark.parametrize("value", [torch.zeros(2, 1), torch.zeros(()), 1.0])
+def test_values_of_another_shape_are_refused_at_the_first_step(value):
+    class Shaped(Bumps):
+        def observe(self, query, generators):
+            return torch.zeros(len(query), dtype=F64)
+
+        def value(self, query):
+            return value
+
+    with pytest.raises(ValueError, match="values must be one value a replicate, y of shape") as caught:
+        simulate(Shaped(), Recording(), 3, [0, 1])
+    assert caught.value.history.steps == 0
+
+
+@pytest.mark.parametrize("name", ["query", "observation", "recommended_value"])
+def test_a_problem_does_not_write_over_the_record(name):
+    class Showing(Bumps):
+        def observe(self, query, generators):
+            return {"y": torch.zeros(len(query), dtype=F64), name: torch.zeros(len(query), dtype=F64)}
+
+    with pytest.raises(ValueError, match=re.escape(f"must not use the names ['{name}']")):
+        simulate(Showing(), Recording(), 3, [0, 1])
+
+
 class Recording(Finite):
     """Takes whatever it is told."""
 

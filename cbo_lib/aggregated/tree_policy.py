@@ -256,9 +256,7 @@ class GaussianProcessTreePolicy(TreePolicy):
         if bool((node < 0).any()):
             self._tracked = None
         elif self._tracked is not None:
-            noise = self._tracked.posterior.prior.noise_std
-            noise = noise.squeeze(-1) if isinstance(noise, Tensor) and noise.dim() else noise
-            self._tracked.observe(node, row["y"], noise)
+            self._tracked.observe(node, row["y"])
 
     def record(self) -> Mapping[str, Tensor]:
         """Also the hyperparameters, where they are fitted."""

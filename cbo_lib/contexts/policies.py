@@ -118,10 +118,6 @@ class ContextPolicy(Policy):
         engine = torch.quasirandom.SobolEngine(self.space.context_dim, scramble=False)
         return engine.draw(n, dtype=self.space.like.dtype).to(self.space.like)
 
-    def multiplier(self, t: int | None = None) -> float:
-        """As in ``Policy``; one number."""
-        return float(super().multiplier(t))
-
     def model(self, replicates: int) -> Surrogate:
         """A Gaussian process that knows nothing yet, for so many replicates."""
         space, groups = self.space, None

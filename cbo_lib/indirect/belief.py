@@ -122,7 +122,7 @@ class Belief:
         self._start = self._posterior(process)
         self._tracked = self._start.track(queries)
 
-    def _of(self, process: GaussianProcess, rows: Tensor) -> Measure:
+    def _of(self, process: GaussianProcess | None, rows: Tensor) -> Measure:
         assert self.space.conditional is not None
         return measure(process, self.space.conditional, rows)
 
@@ -134,7 +134,7 @@ class Belief:
 
     def _measure(self, place: Tensor) -> Measure:
         """The measures of told places ``replicates x t``."""
-        return self._of(self.process, self.coordinates(place))
+        return self._of(self.given, self.coordinates(place))
 
     def _condition(self, prior: Posterior, measures: Measure) -> Posterior:
         """Take in all that was learned; what was not learned has weight zero."""

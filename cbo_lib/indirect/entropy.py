@@ -178,4 +178,4 @@ class ConditionalMaxValueEntropy(AcquisitionFunction):
         """The information of ``b x 1 x q`` actions, ``b``."""
         posterior: Any = self.model.posterior(X)  # Gaussian, so it has moments
         mean, std = posterior.mean.reshape(-1), posterior.variance.clamp_min(1e-20).sqrt().reshape(-1)
-        return conditional_max_value_entropy(mean, std, self.max_samples, self.noise_std)
+        return conditional_max_value_entropy(mean, std, self.max_samples, self.noise_std).reshape(X.shape[:-2])

@@ -229,9 +229,9 @@ class TabulatedMean:
         return values.gather(-1, place.flatten(-2)).reshape(place.shape)
 
 
-def measure(process: GaussianProcess, conditional: Conditional, actions: Tensor) -> Measure:
+def measure(process: GaussianProcess | None, conditional: Conditional, actions: Tensor) -> Measure:
     """``p(x | a)`` in the form that the kernel of a process takes, ``... x n`` measures."""
-    if not isinstance(process.kernel, GaussianMeasureKernel):
+    if process is None or not isinstance(process.kernel, GaussianMeasureKernel):
         return conditional.measure(actions, _ORDER)
     wanted = f"prior must have a kernel of points, as {type(conditional).__name__} is not Gaussian"
     require(hasattr(conditional, "gaussian"), wanted, "a GaussianMeasureKernel")

@@ -156,10 +156,6 @@ class SubsetPolicy(Policy):
         query = torch.cat([subset.to(self.spent).unsqueeze(-1), found.of(subset)[0]], -1)
         return torch.where(none.unsqueeze(-1), query, self._recommended)
 
-    def multiplier(self, t: int | None = None) -> float:
-        """``sqrt_beta`` of round ``t``, by default of this one."""
-        return float(super().multiplier(t))
-
     def posteriors(self) -> Posterior:
         """The posterior of f at full points, its batch the replicates."""
         return self.surrogate.posterior()

@@ -22,7 +22,7 @@ from cbo_lib.indirect import (
     conditional_max_value_entropy,
 )
 from cbo_lib.indirect.entropy import gumbel_max_samples
-from cbo_lib.kernels import GaussianMeasureKernel
+from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from tests.indirect import plain
 from tests.indirect.helpers import F64, ripple
 
@@ -283,3 +283,10 @@ def test_any_model_of_f_will_do(rng):
             torch.testing.assert_close(found[i], expected[0], rtol=1e-6, atol=1e-8)
         _, value = optimize_acqf(acquisition, UNIT, q=1, num_restarts=2, raw_samples=16)
         assert value >= found.max() - 1e-3
+
+
+def test_candidates_may_have_several_batch_dimensions(rng):
+    posterior = GaussianProcess(rbf_kernel(0.3), 0.1).condition(Measure.dirac([[0.2], [0.8]]), [1.0, -1.0])
+    gained = ConditionalMaxValueEntropy(posterior.as_botorch(), tensor([2.0]))
+    x = torch.rand(4, 3, 1, 1, generator=rng, dtype=F64)
+    assert torch.equal(gained(x), gained(x.reshape(12, 1, 1)).reshape(4, 3))
