@@ -7,6 +7,7 @@ import errno
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     running.add_argument("--chunk", type=_count, help="seeds a task; the numbers' last digits depend on it")
     running.add_argument("--steps", type=_count, help="at most so many rounds, to try or to time a run")
     where = running.add_mutually_exclusive_group()
-    where.add_argument("--workers", type=int, help="processes of this machine; 0: this one, as at the reader's scale")
+    where.add_argument("--workers", type=_natural, help="processes of this machine; 0: this one, the reader's default")
     where.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask scheduler, tcp://host:8786")
     running.add_argument("--device", default="cpu", help="where tensors lie, such as cuda; default: cpu")
     running.add_argument("--out", type=Path, help="a folder; default: runs/<scale>. Each experiment has its own in it")
@@ -42,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return {"list": _list, "run": _run, "compare": _compare}[chosen.command](chosen)
     except ValueError as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        if chosen.command == "run":
+            print("Interrupted. What is done is stored, and the same command does the rest.", file=sys.stderr)
+        return 130
     except OSError as error:
         if not isinstance(error, ConnectionError | TimeoutError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -60,7 +65,12 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    if chosen.publish and chosen.steps is not None:
+        raise ValueError("--publish must go without --steps: the pages show whole runs")
     seeds = None if chosen.seeds is None else [seed for text in chosen.seeds for seed in _seeds(text)]
+    if seeds is not None and len(set(seeds)) < len(seeds):
+        twice = next(seed for seed in seeds if seeds.count(seed) > 1)
+        raise ValueError(f"--seeds must name each seed once, got {twice} twice in {' '.join(chosen.seeds)}")
     names = list(dict.fromkeys(name for pattern in chosen.name for name in registry.match(pattern)))
     from book.device import on_device
 
@@ -77,11 +87,17 @@ def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[i
         parts = _parts(name, chosen.parts)
         if not parts:
             continue
+        if chosen.steps is not None and name in registry.WITHOUT_ROUNDS:
+            raise ValueError(f"--steps does not apply to {name}, which has no rounds")
+        if chosen.publish and len(parts) < len(registry.load(name).parts()) and outputs.one_table(registry.load(name)):
+            raise ValueError(f"--publish must go with all parts of {name}, which are one table, got {' '.join(parts)}")
         settings = {"seeds": seeds, "chunk": chosen.chunk, "steps": chosen.steps, "device": chosen.device}
         plans[name] = tasks.plan(name, chosen.scale, parts=parts, **settings)
         where += [root / name / "tasks"] * len(plans[name])
     if not plans:
         raise ValueError(f"--parts must name a part of {', '.join(names)}, got {' '.join(chosen.parts)}")
+    for folder in dict.fromkeys(where):
+        _check_folder(folder)
     every = [task for some in plans.values() for task in some]
     workers = chosen.workers
     if workers is None:
@@ -93,7 +109,7 @@ def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[i
         about = outputs.finish(name, experiment, some, root / name, command)
         print(f"{root / name}: {len(some)} tasks, {about['seconds']:.1f} s of work")
         if chosen.publish:
-            print(*(f"    {path}" for path in outputs.publish(experiment, root / name)), sep="\n")
+            print(*(f"    {path}" for path in outputs.publish(experiment, root / name, about["results"])), sep="\n")
     return 0
 
 
@@ -101,7 +117,8 @@ def _compare(chosen: argparse.Namespace) -> int:
     from book import outputs
 
     table, words = outputs.compare(chosen.folder, chosen.other)
-    print(*words, sep="\n")
+    if words:
+        print(*words, sep="\n")
     if len(table):
         print(f"the second minus the first: positive says that the first has less\n{table.to_string()}")
     return 0
@@ -118,10 +135,30 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _natural(text: str) -> int:
+    if not re.fullmatch(r"\d+", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
+    return int(text)
+
+
+def _check_folder(folder: Path) -> None:
+    """Make a folder and try to write there, so that a run does not end with what it cannot store."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ValueError(f"--out must be a folder that can be written, got {folder}: {error.strerror}") from None
+
+
 def _seeds(text: str) -> Sequence[int]:
     if not re.fullmatch(r"\d+(:\d+)?", text):
         raise ValueError(f"--seeds must be numbers or ranges such as 0:30, got {text!r}")
     first, _, end = text.partition(":")
+    if end and int(end) <= int(first):
+        raise ValueError(f"--seeds must be ranges that end after they begin, such as 0:30, got {text!r}")
     return range(int(first), int(end)) if end else [int(first)]
 
 

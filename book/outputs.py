@@ -2,7 +2,8 @@
 
 ``results/`` has what the pages read: a history for each policy, a table or arrays, under the names that they have
 there. Beside it lie the figure, ``scores.json`` with one number a seed, ``about.json`` with the command, the versions,
-the platform, the seeds and the time of every task, and ``tasks/``, from which all of it is made.
+the platform, the seeds and the time of every task, and ``tasks/``, from which all of it is made. All but ``tasks/`` is
+of the last run into the folder.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,13 +25,15 @@ import torch
 from matplotlib.figure import Figure
 
 from book import figures, verdict
-from book.harness import save_table
+from book.harness import load_table, save_table, table_text
 from book.registry import TITLES, Experiment
 from book.tasks import ROOT, Task, unpack
 from cbo_lib.history import History, pack_arrays, provenance, unpack_arrays, write_atomically
 
 #: Most rows, or panels, of a figure that nobody drew for its experiment.
 _ROWS, _PANELS = 60, 8
+#: Seeds below which ``compare`` has no verdict: of two or three an interval says little.
+_FEWEST = 5
 
 
 def gather(experiment: Experiment, tasks: Sequence[Task], folder: Path) -> tuple[dict[str, Any], dict[str, float]]:
@@ -57,10 +60,14 @@ def side_by_side(chunks: Sequence[Any]) -> Any:
 
 
 def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Path, command: str) -> dict[str, Any]:
-    """Make all of a folder's files from its tasks; gives what ``about.json`` says."""
+    """Make all of a folder's files from its tasks, for those of an older run; gives what ``about.json`` says."""
     results, seconds = gather(experiment, tasks, folder / "tasks")
     (folder / "results").mkdir(parents=True, exist_ok=True)
-    for file, content in stored(experiment, results, command).items():
+    files = stored(experiment, results, command)
+    for path in (folder / "results").iterdir():  # of a run with other parts
+        if path.name not in files and path.is_file():
+            path.unlink()
+    for file, content in files.items():
         put(content, folder / "results" / file)
     _write_json(folder / "scores.json", scores(experiment, results, tasks))
     figure = drawn(results, experiment.curve) if experiment.draw is None else experiment.draw(results)
@@ -80,6 +87,7 @@ def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Pat
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "seeds": {part: [seed for t in tasks if t.part == part for seed in t.seeds] for part in results},
+        "results": sorted(files),
         "seconds": round(sum(seconds.values()), 3),
         "tasks": seconds,
     }
@@ -115,12 +123,17 @@ def put(content: Any, path: Path, keep: bool = False) -> None:
         write_atomically(path, pack_arrays({**old, **content}))
 
 
-def publish(experiment: Experiment, folder: Path) -> list[Path]:
-    """Put the results where the pages read them."""
+def one_table(experiment: Experiment) -> bool:
+    """Whether the results of all parts are one table, which some parts would replace."""
+    return experiment.file(experiment.parts()[0]).endswith(".json")
+
+
+def publish(experiment: Experiment, folder: Path, files: Sequence[str]) -> list[Path]:
+    """Put those of the results that a run made, as ``about.json`` names them, where the pages read them."""
     home = ROOT / experiment.home
     home.mkdir(parents=True, exist_ok=True)
     made = []
-    for file in sorted((folder / "results").iterdir()):
+    for file in [folder / "results" / name for name in files]:
         if file.suffix == ".npz" and (home / file.name).exists() and _is_arrays(file):
             put(unpack_arrays(file.read_bytes()), home / file.name, keep=True)
         else:
@@ -251,16 +264,21 @@ def compare(own: Path, other: Path) -> tuple[pd.DataFrame, list[str]]:
     """Two folders of one experiment as paired differences, the other's scores minus one's own, seed by seed.
 
     Returns:
-        A table of what both have and that is not the same, and what was the same or could not be compared, in words.
+        A table of what both have and that is not the same, and in words how the runs differ and what was the same or
+        could not be compared.
 
     Raises:
-        ValueError: if a folder holds no finished run.
+        ValueError: if a folder holds no finished run, or the two are of different experiments.
     """
     for folder in (own, other):
-        if not (folder / "scores.json").exists():
-            raise ValueError(f"folder must hold a finished run (scores.json), got {folder}")
+        if not all((folder / name).exists() for name in ("scores.json", "about.json")):
+            raise ValueError(f"folder must hold a finished run (scores.json, about.json), got {folder}")
+    abouts = [json.loads((folder / "about.json").read_text("utf-8")) for folder in (own, other)]
+    names = [about["experiment"] for about in abouts]
+    if names[0] != names[1]:
+        raise ValueError(f"folders must hold runs of one experiment, got {names[0]} in {own} and {names[1]} in {other}")
     first, second = (json.loads((folder / "scores.json").read_text("utf-8")) for folder in (own, other))
-    rows, words = {}, []
+    rows, words = {}, _differences(abouts, own, other)
     for part in first:
         if part not in second:
             words.append(f"{part}: only in {own}")
@@ -270,17 +288,66 @@ def compare(own: Path, other: Path) -> tuple[pd.DataFrame, list[str]]:
         for measure, values in first[part]["measures"].items():
             rival = second[part]["measures"].get(measure)
             if rival is None:
+                words.append(f"{part}, {measure}: only in {own}")
                 continue
             a = torch.tensor([values[i] for i in at[0]], dtype=torch.float64)
             b = torch.tensor([rival[i] for i in at[1]], dtype=torch.float64)
-            if torch.equal(a, b):
+            if shared and torch.equal(a, b):
                 words.append(f"{part}, {measure}: the same in {len(shared)} seeds")
             elif len(shared) < 2 or not bool((a.isfinite() & b.isfinite()).all()):
                 words.append(f"{part}, {measure}: {len(shared)} seeds in both, too few or not finite")
             else:
                 rows[f"{part}, {measure}"] = verdict.paired(a, b)
+        words += [
+            f"{part}, {measure}: only in {other}"
+            for measure in second[part]["measures"]
+            if measure not in first[part]["measures"]
+        ]
     words += [f"{part}: only in {other}" for part in second if part not in first]
-    return verdict.table(rows, 4), words
+    if not any(found["measures"] for scores in (first, second) for found in scores.values()):
+        words += ["no numbers by seed, so the results are compared as they are", *_equal(own, other)]
+    table = verdict.table(rows, 4)
+    for name, pair in rows.items():
+        if pair.n < _FEWEST:
+            table.loc[name, "verdict"] = "too few seeds"
+        elif pair.high - pair.low <= 1e-12 * abs(pair.mean):  # all differ by the same, up to rounding
+            table.loc[name, "verdict"] = "no spread"
+    return table, words
+
+
+def _differences(abouts: Sequence[Mapping[str, Any]], own: Path, other: Path) -> list[str]:
+    """How two runs differ in what their numbers depend on, a line each."""
+    first, second = (
+        {
+            **{key: about.get(key) for key in ("scale", "device", "code")},
+            "steps": about.get("steps") or "all",
+            **about.get("versions", {}),
+        }
+        for about in abouts
+    )
+    keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+    return [f"{key} differs: {first.get(key)} in {own}, {second.get(key)} in {other}" for key in keys]
+
+
+def _equal(own: Path, other: Path) -> Iterator[str]:
+    """Which results of two folders are equal, a line each, whatever command made them."""
+    names = {path.name for folder in (own, other) for path in (folder / "results").iterdir()}
+    for name in sorted(names):
+        files = [folder / "results" / name for folder in (own, other)]
+        if not all(file.exists() for file in files):
+            yield f"{name}: only in {own if files[0].exists() else other}"
+        else:
+            yield f"{name}: {'equal' if _content(files[0]) == _content(files[1]) else 'not equal'}"
+
+
+def _content(file: Path) -> Any:
+    """What is in a file of results, but for what is said of it."""
+    if file.suffix == ".json":
+        frame = load_table(file)
+        frame.attrs = {}
+        return table_text(frame)
+    arrays = unpack_arrays(file.read_bytes())
+    return {k: (a.dtype, a.shape, a.tobytes()) for k, a in arrays.items() if k != "__metadata__"}
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -66,6 +66,17 @@ TITLES: Mapping[str, str] = {
     "hyperparameters.boxes": "a box, with sizes known or fitted",
     "synthesis.combined": "map: unknown contexts and an unknown prior at once",
 }
+#: Those whose work has no rounds that ``--steps`` could limit. They stand here and not with their chapters, since the
+#: code of a chapter is in the names of its tasks.
+WITHOUT_ROUNDS = frozenset(
+    {
+        "contexts.table_2",
+        "contexts.effort",
+        "contexts.known_function",
+        "contexts.discrepancy",
+        "synthesis.combined",
+    }
+)
 
 
 @dataclass(frozen=True)

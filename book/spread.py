@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ from book.tasks import Task, perform
 
 #: Of a worker process; two threads a product would make other last digits than one.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+#: Done by a worker process first: Ctrl-C in a terminal reaches it too, but the client stops it, and no warning is due.
+_UNTROUBLED = """import logging, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+logging.getLogger("distributed.worker.state_machine").setLevel("ERROR")
+"""
 #: How often a task is tried again after its worker died or it failed.
 RETRIES = 2
 #: Seconds after which a machine sees what another wrote on a disk that they share; over a network it may look late.
@@ -102,20 +107,29 @@ def client_of(workers: int, scheduler: str | None = None) -> Iterator[Any]:
     """A client of a scheduler, or of a cluster of one-thread processes on this machine that ends with it."""
     import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import silence_logging_cmgr
 
     if scheduler is not None:
         with Client(scheduler, timeout="30s") as client:
             yield client
         return
-    settings = {"distributed.nanny.pre-spawn-environ": {**_ENVIRONMENT, "MALLOC_TRIM_THRESHOLD_": "65536"}}
+    settings = {
+        "distributed.nanny.pre-spawn-environ": {**_ENVIRONMENT, "MALLOC_TRIM_THRESHOLD_": "65536"},
+        "distributed.worker.preload": [_UNTROUBLED],
+    }
     options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with (
+        ExitStack() as quiet,
         dask.config.set(settings),
         # Memory is shared by all tasks of a machine: a limit of a worker would only stop it.
         LocalCluster(**options, processes=True, memory_limit=0, host="127.0.0.1") as cluster,
         Client(cluster) as client,
     ):
-        yield client
+        try:
+            yield client
+        except KeyboardInterrupt:  # workers are stopped in the middle of tasks: nobody need be warned
+            quiet.enter_context(silence_logging_cmgr("ERROR"))
+            raise
 
 
 def cores() -> int:

@@ -24,6 +24,7 @@ import torch
 from book._tools import handout
 
 __all__ = [
+    "test_an_introduction_says_how_many_digits",
     "test_code_fits_the_page",
     "test_nan_is_refused",
     "test_nonsense_is_told_so",
@@ -115,6 +116,11 @@ class Exercises:
 def test_runs_without_solutions(stripped: dict[str, Any]) -> None:
     assert stripped["printed"].splitlines() == [f"Exercise {n}: no answer yet." for n in NUMBERS]
     assert stripped["warned"] == ""
+
+
+def test_an_introduction_says_how_many_digits(notebook: Exercises) -> None:
+    for cells in (json.loads(notebook.text)["cells"], notebook.release.cells):
+        assert "four significant digits" in code(cells[0])
 
 
 @pytest.mark.parametrize("number", NUMBERS)

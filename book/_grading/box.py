@@ -19,9 +19,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
 from book._grading import sandbox, wire
 
 TEXT = 4000
+#: Magics that set up a student's own machine.
+IDLE = {"autoreload", "conda", "config", "gui", "load_ext", "mamba", "matplotlib", "pip", "reload_ext", "uv"}
 
 
 class OutOfTime(BaseException):
@@ -32,17 +37,47 @@ def _alarm(*_: object) -> None:
     raise OutOfTime
 
 
+def told(error: BaseException) -> list[str]:
+    """The name and the text of an error, whose class may be the student's."""
+    try:
+        return [type(error).__name__, str(error)[:500]]
+    except Exception:
+        return ["Exception", "an error without a text"]
+
+
+class Shell(InteractiveShell):
+    """IPython without windows, and without commands of the system: an answer needs neither."""
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Open no window."""
+
+    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
+        """Run a magic, unless it only sets up the student's machine."""
+        if magic_name in IDLE:
+            print(f"%{magic_name} is not run when marked")
+            return None
+        return super().run_line_magic(magic_name, line, _stack_depth + 1)
+
+    def system(self, cmd: str) -> None:
+        """Run nothing."""
+        print(f"!{cmd} is not run when marked")
+
+    system_piped = system_raw = system
+
+    def getoutput(self, cmd: str, *_: Any, **__: Any) -> list[str]:
+        """Run nothing, which gives no lines."""
+        self.system(cmd)
+        return []
+
+
 class Box:
     """The commands that the judge gives; all that they touch is the student's."""
 
     def __init__(self) -> None:
-        from IPython.core.interactiveshell import InteractiveShell
-        from traitlets.config import Config
-
         config = Config()
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"
-        self.shell = InteractiveShell(config=config)
+        self.shell = Shell(config=config)
         self.kept: list[Any] = []
 
     def keep(self, value: Any) -> int:
@@ -59,10 +94,10 @@ class Box:
                 error = result.error_before_exec or result.error_in_exec
             except OutOfTime as late:
                 error = late
-        told = None
+        ended = None
         if error is not None:
-            told = "it did not stop in time" if isinstance(error, OutOfTime) else f"{type(error).__name__}: {error}"
-        return {"text": printed.getvalue()[:TEXT], "error": told and told[:500]}
+            ended = "it did not stop in time" if isinstance(error, OutOfTime) else ": ".join(told(error))
+        return {"text": printed.getvalue()[:TEXT], "error": ended}
 
     def get(self, name: str) -> Any:
         """The value of a name; nothing if there is none."""
@@ -106,7 +141,7 @@ def serve(sock: socket.socket) -> None:
             answer = {"error": ["TimeoutError", f"it did not stop in {seconds:g} s"]}
         except BaseException as error:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            answer = {"error": [type(error).__name__, str(error)[:500]]}
+            answer = {"error": told(error)}
         wire.write(sock, answer)
 
 

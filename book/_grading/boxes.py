@@ -159,7 +159,7 @@ class Box:
         try:
             wire.write(self.sock, [command, seconds, *arguments])
             answer = wire.read(self.sock, seconds + 3)
-            if not isinstance(answer, dict):
+            if not isinstance(answer, dict) or not answer.keys() & {"result", "error"}:
                 raise wire.Broken("it gave nonsense")
             if "error" in answer:
                 name, text = (str(part) for part in answer["error"])
@@ -175,13 +175,19 @@ class Box:
         raise StudentError(f"{name}: {text}")
 
     def run(self, source: str) -> tuple[str, str | None]:
-        """Run a cell: what it printed, and the error that it ended with."""
-        result = self.ask("run", self.boxes.limits.cell, source)
+        """Run a cell: what it printed, and the error that it ended with.
+
+        Raises:
+            Lost: if the box is lost meanwhile.
+        """
         try:
+            result = self.ask("run", self.boxes.limits.cell, source)
             told = result["error"]
             return str(result["text"])[:10_000], None if told is None else str(told)[:1000]
-        except (KeyError, TypeError):
-            return "", "it gave nonsense"
+        except Lost:
+            raise
+        except Exception as error:
+            return "", f"{type(error).__name__}: {error}"
 
     def get(self, name: str) -> Any:
         """The value of a name."""

@@ -12,17 +12,21 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import sys
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import nbformat
+from nbconvert.filters import markdown2html
+from nbconvert.preprocessors.sanitize import SanitizeHTML
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
@@ -30,18 +34,46 @@ from traitlets.config import Config
 
 from book._ext.offline import mathjax_folder
 from book._grading.boxes import Box, Boxes, Lost
-from book._grading.judge import Judge, Mark
+from book._grading.judge import Judge, Mark, unusable
 from book._tools import handout
 
 MOST_BYTES, MOST_CELLS, MOST_LOST = 5 * 2**20, 500, 3
 log = logging.getLogger("grade")
-MATHJAX = r"""<script>
+MATHJAX = r"""<script nonce="NONCE">
 window.MathJax = {
   tex: {inlineMath: [["$", "$"], ["\\(", "\\)"]], displayMath: [["$$", "$$"], ["\\[", "\\]"]], processEscapes: true},
   options: {enableMenu: false}
 };
 </script>
-<script src="../mathjax.js" async></script>"""
+<script src="../mathjax.js" async nonce="NONCE"></script>"""
+#: No script runs in a page but the two of ``MATHJAX``, whatever a student's text holds.
+POLICY = (
+    """<meta http-equiv="Content-Security-Policy" content="script-src 'nonce-NONCE'; object-src 'none'; """
+    """base-uri 'none'; form-action 'none'"/>"""
+)
+SANITIZE = SanitizeHTML(
+    tags=[
+        *("a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),
+        *("p", "pre", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+    ],
+    attributes={"a": ["href", "title"], "*": ["class", "id"]},
+)
+
+
+class Entry(NamedTuple):
+    """What a student handed in for a chapter, or that there is nothing to mark.
+
+    Attributes:
+        student: the name of the folder.
+        chapter: of the exercises; empty where there is nothing to mark.
+        path: of the notebook that is marked.
+        note: for the teacher, may be empty.
+    """
+
+    student: str
+    chapter: str
+    path: Path | None
+    note: str
 
 
 @dataclass
@@ -129,6 +161,7 @@ class Submission:
             for index, cell in enumerate(notebook.cells)
             if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
         }
+        self.handed = dict(self.sources)
         self.box: Box | None = None
 
     def ready(self) -> Box | None:
@@ -162,13 +195,30 @@ class Submission:
             said = "The notebook could not be run."
         else:
             try:
-                return judge.mark(box, number)
+                mark = judge.mark(box, number)
+                how = self.failed(f"answer_{number}") if set(mark.says) == {"No answer."} else None
+                if how is None:
+                    return mark
+                said = how
+                self.result.notes.append(f"exercise {number}: {said}")
             except Lost as lost:
                 said = f"The answer cannot be used: {lost}."
                 self.note(f"exercise {number}: {lost}")
                 self.close()
+            except Exception as error:
+                said = unusable(error)
+                self.result.notes.append(f"exercise {number}: {said}")
         blank.says = [said] * len(blank.says)
         return blank
+
+    def failed(self, name: str) -> str | None:
+        """How the last cell with a name ended that failed; nothing if none did."""
+        for index, source in reversed(self.handed.items()):
+            error = self.result.printed.get(index, ("", None))[1]
+            if error and re.search(rf"\b{name}\b", source):
+                own = re.match(r"(?:it|the cell) (.*)", error)  # not what Python says
+                return " ".join(f"The cell with {name} {own[1] if own else f'ended with {error}'}".split()) + "."
+        return None
 
     def close(self) -> None:
         """End the box."""
@@ -266,7 +316,7 @@ class Course:
         self.config = Config()
         self.config.CourseDirectory.root = str(self.folder)
         self.config.Autograde.autograde_preprocessors = [Judged, SaveAutoGrades]
-        self.config.HTMLExporter.sanitize_html = True
+        self.config.HTMLExporter.filters = {"markdown2html": harmless}  # nbgrader's template sanitizes nothing
         self.works = handout.entries()
         if self.folder.exists():
             for name in ("source", "release", "submitted", "autograded", "feedback", "gradebook.db", "marks.csv"):
@@ -291,9 +341,24 @@ class Course:
             self._run(GenerateAssignment, chapter)
         return self.judges[chapter]
 
-    def grade(self, student: str, chapter: str, path: Path, feedback: bool = True) -> Result:
-        """Mark a submission; one that cannot be read is worth nothing."""
-        judge = self.prepare(chapter)
+    def grade(self, entry: Entry) -> Result:
+        """Mark a submission; one that cannot be read is worth nothing, and one that ends the marking gets a note."""
+        student, chapter, path, note = entry
+        result = Result(student, chapter)
+        if path is not None:
+            judge = self.prepare(chapter)
+            Judged.results[student, chapter] = result
+            try:
+                self._grade(student, chapter, path, judge)
+            except Exception as error:
+                told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                Judged.results[student, chapter].notes.append(f"this was not marked to the end, {told}")
+            result = Judged.results[student, chapter]
+        result.notes[:0] = [note] if note else []
+        self.results.append(result)
+        return result
+
+    def _grade(self, student: str, chapter: str, path: Path, judge: Judge) -> None:
         release = nbformat.read(self.folder / "release" / chapter / f"{chapter}.ipynb", as_version=4)
         unread = None
         try:
@@ -312,16 +377,14 @@ class Course:
 
         Judged.examined = staticmethod(examined)
         self._run(Autograde, chapter, student)
-        if feedback:
-            self._run(GenerateFeedback, chapter, student)
-            at_home(self.folder / "feedback" / student / chapter / f"{chapter}.html")
-        self.results.append(Judged.results[student, chapter])
-        return self.results[-1]
+        self._run(GenerateFeedback, chapter, student)
+        at_home(self.folder / "feedback" / student / chapter / f"{chapter}.html")
 
     def stored(self, result: Result) -> float:
         """The points of a submission in the gradebook, in which a teacher may have changed them."""
-        with Gradebook(f"sqlite:///{self.folder}/gradebook.db") as book:
+        with contextlib.suppress(MissingEntry), Gradebook(f"sqlite:///{self.folder}/gradebook.db") as book:
             return float(book.find_submission(result.chapter, result.student).score)
+        return result.total
 
     def write(self) -> None:
         """The table of marks, and for each student a page that leads to what was said of each notebook."""
@@ -332,27 +395,35 @@ class Course:
             table.writerow(head)
             for r in sorted(self.results, key=lambda r: (r.student, r.chapter)):
                 points = [f"{m.total:g}" for m in r.marks] + [""] * (most - len(r.marks))
-                whole = sum(m.exercise.total for m in r.marks)
+                sums = [f"{self.stored(r):g}", sum(m.exercise.total for m in r.marks)] if r.marks else ["", ""]
                 name = f"'{r.student}" if r.student[:1] in "=+-@" else r.student  # no formula in a spreadsheet
-                table.writerow([name, r.chapter, *points, f"{self.stored(r):g}", whole, "; ".join(r.notes)])
-        for student in {r.student for r in self.results}:
-            own = sorted((r for r in self.results if r.student == student), key=lambda r: r.chapter)
+                table.writerow([name, r.chapter, *points, *sums, "; ".join(r.notes)])
+        for student in {r.student for r in self.results if r.marks}:
+            own = sorted((r for r in self.results if r.student == student and r.marks), key=lambda r: r.chapter)
             target = self.folder / "feedback" / student / "index.html"
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(page(student, own), encoding="utf-8")
+            target.write_text(page(student, own, target.parent), encoding="utf-8")
+
+
+def harmless(source: str) -> str:
+    """Markdown as HTML, in which tags that could do something are shown as text."""
+    return str(SANITIZE.sanitize_html_tags(markdown2html(source)))
 
 
 def at_home(path: Path) -> None:
-    """Let a page of nbgrader load nothing from other hosts, and its mathematics from beside its folder."""
+    """Let a page of nbgrader run and load nothing but its mathematics, from beside its folder."""
     text = path.read_text(encoding="utf-8")
     text = re.sub(r'<script\b[^>]*\bsrc="(?:https?:)?//[^"]*"[^>]*>\s*</script>', "", text)
-    text = re.sub(r'<script type="text/x-mathjax-config">.*?</script>', lambda _: MATHJAX, text, flags=re.S)
+    once = secrets.token_urlsafe(16)
+    scripts, policy = MATHJAX.replace("NONCE", once), POLICY.replace("NONCE", once)
+    text = re.sub(r'<script type="text/x-mathjax-config">.*?</script>', lambda _: scripts, text, flags=re.S)
+    text = text.replace("<head>", f"<head>{policy}", 1)
     path.write_text(text, encoding="utf-8")
     shutil.copyfile(mathjax_folder() / "tex-svg-full.js", path.parents[1] / "mathjax.js")
 
 
-def page(student: str, results: list[Result]) -> str:
-    """A page of feedback for a student."""
+def page(student: str, results: list[Result], home: Path) -> str:
+    """A page of feedback for a student, whose notebooks with feedback lie in ``home`` if nothing went wrong."""
     parts = []
     for r in results:
         whole = sum(m.exercise.total for m in r.marks)
@@ -361,7 +432,8 @@ def page(student: str, results: list[Result]) -> str:
             f"<td>{m.total:g} of {m.exercise.total}</td><td>{html.escape(m.text).replace(chr(10), '<br>')}</td></tr>\n"
             for m in r.marks
         )
-        link = f'<a href="{r.chapter}/{r.chapter}.html">the notebook with all that was said</a>'
+        there = f"{r.chapter}/{r.chapter}.html"
+        link = f'<a href="{there}">the notebook with all that was said</a>' if (home / there).exists() else ""
         parts.append(
             f"<h2>{r.chapter.capitalize()}: {r.total:g} of {whole} points</h2>\n<p>{link}</p>\n"
             "<table>\n<tr><th>Exercise</th><th>Points</th><th>What was said</th></tr>\n" + rows + "</table>\n"
@@ -375,33 +447,53 @@ def page(student: str, results: list[Result]) -> str:
     )
 
 
-def submissions(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Student, chapter and file of all submissions: ``<student>/<chapter>.ipynb``, or one folder deeper.
+def submissions(folder: Path) -> Iterator[Entry]:
+    """All submissions: ``<student>/<chapter>.ipynb``, or deeper; every folder gives an entry.
 
     A file may carry more behind the chapter's name, as browsers add it; the newest counts.
     """
-    for student in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
-        if not re.fullmatch(r"[\w.@' -]{1,100}", student.name) or student.name.startswith("."):
-            log.warning("Left out: a student's folder cannot have the name %r.", student.name)
-            continue
-        files = [
-            p for p in sorted(student.glob("*.ipynb")) + sorted(student.glob("*/*.ipynb")) if ".ipynb_" not in str(p)
-        ]
-        for chapter in handout.chapters():
-            own = [p for p in files if p.name.startswith(chapter)]
-            files = [p for p in files if p not in own]
-            if own:
-                yield student.name, chapter, max(own, key=lambda p: p.lstat().st_mtime)
-        for path in files:
-            log.warning("Left out: %s begins with no chapter's name.", path)
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.name.startswith("."):
+            yield from _handed_in(path)
+        elif path.suffix.lower() == ".ipynb":
+            log.warning("Left out: %r lies in no student's folder.", str(path))
+
+
+def _handed_in(student: Path) -> Iterator[Entry]:
+    name = student.name.encode(errors="replace").decode()
+    whole = unicodedata.normalize("NFC", name)  # macOS takes accents off their letters
+    if student.is_symlink() or not re.fullmatch(r"[\w.@',() -]{1,100}", whole):
+        why = "is a link" if student.is_symlink() else "cannot have this name"
+        yield Entry(name, "", None, f"not marked: a student's folder {why}")
+        return
+    files: dict[str, Path] = {}
+    for path in student.rglob("*"):
+        inner = path.relative_to(student)
+        if path.suffix.lower() == ".ipynb" and not any(part.startswith((".", "__MACOSX")) for part in inner.parts):
+            files[str(inner).encode(errors="replace").decode()] = path
+    marked = False
+    for chapter in handout.chapters():
+        own = [inner for inner, path in files.items() if path.name.lower().startswith(chapter)]
+        if own:
+            first, *rest = sorted(own, key=lambda inner: (-files[inner].lstat().st_mtime, inner))
+            note = f"{len(own)} files, marked: {first}; also there: {', '.join(rest)}" if rest else ""
+            yield Entry(name, chapter, files[first], note)
+            marked = True
+            files = {inner: path for inner, path in files.items() if inner not in own}
+    also = f"also there: {', '.join(sorted(files))}" if files else ""
+    if not marked:
+        yield Entry(name, "", None, "; ".join(filter(None, ["no notebook found", also])))
+    elif files:
+        log.warning("Left out, since the names begin with no chapter's: %s: %s.", name, ", ".join(sorted(files)))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep nbgrader's account of itself from the screen."""
+    """Keep nbgrader's account of itself from the screen, but for errors."""
     logger = logging.getLogger("nbgrader")
     before, logger.propagate = logger.propagate, False
-    logger.addHandler(handler := logging.NullHandler())
+    logger.addHandler(handler := logging.StreamHandler())
+    handler.setLevel(logging.ERROR)  # why a submission could not be marked to the end
     path = os.environ["PATH"]  # nbgrader calls alembic, which lies beside Python
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), path])
     try:

@@ -49,7 +49,8 @@ class Part:
     """A value among the parts of an answer; the first comparison with what is right decides."""
 
     def __init__(self, value: Any) -> None:
-        self.value, self.right = value, None
+        self.value, self.fault = value, form(value, "value")
+        self.right: bool | None = None
         self.said: str | None = None
 
 
@@ -75,7 +76,10 @@ class Judge:
         def with_parts(value: Any, *rest: Any) -> bool:
             if not isinstance(value, Part):
                 return bool(near(value, *rest))
-            same = value.value is not None and bool(near(value.value, *rest))
+            try:
+                same = value.fault is None and bool(near(value.value, *rest))
+            except Exception as error:
+                same, value.fault = False, unusable(error)
             if value.right is None:
                 value.right = same
             return same
@@ -130,12 +134,18 @@ class Judge:
         """
         exercise = next(e for e in self.exercises if e.number == number)
         with self._ready():
-            answer = box.get(name or f"answer_{number}")
+            try:
+                answer = box.get(name or f"answer_{number}")
+            except Lost:
+                raise
+            except Exception as error:
+                return self._nothing(exercise, unusable(error))
             parts = answer if isinstance(answer, tuple) else (answer,)
             if len(parts) != len(exercise.names):
                 if answer is None:
                     return self._nothing(exercise, "No answer.")
-                return self._nothing(exercise, f"The answer has {len(parts)} parts, not {len(exercise.names)}.")
+                wanted = ", ".join("abcdefghij"[: len(exercise.names)])
+                return self._nothing(exercise, f"Give a tuple of {len(exercise.names)} parts, ({wanted}).")
             if "class" in exercise.kinds:
                 return self._mark_policy(exercise, parts)
             mark = Mark(exercise, [])
@@ -161,16 +171,16 @@ class Judge:
             for found in self.space.values()
             if isinstance(found, type) and issubclass(found, Policy)
         }
-        policy = remote(kind, known)
-        if policy is None:
-            return self._nothing(exercise, "The policy must be derived from the class that the exercise names.")
-        parts = [Part(value if form(value, "value") is None else None) for value in values]
+        parts = [Part(value) for value in values]
         probe, fault = self.space.get("probe"), None
 
         def probed(policy_class: Any) -> Any:
             return remote(policy_class.kind.probed(self.probes[exercise.number]), known)
 
         try:
+            policy = remote(kind, known)
+            if policy is None:
+                return self._nothing(exercise, "The policy must be derived from the class that the exercise names.")
             if probe is not None:
                 self.space["probe"] = probed
             for said in self.space[f"faults_{exercise.number}"]((policy, *parts)):
@@ -189,9 +199,9 @@ class Judge:
         if fault is not None:
             return Mark(exercise, [0.0] * len(answer), [fault, *["Counts once the policy is right."] * len(values)])
         mark = Mark(exercise, [exercise.points[0]], ["Right."])
-        for part, value, most in zip(parts, values, exercise.points[1:], strict=True):
+        for part, most in zip(parts, exercise.points[1:], strict=True):
             mark.points.append(most if part.right else 0)
-            mark.says.append("Right." if part.right else form(value, "value") or part.said or "Not right.")
+            mark.says.append("Right." if part.right else part.fault or part.said or "Not right.")
         return mark
 
 
@@ -210,14 +220,20 @@ def form(part: Any, kind: str) -> str | None:
     """What is wrong with the form of a part; nothing if it has the right one."""
     if part is None:
         return "No answer."
-    if (kind == "class") != isinstance(part, Kind) or (kind == "function") != isinstance(part, Function):
-        return f"This should be a {kind}, not {part!r}."
-    if kind == "value":
-        try:
-            finite(part)
-        except ValueError as error:
-            return f"{error}."
+    if not (numeric(part) if kind == "value" else isinstance(part, Kind if kind == "class" else Function)):
+        return f"This should be a {'number' if kind == 'value' else kind}, not {part!r}"[:500] + "."
+    try:
+        finite(part)
+    except ValueError as error:
+        return f"{error}."
     return None
+
+
+def numeric(part: Any) -> bool:
+    """Whether a part is a number, or is made of numbers alone."""
+    if isinstance(part, list | tuple):
+        return all(map(numeric, part))
+    return isinstance(part, int | float | torch.Tensor)
 
 
 def unusable(error: Exception) -> str:

@@ -354,6 +354,13 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             8,
+            "the policy is left as it was",
+            "(SBOKDE, 0.0, 0.0)",
+            (0, 0, 0),
+            "These are SBO-KDE's queries: change something.",
+        ),
+        Mistake(
+            8,
             "the sign of the difference is reversed",
             "(s[0], -s[1], s[2])",
             (6, 0, 2),
@@ -484,6 +491,13 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             8,
+            "the policy is left as it was",
+            "(HEGPUCB, 0.0, 0.0)",
+            (0, 0, 0),
+            "These are HE-GP-UCB's queries: change something.",
+        ),
+        Mistake(
+            8,
             "the sign of the difference is reversed",
             "(s[0], -s[1], s[2])",
             (6, 0, 2),
@@ -601,6 +615,20 @@ MISTAKES: dict[str, list[Mistake]] = {
             "(MyPolicy, *s[1:])",
             (0, 0, 0),
             "The answer cannot be used: ValueError: scores must give (20, 109), got None",
+        ),
+        Mistake(
+            8,
+            "the policy is left as it was",
+            "(CMES, 0.0, 0.0)",
+            (0, 0, 0),
+            "These are CMES's queries: change something.",
+        ),
+        Mistake(
+            8,
+            "scores that prefer no action",
+            "(type('Flat', (IndirectPolicy,), {'scores': lambda self: 0 * self.mean}), *s[1:])",
+            (0, 0, 0),
+            "The answer cannot be used: ValueError: scores must not be equal at all actions",
         ),
         Mistake(
             8,
@@ -735,6 +763,13 @@ MISTAKES: dict[str, list[Mistake]] = {
             "(MyPolicy, *s[1:])",
             (0, 0, 0),
             "The answer cannot be used: ValueError: decide must give a tuple: subset, decisions",
+        ),
+        Mistake(
+            8,
+            "the policy is left as it was",
+            "(CheapestGoodSubset, 0.0, 0.0)",
+            (0, 0, 0),
+            "These are Algorithm 1's queries: change something.",
         ),
         Mistake(
             8,

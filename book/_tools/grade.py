@@ -33,8 +33,9 @@ def main() -> None:
     if not wish.submissions.is_dir():
         parser.error(f"{wish.submissions} must be a folder with a folder for each student")
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
-    found = list(course.submissions(wish.submissions))
-    if not found:
+    entries = list(course.submissions(wish.submissions))
+    chapters = sorted({entry.chapter for entry in entries if entry.path})
+    if not chapters:
         parser.error(f"{wish.submissions} holds no <student>/<chapter>.ipynb")
     limits = Limits(wish.cell, wish.call, limits.total, int(wish.memory * 2**30))
     with course.quiet(), Boxes(limits, (wish.submissions.resolve(), wish.output.resolve())) as boxes:
@@ -44,19 +45,19 @@ def main() -> None:
         print(f"Submissions see {', '.join(kept) or 'all that you see'}; time and memory are limited.")
         for missing in (text for text in SHUT.values() if text not in kept):
             print(f"Beware: this system does not grant '{missing}'. Mark submissions that you trust, or use Linux.")
-        if why := course.obstacle(sorted({chapter for _, chapter, _ in found}), boxes):
+        if why := course.obstacle(chapters, boxes):
             parser.exit(1, f"Nothing was marked: {why}.\n")  # each student would get nothing
         made = course.Course(wish.output, boxes)
-        for student, chapter, path in sorted(found, key=lambda entry: (entry[1], entry[0])):
-            start = time.monotonic()
-            result = made.grade(student, chapter, path)
-            whole = sum(mark.exercise.total for mark in result.marks)
-            notes = "".join(f"\n    {note}" for note in result.notes)
-            print(
-                f"{student}, {chapter}: {result.total:g} of {whole} ({time.monotonic() - start:.0f} s){notes}",
-                flush=True,
-            )
-        made.write()
+        try:
+            for entry in sorted(entries, key=lambda entry: (entry.chapter, entry.student)):
+                start = time.monotonic()
+                result = made.grade(entry)
+                whole = sum(mark.exercise.total for mark in result.marks)
+                points = f"{result.total:g} of {whole} ({time.monotonic() - start:.0f} s)" if entry.path else "no marks"
+                notes = "".join(f"\n    {note}" for note in result.notes)
+                print(f"{entry.student}, {entry.chapter or 'nothing'}: {points}{notes}", flush=True)
+        finally:
+            made.write()  # what was marked, however this ends
     print(f"Marks: {wish.output / 'marks.csv'}. Feedback: {wish.output / 'feedback'}/<student>/index.html.")
 
 

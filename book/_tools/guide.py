@@ -31,7 +31,7 @@ A part is judged with the others taken from the solution, so one slip costs one 
 Where a policy is asked for, the numbers count only if the policy is right, since they are numbers of this policy.
 
 The tables show what each exercise asks for, in which order its points stand and how long it takes.
-They also show three mistakes that students make, the points that are left, and the feedback that `make grade` gives.
+They also show at least three mistakes that students make, the points that are left and the feedback of `make grade`.
 The tests mark every one of these mistakes, so the tables say what happens.
 A page built with `SOLUTIONS=no` leaves the tables of mistakes out.
 """

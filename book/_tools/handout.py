@@ -28,6 +28,8 @@ def form(number, answer, names, kinds):
     """Say whether an answer has the right form. Whether it is right is decided when you hand it in."""
     parts = answer if isinstance(answer, tuple) else (answer,)
     title = f"Exercise {number}:"
+    if isinstance(answer, list) and len(names) > 1:
+        return f"{title} give a tuple ({', '.join('abcdefgh'[: len(names)])}), not a list."
     if len(parts) != len(names):
         return f"{title} the answer has {len(parts)} parts, not {len(names)}."
     for part, name, kind in zip(parts, names, kinds, strict=True):

@@ -104,6 +104,7 @@ def as_html(text: str, works: dict[str, str]) -> str:
         found.append((match[1] or match[2]).strip())
         return f"FORMULA{len(found) - 1}END"
 
+    text = re.sub(r"\{cite\}`([\w,]+)`", lambda m: f"({'; '.join(works[key] for key in m[1].split(','))})", text)
     text = re.sub(r"\{(?:glue|doc|numref|prf:ref|eq|ref)[^}]*\}`[^`]*`", "", handout.plain(text, works))
     made = MarkdownIt().render(MATH.sub(keep, text))
     return re.sub(r"FORMULA(\d+)END", lambda m: formula(found[int(m[1])]), made)
@@ -166,14 +167,17 @@ def of_notebook(notebook: NotebookNode, works: dict[str, str]) -> list[str]:
 
 def lecture(chapter: str, notebooks: list[NotebookNode], works: dict[str, str]) -> str:
     """The HTML of a chapter's lecture."""
-    page = (handout.ROOT / "book" / chapter / "index.md").read_text(encoding="utf-8").split("\n", 1)
-    title, finding = page[0].lstrip("# "), re.search(r"\*\*Main finding\.?\*\*(.*?)\n\n", page[1] + "\n\n", re.S)
+    text = (handout.ROOT / "book" / chapter / "index.md").read_text(encoding="utf-8")
+    page = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.S).split("\n", 1)  # without what is said to browsers
+    title = page[0].lstrip("# ")
+    findings = re.findall(r"\*\*Main finding(?:, (\w+))?\.?\*\*(.*?)\n\n", page[1] + "\n\n", re.S)
     first = page[1].strip().split("\n\n")[0]
     made = [slide("title", f"<h1>{html.escape(title)}</h1>\n{as_html(first, works)}")]
     for notebook in notebooks:
         made += of_notebook(notebook, works)
-    if finding:
-        made.append(slide("text", f"<h2>The main finding</h2>\n{as_html(finding[1].strip(), works)}"))
+    for part, finding in findings:
+        heading = f"The main finding, {part}" if part else "The main finding"
+        made.append(slide("text", f"<h2>{heading}</h2>\n{as_html(finding.strip(), works)}"))
     numbered = [
         s.replace("</section>", f"<footer>{n} of {len(made)}</footer></section>") for n, s in enumerate(made, 1)
     ]

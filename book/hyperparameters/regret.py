@@ -311,9 +311,7 @@ def robust_ledger(
         },
         bounds={
             "sum": total,
-            "Theorem 6.1, repaired": constant
-            + 2 * (U * xi * steps).sqrt()
-            + 4 * top * (C * steps * U * gamma).sqrt(),
+            "Theorem 6.1, repaired": constant + 2 * (U * xi * steps).sqrt() + 4 * top * (C * steps * U * gamma).sqrt(),
         },
         claims=claims,
         identity=True,

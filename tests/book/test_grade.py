@@ -3,17 +3,24 @@
 import contextlib
 import csv
 import json
+import os
 import re
+import socket
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import nbformat
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from book._grading import course, wire
 from book._grading.boxes import Boxes, Limits, Lost
 from book._grading.mistakes import POLICIES
 from book._tools import grade, handout
-from tests.marking import judge_of, source
+from tests.marking import judge_of, marked, source
 
 CHAPTER = "indirect"
 #: Answers to the second exercise, worth four points, in submissions that try something else besides.
@@ -44,7 +51,23 @@ HOSTILE = {
     "takes memory": ["hoard = bytearray(50 * 2**30)"],
     "talks to the judge": ["import os\nfor fd in range(64):\n    try: os.write(fd, b'0' * 99)\n    except OSError: 0"],
     "exits": ["raise SystemExit"],
+    "prints half a character": ['print("half \\ud800")\nanswer_1 = ("\\ud800", 7.0, 7.0)'],
+    "gives a huge number": ["answer_3 = (lambda *a: 0, 10**5000, 1)"],
+    "has no name": ["class Odd:\n    def __call__(self): 0\n    def __getattr__(self, name): raise RuntimeError(name)\n"
+                    "answer_1 = (Odd(), 7.0, 7.0)\nanswer_4 = Odd()"],
+    "raises what has no text": ["class Mute(Exception):\n    def __str__(self): raise Mute\nraise Mute"],
+    "sets up": ["%config InlineBackend.figure_format = 'retina'\n%matplotlib inline\n!pip install x\n%pip install x\n"
+                "files = !ls\nfrom pylab import plot\nanswer_6 = undefined"],
 }  # fmt: skip
+#: Each of these would run a script in the page of feedback, but for the last line.
+SCRIPT = """<script>alert(1)</script>
+
+Inline <img src=x onerror="alert(2)"> and [a link](javascript:alert(3)) and <a href="javascript:alert(4)">another</a>.
+
+<details ontoggle="alert(5)" open><svg onload="alert(6)"></svg></details>
+
+> A quotation with **bold** text, `a < b` and $a < b$.
+"""
 SPY = f"""
 import os, socket
 seen = []
@@ -65,6 +88,11 @@ except OSError:
 seen += [k for k, v in globals().items() if "judge" in str(v)[:100].lower() and k not in ("seen", "In", "_i", "_ih")]
 print("saw", seen)
 """
+
+
+def passed(value):
+    """What the judge gets of a value in a box."""
+    return wire.decode(wire.encode(value, lambda kept: 0), lambda *about: about, lambda *about: about)
 
 
 def with_cells(notebook, cells):
@@ -111,6 +139,8 @@ def folder(tmp_path_factory):
     blank = nbformat.v4.new_notebook()
     for student, cells in HOSTILE.items():
         submit(student, with_cells(blank, ["print('begun')", *cells, SECOND]), hostile)
+    script = nbformat.v4.new_markdown_cell(SCRIPT)
+    submit("Script, Java (2)", nbformat.v4.new_notebook(cells=[script, nbformat.v4.new_code_cell(SECOND)]), hostile)
     submit("spies", with_cells(blank, [SPY.replace("FOLDER", str(folder)), SECOND]), hostile)
     for student, text in {"empty": "", "no notebook": '{"cells": 3}', "deep": "[" * 100_000}.items():
         (folder / student).mkdir()
@@ -142,7 +172,8 @@ def boxes():
 
 
 def out(folder, student):
-    return folder / ("out hostile" if student in HOSTILE or student == "spies" else "out submissions")
+    hostile = student in HOSTILE or student in ("spies", "Script, Java (2)")
+    return folder / ("out hostile" if hostile else "out submissions")
 
 
 def test_solutions_score_full_marks_and_the_release_none(marks):
@@ -162,7 +193,17 @@ def test_feedback_asks_no_other_host(marks):
     assert (home / "mathjax.js").stat().st_size > 2**20
 
 
-@pytest.mark.parametrize("student", ["edited", *HOSTILE, "spies"])
+def test_no_script_of_a_student_runs_in_the_feedback(marks):
+    home = out(marks[1], "Script, Java (2)") / "feedback" / "Script, Java (2)"
+    page = (home / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
+    assert not re.search(r"<(?:script>alert|img|svg|details)|href=.?javascript", page)
+    assert re.search(r"<blockquote>\s*<p>A quotation with <strong>bold</strong> text, <code>a &lt; b</code>", page)
+    assert "$a &lt; b$" in page
+    once = re.search(r"<head><meta [^>]*Content-Security-Policy[^>]*script-src 'nonce-([\w-]{20,})'", page)[1]
+    assert page.count("<script") == page.count(f'nonce="{once}"') == 2
+
+
+@pytest.mark.parametrize("student", ["edited", *HOSTILE, "spies", "Script, Java (2)"])
 def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
     row = marks[0][student]
     assert (row["exercise 2"], row["points"], row["of"]) == ("4", "4", "50"), row
@@ -179,6 +220,8 @@ def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
         ("empty", "it is no notebook"),
         ("no notebook", "it is no notebook"),
         ("deep", "it is no notebook"),
+        ("wrong name", "no notebook found; also there: homework.ipynb"),
+        ("sets up", "exercise 6: The cell with answer_6 ended with NameError: name 'undefined' is not defined."),
     ],
 )
 def test_the_teacher_is_told(student, says, marks):
@@ -192,6 +235,11 @@ def test_what_happened_stands_in_the_feedback(marks):
     assert "it did not stop in 2 s" in page("loops when called")
     assert "NaN is no answer" in page("gives NaN")
     assert "0 of 50 points" in page("empty")
+    assert "The cell with answer_6 ended with NameError" in page("sets up")
+    assert (
+        page("gives a huge number").count("This should be a number, not an object of the class int (OverflowError") == 1
+    )
+    assert "This should be a function, not an object of the class Odd (RuntimeError: to_numpy)." in page("has no name")
 
 
 def test_a_submission_sees_nothing(marks, boxes, capsys):
@@ -206,8 +254,152 @@ def test_a_submission_sees_nothing(marks, boxes, capsys):
     assert notebook.cells[0].outputs[0].text == "saw []\n"
 
 
-def test_files_of_other_names_are_left_out(marks):
-    assert "wrong name" not in marks[0]
+def test_who_has_no_notebook_stands_in_the_table_without_marks(marks):
+    row = marks[0]["wrong name"]
+    assert (row["chapter"], row["exercise 1"], row["points"], row["of"]) == ("", "", "", "")
+    assert not (out(marks[1], "wrong name") / "feedback" / "wrong name").exists()
+
+
+def test_every_folder_gives_an_entry(tmp_path, caplog):
+    files = {
+        "Ada, Lovelace/Indirect.IPYNB": 5,
+        "paul (2)/a/b/indirect.ipynb": 5,
+        "bob/indirect.ipynb": 5,
+        "bob/new/indirect (1).ipynb": 9,
+        "bob/contexts.ipynb": 5,
+        "bob/notes.ipynb": 5,
+        "bob/.ipynb_checkpoints/indirect-checkpoint.ipynb": 10,
+        "eve/homework.ipynb": 5,
+        "none/report.pdf": 5,
+        "a;b/indirect.ipynb": 5,
+        "indirect.ipynb": 5,
+        ".git/indirect.ipynb": 5,
+    }
+    for name, time in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+        os.utime(tmp_path / name, (time, time))
+    (tmp_path / "link").symlink_to("bob")
+    found = {(e.student, e.chapter): (e.path and str(e.path.relative_to(tmp_path)), e.note) for e in
+             course.submissions(tmp_path)}  # fmt: skip
+    assert found == {
+        ("Ada, Lovelace", CHAPTER): ("Ada, Lovelace/Indirect.IPYNB", ""),
+        ("paul (2)", CHAPTER): ("paul (2)/a/b/indirect.ipynb", ""),
+        ("bob", CHAPTER): (
+            "bob/new/indirect (1).ipynb",
+            "2 files, marked: new/indirect (1).ipynb; also there: indirect.ipynb",
+        ),
+        ("bob", "contexts"): ("bob/contexts.ipynb", ""),
+        ("eve", ""): (None, "no notebook found; also there: homework.ipynb"),
+        ("none", ""): (None, "no notebook found"),
+        ("a;b", ""): (None, "not marked: a student's folder cannot have this name"),
+        ("link", ""): (None, "not marked: a student's folder is a link"),
+    }
+    assert "notes.ipynb" in caplog.text and "lies in no student's folder" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["autograded", "feedback"])
+def test_what_ends_the_marking_of_one_student_leaves_the_others(where, tmp_path, monkeypatch, boxes, capsys):
+    release = handout.release(judge_of(CHAPTER).notebook, handout.entries())
+    for student in ("ada", "bob"):
+        (tmp_path / "in" / student).mkdir(parents=True)
+        nbformat.write(release, tmp_path / "in" / student / f"{CHAPTER}.ipynb")
+    own, at_home = course.examine, course.at_home
+
+    def examine(notebook, judge, boxes, result):
+        if where == "autograded" and result.student == "ada":
+            raise RuntimeError("an odd\nvalue")
+        return own(notebook, judge, boxes, result)
+
+    def home(path):
+        if where == "feedback" and "ada" in path.parts:
+            raise RuntimeError("an odd\nvalue")
+        at_home(path)
+
+    monkeypatch.setattr(course, "examine", examine)
+    monkeypatch.setattr(course, "at_home", home)
+    monkeypatch.setattr(course, "Judge", judge_of)
+    monkeypatch.setattr(course, "obstacle", lambda chapters, boxes: None)
+    monkeypatch.setattr(grade, "Boxes", lambda limits, hidden: contextlib.nullcontext(boxes))
+    monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
+    grade.main()
+    with (tmp_path / "out" / "marks.csv").open(encoding="utf-8") as file:
+        ada, bob = csv.DictReader(file)
+    assert "this was not marked to the end" in ada["notes"]
+    assert (ada["points"], bob["points"], bob["notes"]) == ("" if where == "autograded" else "0", "0", "")
+
+
+@pytest.fixture(scope="module")
+def answers():
+    with marked(CHAPTER) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "says"),
+    [
+        ("(s[0], Fraction(float(s[1])), Decimal(float(s[2])))", (1, 1, 1), "Right."),
+        ("(s[0], pd.Series([float(s[1])]), np.longdouble(float(s[2])))", (1, 1, 1), "Right."),
+        ("(s[0], str(float(s[1])), s[2])", (1, 0, 1), "This should be a number, not '"),
+        ("(s[0], s[1], {})", (1, 1, 0), "This should be a number, not an object of the class dict."),
+        ("(s[0], [[1], [1, 2]], s[2])", (1, 0, 1), "The answer cannot be used: ValueError"),
+        ("(s[0], float('nan'), s[2])", (1, 0, 1), "NaN is no answer."),
+    ],
+)
+def test_a_number_of_a_policy_costs_its_own_part_alone(answer, right, says, answers):
+    error = answers.box.run(
+        "from decimal import Decimal\nfrom fractions import Fraction\nimport numpy as np, pandas as pd\n"
+        f"s = solution_8\nodd = {answer}"
+    )[1]
+    assert error is None, error
+    mark = answers.judge.mark(answers.box, 8, "odd")
+    assert mark.points == [most * got for most, got in zip(mark.exercise.points, right, strict=True)], mark.text
+    assert all(said == "Right." if got else said.startswith(says) for said, got in zip(mark.says, right, strict=True))
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.longdouble(0.5), Fraction(1, 2), Decimal("0.5"), 0.5])
+def test_every_kind_of_number_arrives_as_one(value):
+    assert passed(value) == 0.5 and passed(pd.Series([value])) == 0.5
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.ones(3).to_sparse(),
+        np.ones(3, dtype=np.longdouble),
+        np.ones(3, dtype=np.uint16),
+        pd.Series([1, 1, 1]),
+    ],
+    ids=lambda value: str(value.dtype),
+)
+def test_every_kind_of_array_arrives_as_a_tensor(value):
+    assert passed(value).tolist() == [1, 1, 1]
+
+
+class Nameless:
+    def __call__(self):
+        pass
+
+    def __getattr__(self, name):
+        raise RuntimeError("nothing is said")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, Nameless(), Fraction(10**400), np.ones(2, dtype=object), 1j],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_be_sent_arrives_as_something_else(value):
+    first, other, last = passed((1, value, 2.5))
+    assert (first, last) == (1, 2.5) and isinstance(other, wire.Other)
+
+
+def test_half_a_character_becomes_a_question_mark():
+    here, there = socket.socketpair()
+    with here, there:
+        wire.write(there, {"text": "half \ud800, whole \U0001f600 \\u"})
+        assert wire.read(here, 5) == {"text": "half ?, whole \U0001f600 \\u"}
 
 
 def test_nothing_that_leaves_a_box_is_trusted():

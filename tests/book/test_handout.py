@@ -75,6 +75,7 @@ def test_every_chapter_is_worth_the_same():
         ((abs, 1.0), "has the right form"),
         ((abs, None), "no answer yet, the number is missing"),
         ((abs,), "has 1 parts, not 2"),
+        ([abs, 1.0], "give a tuple (a, b), not a list"),
         ((1.0, 1.0), "double should be a function, not 1.0"),
         ((int, 1.0), "double should be a function"),
         ((abs, "1"), "the number should be a value, not '1'"),

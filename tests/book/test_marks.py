@@ -41,10 +41,11 @@ class Chapter:
         said = next(said for said, got, whole in most if got < whole)
         assert re.sub(r"\d+", "#", said) == re.sub(r"\d+", "#", mistake.says)  # counts of runs may differ by one
 
-    def test_there_are_three_for_each_exercise(self, answers):
-        assert [m.number for m in answers.mistakes] == [
-            n + 1 for n in range(len(TEACHES[self.chapter])) for _ in range(3)
-        ]
+    def test_there_are_at_least_three_for_each_exercise(self, answers):
+        numbers = [m.number for m in answers.mistakes]
+        assert numbers == sorted(numbers)
+        assert set(numbers) == {n + 1 for n in range(len(TEACHES[self.chapter]))}
+        assert min(map(numbers.count, numbers)) >= 3
 
 
 class TestAggregated(Chapter):

@@ -96,7 +96,12 @@ def test_an_unknown_name_meets_its_neighbors(name: str, near: str, capsys: pytes
     ("arguments", "message"),
     [
         (["--seeds", "1-3"], "ranges such as 0:30, got '1-3'"),
+        (["--seeds", "3:1"], "end after they begin, such as 0:30, got '3:1'"),
+        (["--seeds", "3:3"], "end after they begin, such as 0:30, got '3:3'"),
+        (["--seeds", "0:3", "2"], "each seed once, got 2 twice in 0:3 2"),
         (["--steps", "0"], "positive whole number"),
+        (["--workers", "-1"], "whole number from 0 on, got '-1'"),
+        (["--steps", "5", "--publish"], "--publish must go without --steps"),
         (["--parts", "none"], "--parts must name a part"),
         (["--workers", "2", "--scheduler", "tcp://a:1"], "not allowed with"),
         (["--device", "cuda"], "torch finds no CUDA device"),
@@ -110,6 +115,92 @@ def test_mistakes_are_explained(arguments: list[str], message: str, tmp_path: Pa
     with pytest.raises(SystemExit):
         main(["run", NAME, "--out", str(tmp_path), *arguments])
     assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_folder_that_cannot_be_written_is_said_before_any_work(below: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        main(["run", NAME, "--out", str(tmp_path / "file" / below)])
+    assert stop.value.code == 2
+    said = capsys.readouterr()
+    assert "--out must be a folder that can be written" in said.err and not said.out
+
+
+@pytest.mark.parametrize("name", sorted(registry.WITHOUT_ROUNDS))
+def test_steps_are_refused_where_there_are_no_rounds(name: str, tmp_path: Path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", name, "--steps", "5", "--out", str(tmp_path)])
+    assert f"--steps does not apply to {name}" in capsys.readouterr().err
+
+
+def test_steps_that_change_nothing_are_those_that_are_refused() -> None:
+    """What a chapter does for a part reads its limit of rounds, unless the experiment has none."""
+    import inspect
+    import re
+
+    for name in registry.TITLES:
+        work = registry.load(name).work
+        _, _, body = inspect.getsource(work).partition("steps: int | None")
+        body = body or inspect.getsource(work).partition("steps:")[2]
+        assert bool(re.search(r"\bsteps\b", body)) == (name not in registry.WITHOUT_ROUNDS), name
+
+
+def test_a_folder_has_the_last_run_and_the_pages_get_no_other(tmp_path: Path, capsys, monkeypatch) -> None:
+    from book import outputs
+    from cbo_lib.history import History
+
+    home = tmp_path / registry.load(NAME).home
+    monkeypatch.setattr(outputs, "ROOT", tmp_path)
+    results = tmp_path / "r" / NAME / "results"
+
+    def files(folder: Path) -> set[str]:
+        return {path.name for path in folder.iterdir()}
+
+    command = ["run", NAME, "--out", str(tmp_path / "r"), "--seeds"]
+    assert main([*command, "0:2", "--publish"]) == 0
+    assert files(results) == files(home) == {"figure_5-1.npz", "figure_5-10.npz"}
+    assert main([*command, "0:3", "--parts", "1", "--publish"]) == 0
+    assert files(results) == {"figure_5-1.npz"}
+    assert json.loads((results.parent / "about.json").read_text("utf-8"))["results"] == ["figure_5-1.npz"]
+    # Of some parts these alone are published, and the others stay.
+    assert [len(History.load(home / f"figure_5-{part}.npz").seeds) for part in (1, 10)] == [3, 2]
+
+
+def test_some_parts_of_a_table_are_not_published_for_the_whole(tmp_path: Path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "contexts.table_2", "--parts", "raw", "--publish", "--out", str(tmp_path)])
+    assert "--publish must go with all parts of contexts.table_2" in capsys.readouterr().err
+
+
+def test_a_run_that_is_interrupted_says_that_it_goes_on(tmp_path: Path, capsys, monkeypatch) -> None:
+    def stop(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spread, "run", stop)
+    assert main(["run", NAME, "--out", str(tmp_path)]) == 130
+    said = capsys.readouterr().err
+    assert said == "Interrupted. What is done is stored, and the same command does the rest.\n"
+
+
+def test_ctrl_c_reaches_workers_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "book", "run", NAME, "--seeds", "0:40", "--chunk", "1", "--workers", "1"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # CI may ignore it
+    ) as process:
+        while process.poll() is None and not list(of(tmp_path).glob("*.npz")):
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode == 130, said
+    assert "Traceback" not in said and "the same command does the rest." in said
+    assert 0 < len(list(of(tmp_path).glob("*.npz"))) < 80
 
 
 def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -147,18 +238,77 @@ def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, caps
     assert "the same in 4 seeds" in capsys.readouterr().out
 
 
+def finished(folder: Path, measures: dict[str, list[float]], part: str = "p", **about: object) -> Path:
+    """A folder as a run leaves it, without its results."""
+    (folder / "results").mkdir(parents=True)
+    seeds = list(range(max(map(len, measures.values()), default=0)))
+    (folder / "scores.json").write_text(json.dumps({part: {"seeds": seeds, "measures": measures}}))
+    same = {"experiment": NAME, "scale": "reader", "steps": None, "device": "cpu", "code": "c"}
+    (folder / "about.json").write_text(json.dumps({**same, "versions": {"torch": "2"}, **about}))
+    return folder
+
+
 def test_two_runs_are_compared_in_pairs(tmp_path: Path) -> None:
     from book import outputs
 
-    for name, shift in (("a", 0.0), ("b", 1.0)):
-        (tmp_path / name).mkdir()
-        content = {"p": {"seeds": [1, 2, 3], "measures": {"end": [0.5 + shift, 0.25 + shift, 0.5 + 1.5 * shift]}}}
-        (tmp_path / name / "scores.json").write_text(json.dumps(content | {f"only {name}": content["p"]}))
-    table, words = outputs.compare(tmp_path / "a", tmp_path / "b")
-    assert table.loc["p, end", "verdict"] == "holds" and table.loc["p, end", "n"] == 3
-    assert len(words) == 2 and all("only in" in word for word in words)
+    own = finished(tmp_path / "a", {"end": [0.5, 0.25, 0.5, 0.25, 0.5], "old": [1.0] * 5})
+    other = finished(tmp_path / "b", {"end": [1.5, 1.25, 2.0, 1.25, 1.5], "new": [1.0] * 5})
+    table, words = outputs.compare(own, other)
+    assert table.loc["p, end", "verdict"] == "holds" and table.loc["p, end", "n"] == 5
+    assert words == [f"p, old: only in {own}", f"p, new: only in {other}"]
+    words = outputs.compare(own, finished(tmp_path / "c", {"end": [0.5]}, part="q"))[1]
+    assert words == [f"p: only in {own}", f"q: only in {tmp_path / 'c'}"]
     with pytest.raises(ValueError, match="folder must hold a finished run"):
-        outputs.compare(tmp_path, tmp_path / "a")
+        outputs.compare(tmp_path, own)
+
+
+def test_runs_that_differ_say_how_and_other_experiments_are_refused(tmp_path: Path, capsys) -> None:
+    numbers = {"end": [0.5, 0.25]}
+    own = finished(tmp_path / "a", numbers, steps=5)
+    changed = {"steps": 6, "scale": "paper", "device": "cuda", "code": "d", "versions": {"torch": "3"}}
+    other = finished(tmp_path / "b", numbers, **changed)
+    assert main(["compare", str(own), str(other)]) == 0
+    said = capsys.readouterr().out
+    assert f"steps differs: 5 in {own}, 6 in {other}\n" in said
+    assert all(f"{key} differs" in said for key in ("scale", "device", "code", "torch"))
+    with pytest.raises(SystemExit):
+        main(["compare", str(own), str(finished(tmp_path / "c", numbers, experiment="contexts.map"))])
+    assert f"one experiment, got {NAME} in {own} and contexts.map in" in capsys.readouterr().err
+
+
+def test_a_verdict_needs_seeds_and_spread(tmp_path: Path) -> None:
+    from book import outputs
+
+    def verdict_of(name: str, own: list[float], other: list[float]) -> str:
+        folders = (finished(tmp_path / name / side, {"end": values}) for side, values in (("a", own), ("b", other)))
+        return outputs.compare(*folders)[0].loc["p, end", "verdict"]
+
+    assert verdict_of("few", [1.0, 2.0, 3.0, 4.0], [2.0, 3.5, 4.0, 5.0]) == "too few seeds"
+    assert verdict_of("shifted", [0.1 * n for n in range(6)], [0.1 * n + 0.7 for n in range(6)]) == "no spread"
+    assert verdict_of("enough", [1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.5, 4.0, 5.0, 6.0]) == "holds"
+
+
+def test_results_without_numbers_by_seed_are_compared_as_they_are(tmp_path: Path, capsys) -> None:
+    import pandas as pd
+
+    from book.harness import save_table
+
+    own, other = (finished(tmp_path / name, {}) for name in "ab")
+    for folder, last in ((own, 2.0), (other, 3.0)):
+        frame = pd.DataFrame({"name": ["x", "y"], "mean": [1.0, None]})
+        frame.attrs = {"command": str(folder)}
+        save_table(frame, folder / "results" / "same.json")
+        save_table(frame.fillna(last), folder / "results" / "other.json")
+        np.savez(folder / "results" / "arrays.npz", x=np.array([np.nan, 1.0]))
+    np.savez(own / "results" / "more.npz", x=np.zeros(1))
+    assert main(["compare", str(own), str(other)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "no numbers by seed, so the results are compared as they are",
+        "arrays.npz: equal",
+        f"more.npz: only in {own}",
+        "other.json: not equal",
+        "same.json: equal",
+    ]
 
 
 @pytest.mark.parametrize("name", ["contexts.table_2", "contexts.proof", "contexts.rates", "synthesis.combined"])

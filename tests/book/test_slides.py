@@ -1,5 +1,7 @@
 """Lectures made of notebooks."""
 
+import re
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -43,6 +45,14 @@ def test_the_last_lines_of_every_notebook_are_found(chapter, notebook):
     assert page.count("<section") == page.count("<footer>") >= 4
     assert "http" not in page.replace("http://www.w3.org", "")
     assert "{cite" not in page
+    first, title = page.split("</section>")[0], (handout.ROOT / "book" / chapter / "index.md").read_text("utf-8")
+    assert f"<h1>{re.search(r'^# (.+)$', title, flags=re.M)[1]}</h1>" in first
+    assert "html_meta" not in page and "<title>---" not in page and len(re.sub(r"<[^>]+>", "", first)) > 100
+
+
+def test_a_citation_in_parentheses_is_by_name():
+    made = slides.inline("As known {cite}`srinivas2010gaussian,vakili2021information`.", handout.entries())
+    assert made == "As known (Srinivas et al. (2010); Vakili et al. (2021))."
 
 
 def test_the_order_has_every_chapter():

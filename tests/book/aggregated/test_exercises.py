@@ -9,6 +9,7 @@ import torch
 
 from tests.exercises import (  # noqa: F401  # this notebook has wider lines, and its questions at the end
     Exercises,
+    test_an_introduction_says_how_many_digits,
     test_nonsense_is_told_so,
     test_release_keeps_its_secrets,
     test_release_runs_and_takes_the_solutions,
@@ -57,6 +58,8 @@ NUMERIC: list[tuple[int, str, Any]] = [
     (1, "should be", (lambda w: 1.0, WIDTH)),
     (1, "How wide is their cell", (right_pair, WIDTH / 2)),
     (1, "not 3/4", (right_pair, 1.0)),
+    (1, "A width is positive", (right_pair, -WIDTH)),
+    (1, "Nearly: give four digits.", (right_pair, 0.47)),
     (1, "still returns None", (lambda w: None, WIDTH)),
     (3, "Take its square root", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q) ** 2, FACTOR)),
     (3, "has a 2 in it", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q) / math.sqrt(2), FACTOR)),
@@ -68,6 +71,7 @@ NUMERIC: list[tuple[int, str, Any]] = [
     (3, "beta itself grows", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), FACTOR**2)),
     (3, "inverse", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 1 / FACTOR)),
     (3, "Divide", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 10.0)),
+    (3, "Nearly: give four digits.", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 1.01 * FACTOR)),
     (4, "Proposition 2", (lambda c, s, T: s**2 / T if T else c, 4)),
     (4, "square the noise", (lambda c, s, T: c * s / (s + T * c), 4)),
     (4, "must lower", (lambda c, s, T: c, 4)),
@@ -75,9 +79,12 @@ NUMERIC: list[tuple[int, str, Any]] = [
     (4, "the standard deviation", (lambda c, s, T: math.sqrt(right_variance(c, s, T)), 4)),
     (4, "After 3 draws", (right_variance, 3)),
     (4, "fewer draws do", (right_variance, 5)),
+    (4, "from 1 to 99", (right_variance, 0)),
+    (4, "from 1 to 99", (right_variance, 100)),
     (5, "Beta is the square", (AT_ROOT / sqrt_beta(2047, 1, 0.1), 2, 1)),
     (5, "Delta is squared", (AT_ROOT * 14, 2, 1)),
     (5, "Sigma is squared", (AT_ROOT * 10, 2, 1)),
+    (5, "Nearly: give four digits.", (0.99 * AT_ROOT, 2, 1)),
     (5, "first constant is too small", (AT_ROOT, 0, 1)),
     (5, "first constant is too small", (AT_ROOT, 1, 1)),
     (5, "first constant is safe", (AT_ROOT, 3, 1)),
@@ -164,6 +171,17 @@ def any_branching(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> t
     return golden(boxes, depth, 2)
 
 
+def unfinished(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    if branching != 2:
+        raise NotImplementedError
+    return golden(boxes, depth, branching)
+
+
+def asserting(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+    assert branching == 2
+    return golden(boxes, depth, branching)
+
+
 @pytest.mark.parametrize(
     ("says", "rule", "factor"),
     [
@@ -174,7 +192,10 @@ def any_branching(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> t
         ("at odd depths", lambda b, h, k: golden(b, h + 1, k), GOLDEN),
         ("longest side", lambda b, h, k: golden(b, h, k, longest=False), GOLDEN),
         ("dtype of the boxes", rounded, GOLDEN),
-        ("must raise ValueError", any_branching, GOLDEN),
+        ("must raise ValueError.", any_branching, GOLDEN),
+        ("must raise ValueError, not NotImplementedError.", unfinished, GOLDEN),
+        ("must raise ValueError, not AssertionError.", asserting, GOLDEN),
+        ("Nearly: give four digits.", golden, 0.62),
         ("Equal parts", golden, 0.5),
         ("smallest cell", golden, 1 - GOLDEN),
         ("larger part of the largest", golden, 2.0),
@@ -184,6 +205,23 @@ def test_mistake_about_golden_cuts(
     says: str, rule: Callable[..., torch.Tensor], factor: float, stripped: dict[str, Any]
 ) -> None:
     assert says in stripped["check_6"]((rule, factor))
+
+
+def test_no_error_of_who_runs_the_check_is_taken_for_the_rule_s(stripped: dict[str, Any]) -> None:
+    class Lost(Exception):
+        pass
+
+    def lost(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
+        if branching != 2:
+            raise Lost("the process died")
+        return golden(boxes, depth, branching)
+
+    with pytest.raises(Lost):
+        next(stripped["faults_6"]((lost, GOLDEN)))
+
+
+def test_feedback_to_questions_keeps_the_answers_to_exercises(notebook: Exercises) -> None:
+    assert "plus two" not in notebook.text and "a draw earlier" not in notebook.text
 
 
 def test_mistakes_about_caution(solved: dict[str, Any]) -> None:

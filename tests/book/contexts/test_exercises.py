@@ -402,6 +402,7 @@ MISTAKES: list[Case] = [
         (1.0, "half in the exponent"),
         (math.pi**1.5, "constant in front"),
         (0.7, "There are three"),
+        (0.35, "Nearly: give four digits."),
     ),
     *changed(
         1,
@@ -439,6 +440,7 @@ MISTAKES: list[Case] = [
         (1.0, "too rarely"),
         (2 * math.log(5), "rate of 2"),
         (0.6, "weigh the same"),
+        (0.81, "Nearly: give four digits."),
     ),
     *changed(
         2,
@@ -451,6 +453,7 @@ MISTAKES: list[Case] = [
         (0.0, "costs nothing"),
         (worth(0.5) - worth(LOW), "not the mean"),
         (0.5, "half of the kept days"),
+        (0.017, "Nearly: give four digits."),
     ),
     *changed(
         3,
@@ -476,6 +479,7 @@ MISTAKES: list[Case] = [
         (0.75, "no straight line"),
         (0.4, "leads by 0.04"),
         (1.0, "from one context to the next"),
+        (0.52, "Nearly: give four digits."),
     ),
     *changed(
         3,
@@ -518,6 +522,7 @@ MISTAKES: list[Case] = [
         (0.46875, "not the smallest"),
         (0.5, "without any ball"),
         (0.3, "arrives at 0"),
+        (0.28, "Nearly: give four digits."),
     ),
     *changed(
         4,
@@ -529,6 +534,7 @@ MISTAKES: list[Case] = [
         (0.25, "from the top"),
         (0.21875, "first ball costs"),
         (0.5, "mass 0.5 moves"),
+        (0.154, "Nearly: give four digits."),
     ),
     *changed(
         5,
@@ -553,6 +559,12 @@ MISTAKES: list[Case] = [
     (5, "Which mass should lie there", lambda s: (s[0], 0.7, s[2])),
     (5, "for the floor 0", lambda s: (s[0], 0.4, -0.4)),
     (5, "as small as is allowed", lambda s: (s[0], 0.6, -0.2)),
+    (5, "for the floor 0", lambda s: (s[0], 0.4, s[2])),  # each number is also judged beside the right other one
+    (5, "for the floor 0", lambda s: (s[0], s[1], -0.4)),
+    (5, "which constraint binds", lambda s: (s[0], 0.6, s[2])),
+    (5, "which constraint binds", lambda s: (s[0], s[1], -0.2)),
+    (5, "Which constraint gives beta", lambda s: (s[0], s[1], -0.8)),
+    (5, "mass that moves", lambda s: (s[0], s[1], 0.25)),
     *changed(
         6,
         0,
@@ -581,6 +593,7 @@ MISTAKES: list[Case] = [
         (math.sqrt(2 - 2 * math.exp(-1)), "one half"),
         (math.sqrt(2 - 2 * math.exp(-(0.05**2) / 2)), "farthest apart"),
         (0.5, "at corners"),
+        (0.89, "Nearly: give four digits."),
     ),
     *changed(
         6,
@@ -706,6 +719,7 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     assert "second run differs" in says(Remembers)
     assert "depends on its company" in says(drawing(lambda self, c: c.mean(0, keepdim=True).expand_as(c)))
     assert "Random decisions have" in says(Stuck)
+    assert "These are SBO-KDE's queries" in check((type("Mine", (solved["SBOKDE"],), {}), 0.0, 0.0))
 
 
 def test_mistakes_about_the_difference(remembered: dict[str, Any]) -> None:

@@ -122,6 +122,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (1, "its inverse", lambda s: (s[0], 1 / s[1])),
     (1, "the variances", lambda s: (s[0], s[1] ** 2)),
     (1, "largest over smallest", lambda s: (s[0], 2.0)),
+    (1, "Nearly: give four digits.", lambda s: (s[0], 1.01 * s[1])),
+    (1, "Give a pair", lambda s: (lambda *case: s[0](*case)[0], s[1])),
     (2, "sign is reversed", lambda s: (likelihood(-0.5, -0.5, -0.5), 4, 0)),
     (2, "Give its logarithm", lambda s: (lambda *args: likelihood()(*args).exp(), 4, 0)),
     (2, "The constant", lambda s: (likelihood(constant=0), 4, 0)),
@@ -150,6 +152,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (3, "random candidates", lambda s: (lambda e, w, xi, n: rule(e[:1], w[:1], xi, n[:1]), s[1])),
     (3, "it grows", lambda s: (s[0], 11)),
     (3, "After 22 rounds", lambda s: (s[0], 22)),
+    (3, "at least one round", lambda s: (s[0], 0)),
     (3, "for a while", lambda s: (s[0], 24)),
     (4, "This is the variance", lambda s: (lambda s, r: after(s, r) ** 2, *s[1:])),
     (4, "This is the precision", lambda s: (lambda s, r: after(s, r) ** -2, *s[1:])),
@@ -170,6 +173,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (4, "R is squared", lambda s: (s[0], FACTOR, tail(SHORT, 1.1))),
     (4, "before the observation", lambda s: (s[0], FACTOR, tail(LONG))),
     (4, "How likely", lambda s: (s[0], FACTOR, 0.1)),
+    (4, "Nearly: give four digits.", lambda s: (s[0], FACTOR, 0.45)),
+    (4, "Nearly: give four digits.", lambda s: (s[0], 1.01 * FACTOR, s[2])),
     (6, "This is the bound", lambda s: (lambda T, U: math.sqrt(T * U), 6, 25)),
     (6, "one candidate is chosen", lambda s: (lambda T, U: math.sqrt(T), 6, 25)),
     (6, "rest of the division is missing", lambda s: (lambda T, U: U * math.sqrt(T // U), 6, 25)),
@@ -200,6 +205,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (7, "still falls", lambda s: (norm, math.sqrt(3), 1.0)),
     (7, "its inverse", lambda s: (norm, math.sqrt(3), math.sqrt(0.5))),
     (7, "stop falling", lambda s: (norm, math.sqrt(3), 1.5)),
+    (7, "Nearly: give four digits.", lambda s: (norm, 1.73, math.sqrt(2))),
+    (7, "Nearly: give four digits.", lambda s: (norm, math.sqrt(3), 1.41)),
 ]
 
 
@@ -256,6 +263,8 @@ def flat(mean: Tensor, std: Tensor, sqrt_beta: Tensor, alive: Tensor) -> tuple[T
         ("take the first candidate", lambda m, s, b, a: optimistic(m, s, b, a, tolerances=(1e-9, 0.0))),
         ("random replicates", lambda m, s, b, a: optimistic(m[:1], s[:1], b, a[:1])),
         ("still returns None", print),
+        ("two tensors", lambda m, s, b, a: optimistic(m, s, b, a)[0]),
+        ("two tensors", lambda m, s, b, a: optimistic(m, s, b, a)[:1]),
     ],
 )
 def test_mistake_about_optimism(says: str, change: Callable[..., Any], solved: dict[str, Any]) -> None:
@@ -269,6 +278,14 @@ def test_mistakes_about_the_share(solved: dict[str, Any]) -> None:
     assert "all replicates" in check((choose, share * 800))
     assert "another candidate" in check((choose, 1 - share))
     assert "with 0" in check((choose, 0.5))
+    assert "Nearly: give four digits." in check((choose, 0.99 * share))
+
+
+def test_indices_may_be_the_rows_of_one_tensor(solved: dict[str, Any]) -> None:
+    def stacked(*case: Tensor) -> Tensor:
+        return torch.stack(optimistic(*case))
+
+    assert solved["check_5"]((stacked, solved["solution_5"][1])) == "Exercise 5: correct."
 
 
 def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,6 +349,7 @@ def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.Mon
     assert "state in begin" in says(Remembers)
     assert "depends on its company" in says(Mixes)
     assert "Random points" in says(Worst)
+    assert "These are HE-GP-UCB's queries" in check((type("Mine", (solved["HEGPUCB"],), {}), 0.0, 0.0))
     assert "subclass of CandidatePolicy" in says(GaussianProcess)
     assert "subclass of CandidatePolicy" in says(by_rank(solved["space"]))
     assert "score must give (20, 100), got None" in says(NoScore)

@@ -116,6 +116,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (1, "whole 2 x 2", lambda s: (mean_but(lambda c, v: c.diagonal()), *s[1:])),
     (1, "This is the prior", lambda s: (mean_but(lambda c, v: torch.diag(v)), *s[1:])),
     (1, "Subtract this", lambda s: (mean_but(lambda c, v: torch.diag(v) - c), *s[1:])),
+    (1, "Give a pair", lambda s: (lambda *case: s[0](*case)[0], *s[1:])),
     (1, "covariance is wrong", lambda s: (mean_but(lambda c, v: 7 * c), *s[1:])),
     (1, "still returns None", lambda s: (print, *s[1:])),
     (1, "pulls one arm only", lambda s: (s[0], 1.0, s[2])),
@@ -143,6 +144,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (2, "both deviations", lambda s: (*s[:2], math.sqrt(0.5))),
     (2, "at most 1", lambda s: (*s[:2], math.sqrt(1.5))),
     (2, "its square", lambda s: (*s[:2], math.sqrt(0.75))),
+    (2, "Nearly: give four digits.", lambda s: (s[0], 0.58, s[2])),
+    (2, "Nearly: give four digits.", lambda s: (*s[:2], 0.94)),
     (3, "factor N is missing", lambda s: (embedding(count=False), *s[1:])),
     (3, "ridge N lambda is missing", lambda s: (embedding(ridge=False), *s[1:])),
     (3, "not squared", lambda s: (embedding(power=2), *s[1:])),
@@ -158,6 +161,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (3, "Their mean", lambda s: (s[0], _row(s).mean(), s[2])),
     (3, "at 0.65", lambda s: (s[0], _row(s, 0.65).sum(), s[2])),
     (3, "sum of weights", lambda s: (s[0], 0.5, s[2])),
+    (3, "Nearly: give four digits.", lambda s: (s[0], 1.01 * s[1], s[2])),
     (3, "with N = 4", lambda s: (*s[:2], 1.0)),
     (3, "only once", lambda s: (*s[:2], 1 / 16)),
     (3, "1 + lambda", lambda s: (*s[:2], 1.25)),
@@ -176,6 +180,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (4, "fitted values", lambda s: (left_out(lambda y, f, h: f), *s[1:])),
     (4, "errors are wrong", lambda s: (left_out(lambda y, f, h: 2 * f), *s[1:])),
     (4, "11 lambda", lambda s: (s[0], 0.01, s[2])),
+    (4, "Nearly: give four digits.", lambda s: (s[0], 0.011, s[2])),
     (4, "upside down", lambda s: (s[0], 0.11 / 12, s[2])),
     (4, "This is the ridge", lambda s: (s[0], 0.12, s[2])),
     (4, "predicts badly", lambda s: (*s[:2], 1e-5)),
@@ -210,6 +215,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (6, "for omega = 1", lambda s: (s[0], TAU * 2 * math.pi, s[2])),
     (6, "This is tau^2", lambda s: (s[0], TAU**2, s[2])),
     (6, "Take the root", lambda s: (s[0], 2 * math.log(2) / (2 * math.pi), s[2])),
+    (6, "Nearly: give four digits.", lambda s: (s[0], 0.19, s[2])),
     (6, "factor must be", lambda s: (s[0], 0.9, s[2])),
     (6, "half of it does", lambda s: (*s[:2], 1.0)),
     (6, "width 2 b", lambda s: (*s[:2], 0.25)),
@@ -234,6 +240,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (7, "lengthscale / tau", lambda s: (*s[:2], 1 / s[2])),
     (7, "not their squares", lambda s: (*s[:2], 0.19823)),
     (7, "for one wave", lambda s: (*s[:2], 0.6225)),
+    (7, "Nearly: give four digits.", lambda s: (*s[:2], 0.29)),
     (7, "excess is not", lambda s: (*s[:2], 0.5)),
 ]
 
@@ -320,6 +327,14 @@ def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.Mon
         def scores(self) -> Tensor:
             return super().scores() * math.nan
 
+    class Flat(upper):  # type: ignore[misc]
+        def scores(self) -> Tensor:
+            return 0 * super().scores()
+
+    class Throws(upper):  # type: ignore[misc]
+        def scores(self) -> Tensor:
+            return torch.rand(self.mean.shape)
+
     class NoScores(upper):  # type: ignore[misc]
         def scores(self) -> Tensor:
             return None  # type: ignore[return-value]
@@ -371,6 +386,9 @@ def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.Mon
     assert "scores must give (20, 109), got None" in says(NoScores)
     assert "scores must give (20, 109), got None" in says(Stub)
     assert "scores must not be NaN at an action" in says(NotANumber)
+    assert "scores must not be equal at all actions" in says(Flat)
+    assert "use no global random numbers" in says(Throws)
+    assert "These are CMES's queries" in check((type("Mine", (solved["CMES"],), {}), 0.0, 0.0))
     assert "initial design changed" in says(OtherDesign)
     assert "more than the budget" in says(Spends)
     assert "stopped asking" in says(Saves)

@@ -284,6 +284,7 @@ MISTAKES: list[Case] = [
         (math.inf, "at most 1 / 4"),
         (0.08, "also after truncation"),
         (0.5, "very large s"),
+        (0.083, "Nearly: give four digits."),
     ),
     *changed(
         1,
@@ -293,6 +294,7 @@ MISTAKES: list[Case] = [
         (0.1419, "variance 0.02"),
         (by_scipy(0.2), "This is a variance"),
         (0.3, "Solve"),
+        (0.21, "Nearly: give four digits."),
     ),
     *changed(
         2,
@@ -320,6 +322,7 @@ MISTAKES: list[Case] = [
         (2.56, "not zero"),
         (3.06, "it does not vary"),
         (1.0, "both squares"),
+        (3.2, "Nearly: give four digits."),
     ),
     *changed(
         2,
@@ -358,6 +361,7 @@ MISTAKES: list[Case] = [
         (6.62 / 7.04, "1 - alpha"),
         (0.16 / 7.04, "{x_1, x_3}"),
         (0.5, "Then divide"),
+        (0.06, "Nearly: give four digits."),
     ),
     *changed(
         4,
@@ -437,6 +441,7 @@ MISTAKES: list[Case] = [
     (5, "its inverse", lambda s: (*s[:2], 1 / s[2])),
     (5, "its square", lambda s: (*s[:2], s[2] ** 2)),
     (5, "second by the first", lambda s: (*s[:2], 7.0)),
+    (5, "Nearly: give four digits.", lambda s: (*s[:2], 1.01 * s[2])),
     *changed(
         6,
         0,
@@ -497,7 +502,8 @@ MISTAKES: list[Case] = [
         (only(2), "does not vanish"),
         (thirds, "does not vanish"),
         (only(3), "are 0, 1 and 2"),
-        (lambda T: torch.ones(T), "indices, got shape"),
+        (lambda T: torch.ones(T, dtype=torch.float64), "whole numbers, got torch.float64"),
+        (lambda T: torch.ones(T, dtype=torch.bool), "whole numbers, got torch.bool"),
         (lambda T: torch.ones(7, dtype=torch.long), "must give 300 indices"),
         (print, "still returns None"),
     ),
@@ -598,6 +604,7 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     assert "state in begin" in says(Remembers)
     assert "depends on its company" in says(Mixes)
     assert "A random decision has" in says(Worst)
+    assert "These are Algorithm 1's queries" in check((type("Mine", (solved["CheapestGoodSubset"],), {}), 0.0, 0.0))
 
 
 def test_mistakes_about_the_difference(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
