@@ -233,3 +233,9 @@ def test_a_refused_value_of_a_new_action_changes_nothing():
     with pytest.raises(ValueError, match="y must be finite"):
         policy.tell([0.333], float("nan"))
     assert len(policy.belief.told) == 11
+
+
+@pytest.mark.parametrize("candidate", [prior(3), rbf_kernel([0.3] * 3), RBFKernel(ard_num_dims=3)])
+def test_a_candidate_of_another_dimension_is_refused_at_once(candidate):
+    with pytest.raises(ValueError, match="kernel must have one lengthscale, or 1, got 3"):
+        hyperparameters.Space([candidate], bounds=[[0.0], [1.0]])

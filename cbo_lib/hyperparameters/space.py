@@ -14,6 +14,7 @@ from torch import Tensor
 from cbo_lib.checks import as_box, as_number, as_points, as_values, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel
+from cbo_lib.measure import Measure, variance
 
 # How many points stand for a ball in a box.
 _BALL = 64
@@ -146,15 +147,14 @@ class Space:
             known, at = isinstance(candidate, Kernel | GaussianProcess), f"at index {u}"
             require(known, "candidates must be GPyTorch kernels or GaussianProcess objects", f"{candidate!r} {at}")
             kernel = candidate if isinstance(candidate, Kernel) else candidate.kernel
-            batch = tuple(kernel.batch_shape)
-            require(not batch, "candidates must have no batch dimensions", f"{batch} {at}")
+            wanted = "candidates must have no batch dimensions"
+            require(not kernel.batch_shape, wanted, f"{tuple(kernel.batch_shape)} {at}")
+            kept = copy.deepcopy(kernel).to(self.like).requires_grad_(False)  # the user's own stays as it is
+            variance(kept, Measure.dirac(self.like[:1]))  # raises where it does not fit
             if isinstance(candidate, Kernel):
-                # A copy: moving or freezing the user's own would change what they hold.
-                kept = copy.deepcopy(kernel).to(self.like).requires_grad_(False)
                 taken.append((kept, 0.0, math.nan if self.noise_std is None else float(self.noise_std)))
                 continue
-            alone = self.noise_std is None
-            require(alone, "noise_std must be left to the GaussianProcess candidates", self.noise_std)
+            require(self.noise_std is None, "noise_std must be left to the GaussianProcess candidates", self.noise_std)
             mean, own = candidate.mean, torch.as_tensor(candidate.noise_std, dtype=torch.float64)
             one = own.numel() == 1 and not (isinstance(mean, Tensor) and mean.numel() != 1)
             require(one, "candidates must have one noise_std and one mean each", f"several {at}")
