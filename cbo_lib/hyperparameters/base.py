@@ -234,7 +234,7 @@ class CandidatePolicy(Policy):
             self._posterior = self._posterior.extend(Measure.dirac(query[:, None, None, :], True), y[:, None, None])
         else:
             batch = self._tracked.batch_shape
-            self._tracked.observe(index.expand(batch), y.unsqueeze(-1).expand(batch))
+            self._tracked.observe(index.expand(batch), y.unsqueeze(-1).expand(batch), self.noise)
             self._index = torch.cat([self._index, index], -1)
         if bool(played.any()):
             self.judge(row, played)
