@@ -117,7 +117,9 @@ def client_of(workers: int, scheduler: str | None = None) -> Iterator[Any]:
         "distributed.nanny.pre-spawn-environ": {**_ENVIRONMENT, "MALLOC_TRIM_THRESHOLD_": "65536"},
         "distributed.worker.preload": [_UNTROUBLED],
     }
-    options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    # Any free port for what Dask would serve at 8787, which a second run on the machine could not have.
+    quiet_server = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    options: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "scheduler_kwargs": quiet_server}
     with (
         ExitStack() as quiet,
         dask.config.set(settings),

@@ -346,7 +346,11 @@ def test_results_are_the_same_bits_with_1_2_and_4_workers_and_after_a_kill(alone
     expected = numbers(alone)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit=0, host="127.0.0.1"
+            n_workers=1,
+            threads_per_worker=1,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            memory_limit=0,
+            host="127.0.0.1",
         ) as cluster,
         Client(cluster) as client,
     ):
