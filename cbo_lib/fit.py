@@ -302,14 +302,14 @@ def _loss(mll: ExactMarginalLogLikelihood) -> Callable[[], Tensor]:
     def loss() -> Tensor:
         gap = (y - model.mean_module(rows)).unsqueeze(-1)
         gram = matrix(model.covar_module, rows) + torch.diag_embed(model.likelihood.noise.expand_as(y))
-        with torch.no_grad():
+        with torch.no_grad():  # what is added to it below is zero, and has the slopes
             factor = psd_safe_cholesky(gram)
             whitened = torch.linalg.solve_triangular(factor, gap, upper=False)
             solved = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
             slope = 0.5 * (solved @ solved.mT - torch.cholesky_inverse(factor))
             volume = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            value = -0.5 * (n * math.log(2 * math.pi) + whitened.square().sum((-2, -1))) - volume
-        total = value + (slope * (gram - gram.detach())).sum((-2, -1)) - (solved * (gap - gap.detach())).sum((-2, -1))
+            log = -0.5 * (n * math.log(2 * math.pi) + whitened.square().sum((-2, -1))) - volume
+        total = log + (slope * (gram - gram.detach())).sum((-2, -1)) - (solved * (gap - gap.detach())).sum((-2, -1))
         for _, module, prior, value, _ in priors:
             total = total + prior.log_prob(value(module)).reshape(len(y), -1).sum(-1)
         return -total / n

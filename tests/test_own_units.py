@@ -1,5 +1,6 @@
 """A stranger's own problem: any unit of the inputs, answers that are kept and changed, and looks in between."""
 
+import pandas as pd
 import pytest
 import torch
 from gpytorch.constraints import Interval
@@ -239,3 +240,11 @@ def test_a_refused_value_of_a_new_action_changes_nothing():
 def test_a_candidate_of_another_dimension_is_refused_at_once(candidate):
     with pytest.raises(ValueError, match="kernel must have one lengthscale, or 1, got 3"):
         hyperparameters.Space([candidate], bounds=[[0.0], [1.0]])
+
+
+def test_of_a_frame_the_order_of_the_columns_counts():
+    frame = pd.DataFrame({"flow": [0.1, 0.2], "heat": [0.9, 0.8]})
+    space = contexts.Space(pd.DataFrame({"heat": [0.0, 1.0], "flow": [0.0, 1.0]}), [[0.0], [1.0]])
+    policy = sbokde(space, prior=prior(3))
+    policy.tell(frame, [1.0, 2.0], context=[0.1, 0.2])
+    assert policy.data["query"][0].tolist() == [[0.1, 0.9], [0.2, 0.8]]
