@@ -4,7 +4,6 @@ A query is a weighted set of points. One Gaussian process, conditioned on such s
 holds what the chapters of the book call.
 """
 
-from cbo_lib import information
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.history import History
 from cbo_lib.kernels import matern_kernel, rbf_kernel
@@ -27,7 +26,6 @@ __all__ = [
     "ReplicateGenerators",
     "TrackedPosterior",
     "argmax_finite",
-    "information",
     "matern_kernel",
     "maximize_box",
     "rbf_kernel",

@@ -29,8 +29,22 @@ def require(holds: Any, expected: str, got: Any) -> None:
 
 
 def nearly(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
-    """Which coordinates ``... x d`` agree to rounding, by the spans of points ``n x d``, such as a box's corners."""
-    return (a - b).abs() <= 1e-9 * (like.amax(-2) - like.amin(-2)) + 16 * torch.finfo(b.dtype).eps * b.abs()
+    """Which coordinates ``... x d`` agree to a millionth of the spans of points ``n x d``, such as a box's corners."""
+    return (a - b).abs() <= 1e-6 * (like.amax(-2) - like.amin(-2)) + 16 * torch.finfo(b.dtype).eps * b.abs()
+
+
+def outside(points: Tensor, box: Tensor) -> Tensor:
+    """Which coordinates ``... x d`` lie outside of a box ``2 x d``, by more than single precision is off."""
+    slack = 1e-6 * (box[1] - box[0]) + 8 * torch.finfo(box.dtype).eps * box.abs().amax(0)
+    return ~((points >= box[0] - slack) & (points <= box[1] + slack))
+
+
+def require_inside(name: str, points: Tensor, box: Tensor, where: Tensor | bool = True) -> None:
+    """Raise ``ValueError`` unless points ``... x d`` lie in a box ``2 x d``, in the coordinates ``where``."""
+    off = (outside(points, box) & where).any(-1)
+    if bool(off.any()):
+        first = points.expand(*off.shape, -1)[off][0].tolist()
+        raise ValueError(f"{name} must lie in the box {box.tolist()}, got {first}")
 
 
 def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, ends: str = "[]") -> float:
@@ -130,7 +144,7 @@ def as_values(
 
 def as_points(name: str, value: Any, dim: int | str = "d", like: Tensor | None = None) -> Tensor:
     """Finite rows ``n x d``, at least one; ``dim`` fixes ``d``."""
-    return as_values(name, value, ("n >= 1", dim), like=like)
+    return as_values(name, value, ("n >= 1", dim), like=like).detach().clone()  # a caller may change it
 
 
 def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = None, flat: bool = False) -> Tensor:
@@ -149,7 +163,7 @@ def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = 
     box = as_values(name, value, (2, "d >= 1" if dim is None else dim), like=like)
     holds = box[0] <= box[1] if flat else box[0] < box[1]
     require(holds, f"{name} must have each lower bound {'at most' if flat else 'below'} the upper", box)
-    return box.clone()  # a caller may change it
+    return box.detach().clone()  # a caller may change it
 
 
 def as_expanded(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:

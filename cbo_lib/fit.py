@@ -169,12 +169,19 @@ class UnitBoxKernel(Kernel):
     """A kernel of the unit box at inputs of another one, of lower corner ``low`` and sides ``side``, ``d`` each."""
 
     def __init__(self, kernel: Kernel, low: Tensor, side: Tensor) -> None:
-        super().__init__(batch_shape=kernel.batch_shape)
-        self.kernel = kernel
-        self.register_buffer("low", low)
-        self.register_buffer("side", side)
+        dims: Any = kernel.active_dims  # taken from the inputs here, not once more inside
+        super().__init__(batch_shape=kernel.batch_shape, active_dims=dims)
+        self.kernel, where = copy.deepcopy(kernel), slice(None) if dims is None else dims
+        self.kernel.active_dims = None
+        self.register_buffer("low", low[where])
+        self.register_buffer("side", side[where])
         self.low: Tensor
         self.side: Tensor
+
+    @property
+    def is_stationary(self) -> bool:
+        """As that of the unit box."""
+        return self.kernel.is_stationary
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""
@@ -342,10 +349,7 @@ def _fit(
     inner: Kernel, low: Tensor, side: Tensor, scale: Tensor, mean: Tensor, noise_std: Tensor, converged: Tensor
 ) -> Fit:
     """A fit from a batched kernel of the unit box and what multiplies it."""
-    try:
-        kernel = _in_units(inner, side)
-    except NotImplementedError:
-        kernel = UnitBoxKernel(copy.deepcopy(inner), low, side)
+    kernel = _in_units(inner, low, side)
     outer = ScaleKernel(kernel, batch_shape=scale.shape).to(scale)
     outer.outputscale = scale.square()
     # The setters go through softplus; what they store differs from what was asked by rounding.
@@ -353,20 +357,18 @@ def _fit(
     return Fit(process, _lengthscales(kernel, len(scale), side), scale.clone(), mean, noise_std, converged)
 
 
-def _in_units(kernel: Kernel, side: Tensor) -> Kernel:
-    """A kernel of the unit box as one of the box of the given sides."""
+def _in_units(kernel: Kernel, low: Tensor, side: Tensor) -> Kernel:
+    """A kernel of the unit box as one of the box of the given lower corner and sides."""
     if isinstance(kernel, ProductKernel | AdditiveKernel):
-        return type(kernel)(*(_in_units(part, side) for part in kernel.kernels))
-    batch = {"batch_shape": kernel.batch_shape}
-    if isinstance(kernel, ScaleKernel) and kernel.active_dims is None:
-        scaled = ScaleKernel(_in_units(kernel.base_kernel, side), **batch).to(side)
+        return type(kernel)(*(_in_units(part, low, side) for part in kernel.kernels))
+    dims, batch = kernel.active_dims, {"batch_shape": kernel.batch_shape}
+    if isinstance(kernel, ScaleKernel) and (dims is None) == (kernel.base_kernel.active_dims is None):
+        scaled = ScaleKernel(_in_units(kernel.base_kernel, low, side), **batch).to(side)
         scaled.outputscale = kernel.outputscale.detach()
         return scaled
     if type(kernel) not in (RBFKernel, MaternKernel):
-        raise NotImplementedError
-    where = slice(None) if kernel.active_dims is None else kernel.active_dims
-    lengthscale = kernel.lengthscale.detach() * side[where]
-    dims = None if kernel.active_dims is None else tuple(kernel.active_dims.tolist())
+        return UnitBoxKernel(kernel, low, side)
+    lengthscale = kernel.lengthscale.detach() * (side if dims is None else side[dims])
     options = {"ard_num_dims": lengthscale.shape[-1], "active_dims": dims, **batch}
     made = (RBFKernel(**options) if type(kernel) is RBFKernel else MaternKernel(nu=kernel.nu, **options)).to(side)
     made.lengthscale = lengthscale
@@ -376,8 +378,9 @@ def _in_units(kernel: Kernel, side: Tensor) -> Kernel:
 def _lengthscales(kernel: Kernel, replicates: int, side: Tensor) -> Tensor:
     """The lengthscale of every coordinate that has exactly one, ``replicates x d``."""
     found, times = side.new_full((replicates, len(side)), math.nan), torch.zeros(len(side))
+    of_unit_box = {part for box in kernel.modules() if isinstance(box, UnitBoxKernel) for part in box.modules()}
     for part in kernel.modules():
-        if type(part) in (RBFKernel, MaternKernel):
+        if type(part) in (RBFKernel, MaternKernel) and part not in of_unit_box:
             where = list(range(len(side))) if part.active_dims is None else part.active_dims.tolist()
             found[:, where] = part.lengthscale.detach().reshape(replicates, -1)
             times[where] += 1

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -73,6 +73,8 @@ class GaussianProcess:
                 return copy.deepcopy(value)._apply(move)
             if isinstance(value, _MeanOf):
                 return replace(value, mean=moved(value.mean))
+            if isinstance(value, partial):
+                return partial(moved(value.func), *map(moved, value.args), **value.keywords)
             held = callable(value) and _holds_tensors(value)
             require(not held, "mean must be a torch.nn.Module to be moved", "a function that holds tensors")
             return move(value) if isinstance(value, Tensor) else value
@@ -141,7 +143,7 @@ class Posterior:
     front. Made by ``GaussianProcess.condition`` or ``GaussianProcess.posterior``.
     """
 
-    _last: tuple[Measure, Tensor] | None = None  # a query, and what whitening made of it
+    _last: tuple[Measure, int, Tensor] | None = None  # a query, its points' version, and what whitening made of it
 
     def __init__(self, prior: GaussianProcess, data: _Data | None, batch_shape: torch.Size) -> None:
         self.prior, self.data = prior, data
@@ -161,12 +163,13 @@ class Posterior:
     def whiten(self, measure: Measure) -> Tensor:
         """``factor^{-1} K(observed, measure)``, ``... x t x n``, once something was observed."""
         assert self.data is not None
-        if self._last is not None and self._last[0] is measure and not torch.is_grad_enabled():
-            return self._last[1]
+        version = measure.points._version
+        if self._last and self._last[0] is measure and self._last[1] == version and not torch.is_grad_enabled():
+            return self._last[2]
         cross = covariance(self.prior.kernel, self.data.measure, measure)
         whitened = torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
         # Whoever asks for a single query is about to observe it; its gradient belongs to one graph.
-        self._last = (measure, whitened) if measure.n == 1 and not whitened.requires_grad else None
+        self._last = (measure, version, whitened) if measure.n == 1 and not whitened.requires_grad else None
         return whitened
 
     def mean(self, measure: Measure) -> Tensor:

@@ -184,6 +184,8 @@ def _describe(thing: Any, above: frozenset[int]) -> Any:
     inner = partial(_describe, above=above | {id(thing)})
     if isinstance(thing, list | tuple):
         return [inner(item) for item in thing]
+    if isinstance(thing, pd.DataFrame | pd.Series):
+        return inner([thing.to_dict(orient="split") if isinstance(thing, pd.DataFrame) else thing.to_dict()])
     if isinstance(thing, set | frozenset):
         return sorted(map(inner, thing), key=json.dumps)
     if isinstance(thing, Mapping):

@@ -293,7 +293,7 @@ class Policy(ABC):
         """Raise ``ValueError`` if rows ``replicates x n x ...`` can't be learned from; they are finite and fit."""
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
-        """Whether a row's queries are those asked, to rounding, boolean ``replicates``."""
+        """Whether a row's queries are those asked, to a millionth of the box, boolean ``replicates``."""
         query, like = row["query"], self.space.like
         return nearly(query, asked, like).reshape(len(asked), -1).all(-1) if self.query_dims else query == asked
 
@@ -319,18 +319,23 @@ class Policy(ABC):
         for name in vars(self).keys() - self._configured:
             delattr(self, name)
         self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
-        self.count, self._torn = 0, False
+        self.count = 0
         self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=self.space.like.device)
         self.data = {}
         self.begin()
         if self.initial:
             self._design = self.design(self.initial)
+        self._torn = False
 
     def _ready(self) -> None:
-        if not hasattr(self, "_random"):
+        if not hasattr(self, "_torn"):  # nothing began, or an error ended that
             with torch.no_grad():
                 self._begin([self.seed], alone=True)
-        require(not self._torn, "tell must not be interrupted; tell a new policy what data holds", "half a row")
+        require(
+            not self._torn,
+            "tell must not end half way, by Ctrl-C or an error; tell a new policy what data holds",
+            "half a row",
+        )
 
     def _rows(self, query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
         """Everything that was told, each ``replicates x n x ...``."""

@@ -14,7 +14,8 @@ from gpytorch.kernels import RBFKernel
 from book.contexts.quadrature import ContextDistribution
 from book.hyperparameters.widths import rkhs_sqrt_beta
 from book.subsets.marginals import TruncatedNormal
-from cbo_lib import aggregated, contexts, hyperparameters, indirect, information, subsets
+from book import information
+from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.fit import default_kernel, fit_gaussian_process

@@ -6,9 +6,9 @@ import torch
 from scipy.stats import norm
 
 from book.hyperparameters.widths import lipschitz_sqrt_beta, rkhs_sqrt_beta
+from book.information import information_gain
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.information import information_gain
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.toys import grid, normal

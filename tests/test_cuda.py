@@ -5,8 +5,8 @@ import torch
 
 from book.aggregated.problems import aggregated_reward_curve
 from book.aggregated.regret import locate
+from book.information import greedy_information_gain, information_gain
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.information import greedy_information_gain, information_gain
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance, variance

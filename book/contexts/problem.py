@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from book.contexts.quadrature import QuadratureDistribution
-from cbo_lib.checks import as_number, as_tensor, require, require_shape
-from cbo_lib.contexts.space import Space, check_inside
+from cbo_lib.checks import as_number, as_tensor, require, require_inside, require_shape
+from cbo_lib.contexts.space import Space
 from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
@@ -64,8 +64,8 @@ class ContextProblem:
             ValueError: if a decision or a context lies outside of its box, where f is not defined, or is NaN.
         """
         points = self.space.join(x, c)
-        check_inside("x", x, self.space.decisions)
-        check_inside("c", c, self.space.contexts)
+        require_inside("x", x, self.space.decisions)
+        require_inside("c", c, self.space.contexts)
         return self.f(points)
 
     def draw_context(self, generators: Sequence[torch.Generator]) -> Tensor:

@@ -27,12 +27,12 @@ from book.contexts.problem import ContextProblem
 from book.contexts.regret import Constants, accounts, density_error
 from book.contexts.theory import drawn_problem, slope_tail, theorem_constants
 from book.harness import run
+from book.information import greedy_information_gain
 from book.proofs import Link
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
 from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators

@@ -18,6 +18,7 @@ from book.contexts.regret import Constants, density_nodes, ledger, worst_weights
 from book.contexts.tables import density_rate
 from book.functions import interval, maximum
 from book.harness import Scale
+from book.information import greedy_information_gain
 from book.ledger import RegretLedger
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
@@ -25,7 +26,6 @@ from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import Marginal, Normal
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators, standard_normal

@@ -25,6 +25,7 @@ from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import draws_of_candidates, lengthscale_candidates, random_truth
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from book.hyperparameters.variants import BalancingApart, RegretBalancing
+from book.information import greedy_information_gain
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
 from cbo_lib.hyperparameters import (
@@ -35,7 +36,6 @@ from cbo_lib.hyperparameters import (
     MaximumLikelihood,
     Space,
 )
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Function
 from cbo_lib.simulate import simulate
 

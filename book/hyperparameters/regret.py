@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from book.hyperparameters.problem import UnknownPriorProblem
+from book.information import greedy_information_gain
 from book.ledger import Claim, RegretLedger
 from cbo_lib.confidence import noise_threshold
 from cbo_lib.history import History
 from cbo_lib.hyperparameters.policies import eliminates
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Measure, covariance
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from book.information import greedy_information_gain
 from cbo_lib.checks import as_number, as_tensor, require
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Measure
 
 Gain = TypeVar("Gain", float, Tensor)

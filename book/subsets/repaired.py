@@ -139,7 +139,7 @@ class Repaired(CheapestGoodSubset):
         average, lower = super()._costs()
         if self.radius is None or self.count == 0:
             return average, lower
-        known = self.plays.clamp_min(1).to(average)
+        known = self.billed.clamp_min(1).to(average)
         own = torch.nn.functional.one_hot(self.data["subset"].long(), self.space.m).to(average)
         off = (self.data["cost"].unsqueeze(-1) - average.unsqueeze(1)).square()
         variance = (own * off).sum(1) / (known - 1).clamp_min(1)

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.checks import as_schedule, as_tensor, require
+from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
@@ -59,7 +59,7 @@ class TreePolicy(Policy):
         self, space: Space, *, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern", **options: Any
     ) -> None:
         require(isinstance(space, Space), "space must be an aggregated.Space", repr(space))
-        super().__init__(space, initial=0, resolution=None, **options)
+        super().__init__(space, resolution=None, **options)
         self.prior, self.kernel = prior, kernel
         Surrogate(space.bounds, 1, prior, kernel)  # raises now if one of them is out of range
 
@@ -144,6 +144,8 @@ class TreePolicy(Policy):
     def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
         """Count the draws of nodes, ``take`` the observation in and expand."""
         self.drawn = self.chosen if bool(asked.all()) else self._nodes_of(row["query"])
+        if bool(asked.any()):
+            self.drawn = torch.where(asked, self.chosen, self.drawn)
         at = (self.drawn >= 0).nonzero().squeeze(-1)
         self.draws[at, self.drawn[at]] += 1
         self.take(row, self.drawn)
@@ -182,11 +184,15 @@ class TreePolicy(Policy):
 
     def check(self, **rows: Tensor) -> None:
         """Cells lie in the root cell, lower corner first; a point is a cell without volume."""
-        cells, (low, high) = rows["query"], self.space.bounds
-        require(cells.shape[-1] == self.space.dim, f"query must be boxes (2, {self.space.dim})", cells.shape[2:])
-        slack = 1e-9 * (high - low)
+        cells, shape = rows["query"], (2, self.space.dim)
+        require(cells.shape[2:] == shape, f"query must be boxes {shape}", cells.shape[2:])
         require(cells[..., 0, :] <= cells[..., 1, :], "query must have the lower corner first", cells)
-        require((cells >= low - slack) & (cells <= high + slack), "query must lie in the bounds of the space", cells)
+        require_inside("query", cells, self.space.bounds)
+
+    def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
+        """Whether a row's cells are those asked, to a twentieth of their sides."""
+        off = (row["query"] - asked).abs()
+        return (off <= 0.05 * (asked[:, 1:] - asked[:, :1])).flatten(1).all(-1)
 
     def _recommended(self) -> Tensor:
         if self._named is None:
@@ -194,16 +200,16 @@ class TreePolicy(Policy):
         return self._named
 
     def _nodes_of(self, boxes: Tensor) -> Tensor:
-        """The nodes that boxes ``m x 2 x d`` are, to rounding; -1 for a box that is none. They need not be leaves."""
-        slack = 1e-9 * (self.space.bounds[1] - self.space.bounds[0])
+        """The nodes that boxes ``m x 2 x d`` are, nearly; -1 for a box that is none. They need not be leaves."""
+        slack = 1e-3 * (boxes[:, 1] - boxes[:, 0])
         node = torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
         found = torch.full_like(node, -1)
-        going = (boxes[:, 1] - boxes[:, 0] > slack).all(-1).nonzero().squeeze(-1)
+        going = (slack > 0).all(-1).nonzero().squeeze(-1)
         while len(going):
-            here, box = self.tree.boxes[node[going]], boxes[going]
-            same = ((here - box).abs() <= slack).all(-1).all(-1)
+            here, box, off = self.tree.boxes[node[going]], boxes[going], slack[going]
+            same = ((here - box).abs() <= off.unsqueeze(1)).flatten(1).all(-1)
             found[going[same]] = node[going[same]]
-            inside = ((here[:, 0] <= box[:, 0] + slack) & (box[:, 1] <= here[:, 1] + slack)).all(-1)
+            inside = ((here[:, 0] <= box[:, 0] + off) & (box[:, 1] <= here[:, 1] + off)).all(-1)
             inside &= self.tree.branching ** (self.tree.depth[node[going]] + 1.0) <= INDEX_LIMIT
             going = going[inside & ~same]
             children = self.tree.children(node[going])
@@ -253,7 +259,8 @@ class GaussianProcessTreePolicy(TreePolicy):
     def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
         """A value of nodes moves the tracked posterior; after one of another box it is made anew."""
         super().take(row, node)
-        if bool((node < 0).any()):
+        same = nearly(row["query"], self.tree.boxes[node], self.space.bounds).flatten(1).all(-1)
+        if bool(((node < 0) | ~same).any()):
             self._tracked = None
         elif self._tracked is not None:
             self._tracked.observe(node, row["y"])

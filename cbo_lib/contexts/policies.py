@@ -16,10 +16,10 @@ from cbo_lib.acquisition import (
     PartialAcquisition,
     RobustAcquisition,
 )
-from cbo_lib.checks import as_count, as_schedule, as_tensor, require
+from cbo_lib.checks import as_count, as_schedule, as_tensor, require, require_inside
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.space import Space, check_inside
+from cbo_lib.contexts.space import Space
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, maximize_box, search_box
 from cbo_lib.measure import Measure
@@ -34,8 +34,8 @@ class ContextPolicy(Policy):
     ``tell`` takes decisions, values and ``context``. The first ``initial`` decisions are scrambled Sobol points, the
     same for every policy with the same seed. Afterwards the policy's acquisition is maximized over the box of
     decisions. The recommendation is the decision made so far with the largest posterior mean, averaged over the
-    contexts seen so far; the rule is the same for all policies. Before there are ``initial`` observations it is the
-    decision with the largest observed value.
+    contexts seen so far; ``GPUCB``, which models no contexts, takes its own. Before there are ``initial`` observations
+    it is the decision with the largest observed value.
 
     The effort is the same for all. [Huang2024] gives its slow policies 32 raw points and 5 starts, others 1,024 and 50.
     A worst case is searched by its values alone, see ``search_box``, as it has kinks or comes from an iteration.
@@ -187,7 +187,7 @@ class ContextPolicy(Policy):
         """Raise ``ValueError`` if a decision is not in its box, or a row has another dimension than the space."""
         for name, size in (("query", self.space.decision_dim), ("context", self.space.context_dim)):
             require(rows[name].shape[-1] == size, f"{name} must have {size} coordinates", rows[name].shape[-1])
-        check_inside("query", rows["query"], self.space.decisions)
+        require_inside("query", rows["query"], self.space.decisions)
 
     def encode(self, name: str, value: Any) -> Tensor:
         """As in ``Policy``; where there is one coordinate, numbers will do."""

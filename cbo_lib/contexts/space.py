@@ -70,12 +70,3 @@ class Space:
             require_shape(name, tensor, ..., size)
         batch = torch.broadcast_shapes(x.shape[:-1], c.shape[:-1])
         return torch.cat([x.expand(*batch, -1), c.expand(*batch, -1)], -1)
-
-
-def check_inside(name: str, points: Tensor, box: Tensor) -> None:
-    """Raise ``ValueError`` unless points ``... x d`` lie in a box ``2 x d``, to rounding."""
-    slack = 8 * torch.finfo(box.dtype).eps * box.abs().amax(0)
-    outside = ~((points >= box[0] - slack) & (points <= box[1] + slack)).all(-1)
-    if bool(outside.any()):
-        first = points.expand(*outside.shape, -1)[outside][0].tolist()
-        raise ValueError(f"{name} must lie in the box {box.tolist()}, got {first}")

@@ -30,6 +30,7 @@ class OneCandidate(HEGPUCB):
 
     def __init__(self, space: Space, candidate: int | Tensor, **options: Any) -> None:
         super().__init__(space, elimination="never", **options)
+        require(not any(space.fitted), "candidates must have known sizes", "kernels whose sizes are fitted")
         self.trusted = torch.as_tensor(candidate if isinstance(candidate, Tensor) else as_count("candidate", candidate))
         count, whole = len(space.candidates), not self.trusted.is_floating_point() and self.trusted.dim() <= 1
         inside = whole & (self.trusted >= 0) & (self.trusted < count)

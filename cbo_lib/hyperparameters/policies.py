@@ -101,7 +101,8 @@ class HEStableOpt(HEGPUCB):
 
     Chooses ``x`` by the worst upper confidence bound within ``epsilon`` under the most favorable candidate ``u``, then
     asks the point within ``epsilon`` of it with the smallest lower confidence bound under any candidate ``v``. Both
-    ``u`` and ``v`` are tested, each on its own rounds. In a box the ball is that of ``Space.ball``.
+    ``u`` and ``v`` are tested, each on its own rounds. In a box the ball is that of ``Space.ball``. It recommends the
+    point of the domain whose averaged mean, under the candidates left, is largest where it is worst within ``epsilon``.
 
     Arguments and errors are those of ``HEGPUCB``.
     """
@@ -144,6 +145,13 @@ class HEStableOpt(HEGPUCB):
         """Test both. They see the candidates of this round; neither test may undo what the other dropped."""
         self.test(self._optimist, row["y"], played)
         self.test(self._pessimist, row["y"], played, role=1)
+
+    def best(self) -> Tensor:
+        """The point of the largest worst averaged mean."""
+        self._refresh()
+        points, weights = self.space.points, self.weights().unsqueeze(-1)
+        place = self.search(lambda mean, std: self.space.worst((weights * mean).sum(1)), self.space.ball)
+        return place if points is None else points[place]
 
     def record(self) -> Mapping[str, Tensor]:
         """Also the ``chosen`` point before the perturbation, and the candidate ``pessimist`` of the perturbation."""

@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_number, as_points, as_values, require
+from cbo_lib.checks import as_box, as_number, as_points, as_values, outside, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel
 from cbo_lib.measure import Measure, variance
@@ -149,10 +149,11 @@ class Space:
             kernel = candidate if isinstance(candidate, Kernel) else candidate.kernel
             wanted = "candidates must have no batch dimensions"
             require(not kernel.batch_shape, wanted, f"{tuple(kernel.batch_shape)} {at}")
-            kept = copy.deepcopy(kernel).to(self.like).requires_grad_(False)  # the user's own stays as it is
-            variance(kept, Measure.dirac(self.like[:1]))  # raises where it does not fit
             if isinstance(candidate, Kernel):
-                taken.append((kept, 0.0, math.nan if self.noise_std is None else float(self.noise_std)))
+                kernel = copy.deepcopy(kernel).to(self.like).requires_grad_(False)  # the user's own stays as it is
+            variance(kernel, Measure.dirac(self.like[:1]))  # raises where it does not fit
+            if isinstance(candidate, Kernel):
+                taken.append((kernel, 0.0, math.nan if self.noise_std is None else float(self.noise_std)))
                 continue
             require(self.noise_std is None, "noise_std must be left to the GaussianProcess candidates", self.noise_std)
             mean, own = candidate.mean, torch.as_tensor(candidate.noise_std, dtype=torch.float64)
@@ -202,9 +203,7 @@ class Space:
     def contains(self, x: Tensor) -> Tensor:
         """Whether points ``... x d`` belong to the domain, up to rounding, boolean ``...``."""
         if self.points is None:
-            low, high = self.bounds
-            slack = 1e-9 * (high - low)
-            return ((x >= low - slack) & (x <= high + slack)).all(-1)
+            return ~outside(x, self.bounds).any(-1)
         near = _distance(x.reshape(-1, self.dim), self.points) <= self._rounding
         return near.any(-1).reshape(x.shape[:-1])
 

@@ -261,7 +261,7 @@ def table(name: str, value: object, like: Tensor | None = None, batch: bool = Fa
         ValueError: if it has no row or another shape, or a number is not finite.
     """
     rows = as_tensor(name, value, like)
-    rows = rows.unsqueeze(-1) if rows.dim() == 1 else rows
+    rows = (rows.unsqueeze(-1) if rows.dim() == 1 else rows).clone()  # a caller may change it
     return as_values(name, rows, (*["replicates >= 1"][: batch * (rows.dim() - 2)], "n >= 1", "k >= 1"))
 
 

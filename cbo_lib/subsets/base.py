@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, nearly, require
+from cbo_lib.checks import as_count, nearly, require, require_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
@@ -34,13 +34,15 @@ class SubsetPolicy(Policy):
     """What the policies share: the posterior, the search for decisions, the book of costs and the recommendation.
 
     A single run asks for a ``Play`` and is told the full point that came to be, in the user's units, the value there,
-    the subset that was set and what that cost: ``tell(x, y, subset=play.subset, cost=3.2)``, or ``n`` of each. Without
-    a subset, or without a cost, a row says nothing of what subsets cost; where the point is what was asked, the subset
-    is known. Costs that are told before the first ``ask`` are old: they alone are not charged to the budget. A
-    replicate ends when its budget is spent. In a batch a query is a row ``1 + d``, the subset's index and a point.
+    the subset that was set and what that cost: ``tell(x, y, subset=play.subset, cost=3.2)``, or ``n`` of each. Where
+    the point is what was asked, the subset is known; without a subset a row is no play of any, and without a cost it
+    says nothing of what they cost. What is told before the first ``ask`` is old: it alone is not charged to the budget,
+    and is a play only with its cost. A replicate ends when its budget is spent. In a batch a query is a row ``1 + d``,
+    the subset's index and a point.
 
     Who writes a policy overrides ``decide``, ``record``, ``begin`` and ``forget`` for a state of its own, and finds
-    ``search``, ``plays`` and ``paid`` (of each subset, ``replicates x m``), ``spent`` and what ``Policy`` keeps. The
+    ``search``, ``plays``, ``billed`` (plays whose cost was told) and ``paid`` (of each subset, ``replicates x m``),
+    ``spent`` and what ``Policy`` keeps. The
     recommendation is the play, of those that were asked and made, whose expected lower bound was largest when asked.
 
     Args:
@@ -93,7 +95,7 @@ class SubsetPolicy(Policy):
         space, replicates = self.space, self.replicates
         self.surrogate = self.model(replicates)
         self.search = Search(space, self.surrogate.posterior(), replicates, self.effort, self.resolution)
-        self.plays = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
+        self.plays = self.billed = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
         self.paid = space.like.new_zeros(replicates, space.m)
         self.spent = space.like.new_zeros(replicates)
         self._opened = False  # whether anything was asked
@@ -120,10 +122,11 @@ class SubsetPolicy(Policy):
         """Take in one full point a replicate, its noisy value, and what was paid for which subset."""
         subset, cost = row["subset"].to(self.spent), row["cost"].to(self.spent)
         subset = torch.where(asked & subset.isnan(), self._query[:, 0], subset)
-        told = ~subset.isnan() & ~cost.isnan()
-        at, paid = subset.nan_to_num(0.0).long().unsqueeze(-1), torch.where(told, cost, 0.0)
-        self.plays = self.plays.scatter_add(-1, at, told.long().unsqueeze(-1))
-        self.paid = self.paid.scatter_add(-1, at, paid.unsqueeze(-1))
+        told = ~subset.isnan() & (~cost.isnan() | self._opened)
+        one = torch.nn.functional.one_hot(subset.nan_to_num(0.0).long(), self.space.m) * told.unsqueeze(-1)
+        self.plays = self.plays + one
+        self.billed = self.billed + one * ~cost.isnan().unsqueeze(-1)
+        self.paid = self.paid + one * cost.nan_to_num(0.0).unsqueeze(-1)
         if self._opened:
             self.spent = self.spent + cost.nan_to_num(0.0)
         better = asked & (self._lower > self._best)
@@ -203,14 +206,8 @@ class SubsetPolicy(Policy):
         known = ~subset.isnan()
         index = subset.nan_to_num(0.0).long()
         require((index >= 0) & (index < space.m), f"subset must be an index from 0 to {space.m - 1}", subset)
-        low, high = space.bounds
-        slack = 1e-9 * (high - low)
-        outside = ((points < low - slack) | (points > high + slack)) & space.controlled[index] & known.unsqueeze(-1)
-        if bool(outside.any()):
-            raise ValueError(
-                f"query must have the variables that were set in their bounds {space.bounds.tolist()}, "
-                f"got {points[outside.any(-1)][0].tolist()}"
-            )
+        where = space.controlled[index] & known.unsqueeze(-1)
+        require_inside("query, in the variables that were set,", points, space.bounds, where)
         require(~(rows["cost"] < 0), "cost must not be negative", rows["cost"])
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:

@@ -108,10 +108,9 @@ class GroupETC(SubsetPolicy):
     def decide(self) -> tuple[Tensor, Decisions]:
         """The largest bound of the group whose turn it is."""
         wanted = torch.ones_like(self.plays, dtype=torch.bool)
-        for r, count in enumerate(self.plays.sum(-1).tolist()):
-            number = count // self.plays_per_group if self.plays_per_group else len(self.groups)
-            if number < len(self.groups):
-                wanted[r] = False
-                wanted[r, self.groups[number]] = True
+        for group in reversed(self.groups):
+            own = torch.zeros_like(wanted).index_fill(-1, torch.tensor(group, device=wanted.device), True)
+            left = (self.plays * own).sum(-1, keepdim=True) < self.plays_per_group
+            wanted = torch.where(left, own, wanted)
         decisions = self.search.maximize(wanted, self.multiplier())
         return argmax_finite(decisions.bound(self.multiplier())), decisions

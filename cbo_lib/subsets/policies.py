@@ -208,7 +208,7 @@ class CheapestGoodSubset(SubsetPolicy):
 
     def _costs(self) -> tuple[Tensor, Tensor]:
         """Average costs, and their lower bounds of lines 22 to 24, ``replicates x m``."""
-        known = self.plays.clamp_min(1)
+        known = self.billed.clamp_min(1)
         average = self.paid / known
         largest = average.amax(-1, keepdim=True).clamp_min(torch.finfo(average.dtype).tiny)
         spread = largest if self.cost_spread is None else self.cost_spread
@@ -242,7 +242,7 @@ class CheapestGoodSubset(SubsetPolicy):
         """Decide, before a round, which replicates explore no more."""
         played = self.plays.amin(-1)
         begins = self.exploring & (played > self._round)
-        average = self.paid / self.plays.clamp_min(1)
+        average = self.paid / self.billed.clamp_min(1)
         over = self.spent + average.sum(-1) > self.exploration_budget if self.rounds is None else played >= self.rounds
         ends = begins & over
         if not bool(ends.any()):

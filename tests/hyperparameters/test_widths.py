@@ -11,9 +11,9 @@ from scipy.stats import norm as normal
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.slips import printed_sqrt_beta
 from book.hyperparameters.widths import frequentist_sqrt_beta
+from book.information import greedy_information_gain
 from cbo_lib.confidence import noise_threshold
 from cbo_lib.hyperparameters import Space, eliminates
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.measure import Measure
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, SETTINGS, line, setting

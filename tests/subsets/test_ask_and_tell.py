@@ -123,6 +123,28 @@ def test_rows_without_a_subset_or_a_cost_inform_the_posterior_alone():
     assert one.subset == other.subset == (0,) and torch.equal(one.values, other.values)
 
 
+@pytest.mark.parametrize("name", ["proposed", "etc"])
+def test_a_play_whose_bill_is_missing_counts_as_one(name):
+    options = {"prior": known(), "effort": FEW}
+    policy = CheapestGoodSubset(own(), rounds=1, **options) if name == "proposed" else MAKERS["etc"](own(), **options)
+    asked = []
+    for t in range(5):
+        play = policy.ask()
+        asked.append(play.subset)
+        x = LOW + (HIGH - LOW) * ROWS[t]
+        x[list(play.subset)] = play.values
+        policy.tell(x, hill(ROWS[t]), **({"cost": 2.0} if t == 1 else {}))
+    assert asked[:3] == list(SETS) if name == "proposed" else {len(s) for s in asked[2:4]} == {2}
+    assert policy.plays.sum() == 5 and policy.billed.sum() == 1 and float(policy.spent) == float(policy.paid.sum()) == 2
+
+
+def test_old_plays_of_one_group_are_not_those_of_another():
+    policy = GroupETC(own(), prior=known(), effort=FEW, plays_per_group=3)
+    x = LOW + (HIGH - LOW) * ROWS[:3]
+    policy.tell(x, hill(ROWS[:3]), subset=[(0, 1, 2)] * 3, cost=[9.0] * 3)
+    assert policy.ask().subset == (0,)
+
+
 def test_another_play_than_the_one_asked():
     policy, x = CheapestGoodSubset(own(), prior=known(), effort=FEW), LOW + (HIGH - LOW) * ROWS[0]
     play = policy.ask()

@@ -20,10 +20,10 @@ from book.contexts.regret import (
     worst_weights,
 )
 from book.contexts.theory import drawn_problem
+from book.information import greedy_information_gain
 from cbo_lib.contexts import GaussianKDE, tv_worst_case
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.information import greedy_information_gain
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import simulate
 from tests.contexts import plain

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from cbo_lib.information import greedy_information_gain, information_gain
+from book.information import greedy_information_gain, information_gain
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.oracles import condition, gram, rbf, sets
