@@ -168,11 +168,11 @@ class Box:
             raise Lost(str(error) if isinstance(error, wire.Broken) else "its process died") from None
         if "error" not in answer:
             return answer.get("result")
-        kind = getattr(builtins, name, None)
+        kind, raised = getattr(builtins, name, None), None
         if isinstance(kind, type) and issubclass(kind, Exception):
-            with contextlib.suppress(TypeError):
-                raise kind(text)
-        raise StudentError(f"{name}: {text}")
+            with contextlib.suppress(TypeError):  # some are made of more than a text
+                raised = kind(text)
+        raise raised or StudentError(f"{name}: {text}")
 
     def run(self, source: str) -> tuple[str, str | None]:
         """Run a cell: what it printed, and the error that it ended with.

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from book._grading import course, wire
-from book._grading.boxes import Boxes, Limits, Lost
+from book._grading.boxes import Boxes, Limits, Lost, StudentError
 from book._grading.mistakes import POLICIES
 from book._tools import grade, handout
 from tests.marking import judge_of, marked, source
@@ -393,6 +393,22 @@ class Nameless:
 def test_what_cannot_be_sent_arrives_as_something_else(value):
     first, other, last = passed((1, value, 2.5))
     assert (first, last) == (1, 2.5) and isinstance(other, wire.Other)
+
+
+@pytest.mark.parametrize(
+    ("raised", "arrives"),
+    [
+        ("TypeError('odd')", TypeError),
+        ("ValueError('odd')", ValueError),
+        ("UnicodeDecodeError('utf-8', b'', 0, 1, 'odd')", StudentError),
+        ("type('Own', (Exception,), {})('odd')", StudentError),
+    ],
+)
+def test_an_error_of_python_arrives_as_itself(raised, arrives, answers):
+    assert answers.box.run(f"def fails():\n    raise {raised}")[1] is None
+    with pytest.raises(Exception, match="odd") as caught:
+        answers.box.get("fails")()
+    assert caught.type is arrives
 
 
 def test_half_a_character_becomes_a_question_mark():
