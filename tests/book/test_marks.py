@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -19,9 +20,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Chapter:
-    """The tests of a chapter, which share a box."""
+    """The tests of a chapter, which share a box.
+
+    Attributes:
+        chapter: its name.
+        others: right functions that give, or take, something else than the solution's, by exercise.
+    """
 
     chapter = ""
+    others: ClassVar[list[tuple[int, str]]] = []
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -33,6 +40,13 @@ class Chapter:
         mark = answers.solution(number)
         assert mark.points == mark.exercise.points, mark.text
         assert set(mark.says) == {"Right."}
+
+    def test_a_right_function_of_another_kind_gets_full_marks(self, answers):
+        for number, function in self.others:
+            error = answers.box.run(f"s = solution_{number}\nother = ({function}, *s[1:])")[1]
+            assert error is None, error
+            mark = answers.judge.mark(answers.box, number, "other")
+            assert mark.points == mark.exercise.points, mark.text
 
     def test_a_mistake_gets_what_the_rubric_says(self, at, answers):
         mistake, mark = answers.mistakes[at], answers.mistake(at)
@@ -50,18 +64,30 @@ class Chapter:
 
 class TestAggregated(Chapter):
     chapter = "aggregated"
+    others: ClassVar = [(1, "lambda w: (1 + torch.exp(-w.square() / 0.32)) / 2")]
 
 
 class TestContexts(Chapter):
     chapter = "contexts"
+    others: ClassVar = [(2, "lambda x, b, s, w: (s - w) * (1 - torch.exp(-2 * x)) / 2 - (b - w) * x")]
 
 
 class TestHyperparameters(Chapter):
     chapter = "hyperparameters"
+    others: ClassVar = [
+        (2, "lambda *case: float(s[0](*case))"),
+        (3, "lambda *case: s[0](*case).tolist()"),
+        (4, "lambda std, noise: (std.pow(-2) + noise.pow(-2)).rsqrt()"),
+    ]
 
 
 class TestIndirect(Chapter):
     chapter = "indirect"
+    others: ClassVar = [
+        (4, "lambda *case: s[0](*case).tolist()"),
+        (6, "lambda a, omega, tau: math.exp(-(omega * tau) ** 2 / 2) * math.sin(omega * a)"),
+        (6, "lambda a, omega, tau: torch.exp(-(omega * tau) ** 2 / 2) * torch.sin(omega * a)"),
+    ]
 
 
 class TestSubsets(Chapter):

@@ -99,6 +99,15 @@ NUMERIC: list[tuple[int, str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [right_pair, lambda w: (1 + torch.exp(-(w**2) / (8 * 0.2**2))) / 2, lambda w: (1 + pair(w.item() / 2)) / 2],
+)
+def test_the_width_may_be_a_number_or_a_tensor(function: Any, stripped: dict[str, Any]) -> None:
+    assert stripped["check_1"]((function, WIDTH)) == "Exercise 1: correct."
+    assert "v is 0.6" in stripped["check_1"]((function, 0.65))
+
+
 @pytest.mark.parametrize(("number", "says", "answer"), NUMERIC, ids=[f"{n}-{s}" for n, s, _ in NUMERIC])
 def test_mistake_is_named(number: int, says: str, answer: object, stripped: dict[str, Any]) -> None:
     verdict = stripped[f"check_{number}"](answer)

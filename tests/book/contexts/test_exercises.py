@@ -65,6 +65,11 @@ def with_quad(x: float, buy: float, sell: float, salvage: float) -> float:
     return inside + math.exp(-2) * value(1.0)
 
 
+def of_tensors(x: Tensor, buy: Tensor, sell: Tensor, salvage: Tensor) -> Tensor:
+    sold = (1 - torch.exp(-2 * x)) / 2
+    return (sell - salvage) * sold - (buy - salvage) * x
+
+
 def with_brentq(first: Tensor, second: Tensor) -> float:
     def gap(radius: float) -> float:
         worst = [float(tv_worst_case(v, v.min(), radius)) for v in (first, second)]
@@ -117,6 +122,7 @@ def by_loop(values: Tensor, p: Tensor, p_hat: Tensor, chosen: int) -> list[float
     [
         (1, with_scipy),
         (2, with_quad),
+        (2, of_tensors),
         (3, with_brentq),
         (4, by_level),
         (5, by_search),

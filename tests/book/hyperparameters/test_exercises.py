@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 from torch import Tensor
 
 from cbo_lib.confidence import noise_threshold
@@ -51,8 +53,29 @@ def zero_mean(kernel, _, x, y, at, noise_std):
     return one()(kernel, 0.0, x, y, at, noise_std)
 
 
-def covariance(kernel, mean, x, y, at, noise_std):
+def with_covariance(kernel, mean, x, y, at, noise_std):
     return one()(kernel, mean, x, y, at, noise_std)[0], torch.eye(len(at))
+
+
+def in_columns(mean=True, std=True):
+    """A right posterior, of which some part is a column."""
+
+    def answer(*args):
+        parts = one()(*args)
+        return tuple(p[:, None] if column else p for p, column in zip(parts, (mean, std), strict=True))
+
+    return answer
+
+
+def by_scipy(kernel, x, y, noise_std):
+    """The likelihood as a float."""
+    K = kernel(x, x).to_dense() + noise_std**2 * torch.eye(len(x))
+    return float(multivariate_normal(torch.zeros(len(x)).numpy(), K.detach().numpy()).logpdf(y.numpy()))
+
+
+def rule_in_numpy(errors, widths, xi, count):
+    allowed = np.sqrt(xi * count.numpy()) + widths.numpy().sum(-1)
+    return np.abs(errors.numpy().sum(-1)) > allowed
 
 
 def likelihood(fit=0.5, volume=0.5, constant=0.5, squared=True):
@@ -117,7 +140,10 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (1, "values are noisy", lambda s: (one(noise=0.0), s[1])),
     (1, "This is the variance", lambda s: (posterior, s[1])),
     (1, "not of f", lambda s: (noisy, s[1])),
-    (1, "standard deviation is wrong", lambda s: (covariance, s[1])),
+    (1, "standard deviation is wrong", lambda s: (lambda *case: (s[0](*case)[0], 9 * s[0](*case)[1]), s[1])),
+    (1, "standard deviation should have the shape (41,), got (41, 41).", lambda s: (with_covariance, s[1])),
+    (1, "mean should have the shape (41,), got (41, 1).", lambda s: (in_columns(), s[1])),
+    (1, "standard deviation should have the shape (41,), got (41, 1).", lambda s: (in_columns(mean=False), s[1])),
     (1, "still returns None", lambda s: (print, s[1])),
     (1, "its inverse", lambda s: (s[0], 1 / s[1])),
     (1, "the variances", lambda s: (s[0], s[1] ** 2)),
@@ -153,7 +179,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (3, "it grows", lambda s: (s[0], 11)),
     (3, "After 22 rounds", lambda s: (s[0], 22)),
     (3, "at least one round", lambda s: (s[0], 0)),
-    (3, "for a while", lambda s: (s[0], 24)),
+    (3, "It is dropped before that.", lambda s: (s[0], 24)),
     (4, "This is the variance", lambda s: (lambda s, r: after(s, r) ** 2, *s[1:])),
     (4, "This is the precision", lambda s: (lambda s, r: after(s, r) ** -2, *s[1:])),
     (4, "root of the precision", lambda s: (lambda s, r: 1 / after(s, r), *s[1:])),
@@ -217,6 +243,22 @@ def test_mistake_is_named(number: int, says: str, answer: Callable[..., object],
     verdict = solved[f"check_{number}"](answer(solved[f"solution_{number}"]))
     assert verdict.startswith(f"Exercise {number}: not yet.")
     assert says in verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "function"),
+    [
+        (2, by_scipy),
+        (3, rule_in_numpy),
+        (3, lambda *case: rule_in_numpy(*case).tolist()),
+        (4, after),
+        (4, lambda s, r: (s**-2 + r**-2) ** -0.5),
+        (4, lambda s, r: s * r / torch.sqrt(s**2 + r**2)),
+    ],
+)
+def test_a_right_function_may_give_another_kind(number: int, function: Any, solved: dict[str, Any]) -> None:
+    answer = (function, *solved[f"solution_{number}"][1:])
+    assert solved[f"check_{number}"](answer) == f"Exercise {number}: correct."
 
 
 def optimistic(

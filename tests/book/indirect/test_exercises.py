@@ -44,6 +44,11 @@ def mean_but(change: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tenso
     return answer
 
 
+def in_columns(*case):
+    mean, cov = arms()(*case)
+    return mean[:, None], cov
+
+
 def blur(power=None, add=lambda s, t: s**2 + t**2, squared=True, half=2.0, front=True, length_power=2):
     def answer(x, s, y, t, lengthscale, variance):
         c = lengthscale**length_power + add(s, t)
@@ -117,6 +122,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (1, "This is the prior", lambda s: (mean_but(lambda c, v: torch.diag(v)), *s[1:])),
     (1, "Subtract this", lambda s: (mean_but(lambda c, v: torch.diag(v) - c), *s[1:])),
     (1, "Give a pair", lambda s: (lambda *case: s[0](*case)[0], *s[1:])),
+    (1, "mean should have the shape (2,), got (2, 1).", lambda s: (in_columns, *s[1:])),
+    (1, "covariance should have the shape (2, 2), got (4,).", lambda s: (mean_but(lambda c, v: c.flatten()), *s[1:])),
     (1, "covariance is wrong", lambda s: (mean_but(lambda c, v: 7 * c), *s[1:])),
     (1, "still returns None", lambda s: (print, *s[1:])),
     (1, "pulls one arm only", lambda s: (s[0], 1.0, s[2])),
@@ -248,6 +255,26 @@ MISTAKES: list[tuple[int, str, Any]] = [
 def _row(solution, query=1.5):
     a = torch.tensor([[0.0], [0.2], [0.3], [1.0]])
     return solution[0](a, rbf_kernel(0.3), 0.01, torch.tensor([[query]]))[0]
+
+
+def right_errors(convert: Callable[[Tensor], Any]) -> Callable[..., Any]:
+    right = left_out(lambda y, f, h: (y - f) / (1 - h))
+    return lambda *case: convert(right(*case))
+
+
+@pytest.mark.parametrize(
+    ("number", "function"),
+    [
+        (4, right_errors(Tensor.tolist)),
+        (4, right_errors(Tensor.numpy)),
+        (6, lambda a, omega, tau: math.exp(-((omega * tau) ** 2) / 2) * math.sin(omega * a)),
+        (6, lambda a, omega, tau: torch.exp(-((omega * tau) ** 2) / 2) * torch.sin(omega * a)),
+        (6, lambda a, omega, tau: [math.exp(-((omega * tau) ** 2) / 2) * math.sin(omega * x) for x in a]),
+    ],
+)
+def test_a_right_function_may_be_of_another_kind(number: int, function: Any, solved: dict[str, Any]) -> None:
+    answer = (function, *solved[f"solution_{number}"][1:])
+    assert solved[f"check_{number}"](answer) == f"Exercise {number}: correct."
 
 
 @pytest.mark.parametrize(
