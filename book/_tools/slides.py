@@ -133,9 +133,9 @@ def pictures(cell: NotebookNode) -> list[tuple[str, str]]:
 
 def lines(notebook: NotebookNode) -> str | None:
     """The lines that a notebook ends with, as a list in Markdown."""
-    for cell in notebook.cells:
+    for cell in reversed(notebook.cells):  # what is told in five lines before is something else
         if cell.cell_type == "markdown" and "n five lines" in cell.source:
-            rest = cell.source.split("n five lines", 1)[1].lstrip(".* \n")
+            rest = cell.source.rsplit("n five lines", 1)[1].lstrip(".* \n")
             listed = re.match(r"(?:(?:\d\.|-) .*\n?)+", rest)
             if listed:
                 return listed[0]
@@ -200,11 +200,18 @@ def ran(path: Path, kept: JupyterCacheAbstract) -> NotebookNode:
     return result.nb
 
 
+def known(chapter: str) -> str:
+    """A chapter that has a lecture."""
+    if chapter not in ORDER:
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(ORDER)}, got {chapter!r}")
+    return chapter
+
+
 def main() -> None:
     """Write the lectures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("chapters", nargs="*", choices=[[], *ORDER], help="default: all")
+    parser.add_argument("chapters", nargs="*", type=known, help=f"of {', '.join(ORDER)}; default: all")
     wish = parser.parse_args()
     wish.folder.mkdir(parents=True, exist_ok=True)
     works, kept = handout.entries(), execute_notebooks.open_cache(handout.ROOT)

@@ -1,6 +1,7 @@
 """Lectures made of notebooks."""
 
 import re
+import sys
 
 import nbformat
 import pytest
@@ -33,6 +34,22 @@ def test_a_notebook_gives_its_figures_and_last_lines(notebook):
     assert "<code>\\frobnicate x</code>" in last  # what cannot be drawn stays legible
     assert "ipynb" not in last
     assert "Rest" not in last
+
+
+def test_the_last_of_five_lines_are_those_of_a_slide():
+    recap, end = "## A recap in five lines\n\n- What was before.", "## In five lines\n\n- What was new."
+    notebook = new_notebook(cells=[new_markdown_cell(recap), new_markdown_cell(end)])
+    assert slides.lines(notebook) == "- What was new."
+    assert slides.lines(new_notebook(cells=[new_markdown_cell(f"{recap}\n\n{end}")])) == "- What was new."
+
+
+def test_an_unknown_chapter_meets_those_that_there_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["slides.py", str(tmp_path / "slides"), "hyper"])
+    with pytest.raises(SystemExit) as stop:
+        slides.main()
+    assert stop.value.code == 2
+    assert f"must be some of {', '.join(slides.ORDER)}, got 'hyper'" in capsys.readouterr().err
+    assert not (tmp_path / "slides").exists()
 
 
 @pytest.mark.parametrize("chapter", slides.ORDER)
