@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import re
+import select
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,12 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     running.add_argument("--scale", choices=("reader", "paper"), default="reader", help="default: reader")
     running.add_argument("--seeds", nargs="+", metavar="SEED", help="numbers, or ranges such as 0:30")
     running.add_argument("--parts", nargs="+", metavar="PATTERN", help="some parts, such as 'newsvendor/*'")
-    running.add_argument("--chunk", type=_count, help="seeds a task; the numbers' last digits depend on it")
+    running.add_argument(
+        "--chunk", type=_count, help="seeds a task, where it may have some; the last digits depend on it"
+    )
     running.add_argument("--steps", type=_count, help="at most so many rounds, to try or to time a run")
     where = running.add_mutually_exclusive_group()
     where.add_argument("--workers", type=_natural, help="processes of this machine; 0: this one, the reader's default")
     where.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask scheduler, tcp://host:8786")
-    running.add_argument("--device", default="cpu", help="where tensors lie, such as cuda; default: cpu")
+    running.add_argument("--device", default="cpu", help="where tensors lie: cpu, cuda or cuda:1, say; default: cpu")
     running.add_argument("--out", type=Path, help="a folder; default: runs/<scale>. Each experiment has its own in it")
     running.add_argument("--publish", action="store_true", help="put the results where the pages read them")
     comparing = commands.add_parser("compare", help="two runs of an experiment as paired differences")
@@ -40,18 +45,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparing.add_argument("other", type=Path)
     chosen = parser.parse_args(arguments)
     try:
-        return {"list": _list, "run": _run, "compare": _compare}[chosen.command](chosen)
+        status = {"list": _list, "run": _run, "compare": _compare}[chosen.command](chosen)
+        sys.stdout.flush()
+        return status
     except ValueError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
         if chosen.command == "run":
             print("Interrupted. What is done is stored, and the same command does the rest.", file=sys.stderr)
         return 130
+    except ConnectionRefusedError as error:  # nothing was begun
+        print(error, file=sys.stderr)
+        return 1
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _unread():
+            return 128 + signal.SIGPIPE
         if not isinstance(error, ConnectionError | TimeoutError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         print(f"{error}\nWhat is done is stored. The same command does the rest.", file=sys.stderr)
         return 1
+
+
+def _unread() -> bool:
+    """Whether nobody reads what is printed any more, as behind ``| head``; then nothing more is printed."""
+    out = sys.stdout.fileno()
+    watch = select.poll()
+    watch.register(out, 0)
+    gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in watch.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out)  # where Python puts what is left at its end
+    return gone
 
 
 def _list(chosen: argparse.Namespace) -> int:
@@ -72,6 +95,7 @@ def _run(chosen: argparse.Namespace) -> int:
         twice = next(seed for seed in seeds if seeds.count(seed) > 1)
         raise ValueError(f"--seeds must name each seed once, got {twice} twice in {' '.join(chosen.seeds)}")
     names = list(dict.fromkeys(name for pattern in chosen.name for name in registry.match(pattern)))
+    _check_device(chosen.device)
     from book.device import on_device
 
     with on_device(chosen.device):  # before the chapters are imported
@@ -83,6 +107,10 @@ def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[i
 
     root = chosen.out or Path("runs") / chosen.scale
     plans, where = {}, []
+    _check_patterns(chosen.parts, names)
+    whole = [name for name in names if registry.load(name).chunk is None] if chosen.chunk else []
+    if whole:
+        raise ValueError(f"--chunk does not apply to {', '.join(whole)}, whose tasks have all seeds")
     for name in names:
         parts = _parts(name, chosen.parts)
         if not parts:
@@ -94,9 +122,8 @@ def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[i
         settings = {"seeds": seeds, "chunk": chosen.chunk, "steps": chosen.steps, "device": chosen.device}
         plans[name] = tasks.plan(name, chosen.scale, parts=parts, **settings)
         where += [root / name / "tasks"] * len(plans[name])
-    if not plans:
-        raise ValueError(f"--parts must name a part of {', '.join(names)}, got {' '.join(chosen.parts)}")
     for folder in dict.fromkeys(where):
+        _check_folder(folder.parent)  # for the figure and the results, which come last
         _check_folder(folder)
     every = [task for some in plans.values() for task in some]
     workers = chosen.workers
@@ -127,6 +154,26 @@ def _compare(chosen: argparse.Namespace) -> int:
 def _parts(name: str, patterns: Sequence[str] | None) -> list[str]:
     found = registry.load(name).parts()
     return [part for part in found if patterns is None or any(fnmatch(part, pattern) for pattern in patterns)]
+
+
+def _check_patterns(patterns: Sequence[str] | None, names: Sequence[str]) -> None:
+    """Refuse patterns that match no part of any of the experiments."""
+    vain = [pattern for pattern in patterns or () if not any(_parts(name, [pattern]) for name in names)]
+    if vain:
+        raise ValueError(f"--parts must name a part of {', '.join(names)}, got {' '.join(vain)}")
+
+
+def _check_device(device: str) -> None:
+    """Refuse a device that no run can have; whether there is CUDA at all is asked later."""
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if not found:
+        raise ValueError(f"--device must be cpu or cuda, or one of several such as cuda:1, got {device!r}")
+    if found[1]:
+        import torch
+
+        there = torch.cuda.device_count()
+        if 0 < there <= int(found[1]):
+            raise ValueError(f"--device must be below cuda:{there}, torch finds {there}, got {device!r}")
 
 
 def _count(text: str) -> int:

@@ -26,6 +26,8 @@ logging.getLogger("distributed.worker.state_machine").setLevel("ERROR")
 """
 #: How often a task is tried again after its worker died or it failed.
 RETRIES = 2
+#: Seconds in which a scheduler must answer.
+ANSWER = 30.0
 #: Seconds after which a machine sees what another wrote on a disk that they share; over a network it may look late.
 PATIENCE = 60.0
 
@@ -104,13 +106,24 @@ def seen(path: Path) -> bool:
 
 @contextmanager
 def client_of(workers: int, scheduler: str | None = None) -> Iterator[Any]:
-    """A client of a scheduler, or of a cluster of one-thread processes on this machine that ends with it."""
+    """A client of a scheduler, or of a cluster of one-thread processes on this machine that ends with it.
+
+    Raises:
+        ConnectionRefusedError: if no scheduler answers.
+    """
     import dask
     from distributed import Client, LocalCluster
+    from distributed.comm import CommClosedError
     from distributed.utils import silence_logging_cmgr
 
     if scheduler is not None:
-        with Client(scheduler, timeout="30s") as client:
+        try:
+            client = Client(scheduler, timeout=f"{ANSWER:g}s")
+        except CommClosedError:  # it had answered
+            raise
+        except OSError:
+            raise ConnectionRefusedError(f"no scheduler answers at {scheduler}") from None
+        with client:
             yield client
         return
     settings = {

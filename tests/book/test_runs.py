@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -102,20 +103,85 @@ def test_an_unknown_name_meets_its_neighbors(name: str, near: str, capsys: pytes
         (["--steps", "0"], "positive whole number"),
         (["--workers", "-1"], "whole number from 0 on, got '-1'"),
         (["--steps", "5", "--publish"], "--publish must go without --steps"),
-        (["--parts", "none"], "--parts must name a part"),
+        (["--parts", "none"], f"--parts must name a part of {NAME}, got none"),
+        (["--parts", "1", "bogus", "none/*"], f"--parts must name a part of {NAME}, got bogus none/*"),
         (["--workers", "2", "--scheduler", "tcp://a:1"], "not allowed with"),
         (["--device", "cuda"], "torch finds no CUDA device"),
+        (["--device", "cuda:0"], "torch finds no CUDA device"),
+        (["--device", "foo"], "--device must be cpu or cuda, or one of several such as cuda:1, got 'foo'"),
+        (["--device", "mps"], "--device must be cpu or cuda, or one of several such as cuda:1, got 'mps'"),
     ],
 )
 def test_mistakes_are_explained(arguments: list[str], message: str, tmp_path: Path, capsys) -> None:
     import torch
 
-    if "cuda" in arguments and torch.cuda.is_available():
+    if "torch finds no" in message and torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(SystemExit):
         main(["run", NAME, "--out", str(tmp_path), *arguments])
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_device_beyond_the_last_is_refused(tmp_path: Path, capsys, monkeypatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(SystemExit):
+        main(["run", NAME, "--out", str(tmp_path), "--device", "cuda:2"])
+    assert "--device must be below cuda:2, torch finds 2, got 'cuda:2'" in capsys.readouterr().err
+
+
+def test_a_pattern_may_match_parts_of_one_experiment_among_several(tmp_path: Path) -> None:
+    other = "aggregated.figure_4"
+    part = registry.load(other).parts()[0]
+    assert part not in registry.load(NAME).parts()
+    assert main(["run", NAME, other, "--parts", part, "--seeds", "0", "--steps", "2", "--out", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [other]
+
+
+def test_seeds_a_task_are_refused_where_a_task_has_all(tmp_path: Path, capsys) -> None:
+    whole = [name for name in registry.TITLES if registry.load(name).chunk is None]
+    assert "aggregated.figure_6" in whole and NAME not in whole
+    with pytest.raises(SystemExit):
+        main(["run", NAME, *whole[:2], "--chunk", "1", "--out", str(tmp_path)])
+    assert f"--chunk does not apply to {', '.join(whole[:2])}, whose tasks have all seeds" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_takes_tasks_must_take_results_too(tmp_path: Path, capsys, monkeypatch) -> None:
+    import tempfile
+
+    own = tempfile.TemporaryFile
+
+    def refuse(*, dir: Path):
+        if Path(dir) == tmp_path / NAME:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return own(dir=dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SystemExit):
+        main(["run", NAME, "--out", str(tmp_path)])
+    assert f"can be written, got {tmp_path / NAME}: Permission denied" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--parts"]])
+def test_who_reads_only_the_first_lines_sees_no_error(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "book", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()  # before anything is printed
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_another_pipe_that_breaks_is_said(tmp_path: Path, capfd, monkeypatch) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(spread, "run", fail)
+    assert main(["run", NAME, "--out", str(tmp_path)]) == 1
+    assert "The same command does the rest." in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("below", ["", "below"])
@@ -453,6 +519,15 @@ def test_a_lost_scheduler_is_said(tmp_path: Path) -> None:
             pool.submit(kill)
             with pytest.raises(ConnectionError, match=f"the scheduler is lost, {address}"):
                 run(the_plan(), tmp_path, scheduler=address)
+
+
+def test_a_scheduler_that_does_not_answer_is_said_in_a_line(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(spread, "ANSWER", 1.0)
+    with socket.socket() as silent:  # bound, but nobody listens
+        silent.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        assert main(["run", NAME, "--out", str(tmp_path), "--scheduler", address]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"no scheduler answers at {address}"
 
 
 @pytest.mark.parametrize(
