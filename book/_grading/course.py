@@ -86,6 +86,7 @@ class Result:
         marks: one an exercise.
         printed: what each cell printed, by its index, and its error.
         notes: for the teacher.
+        unread: why the file could not be read, for the student; empty where it could.
     """
 
     student: str
@@ -93,6 +94,7 @@ class Result:
     marks: list[Mark] = field(default_factory=list)
     printed: dict[int, tuple[str, str | None]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: str = ""
 
     @property
     def total(self) -> float:
@@ -240,8 +242,9 @@ def examine(notebook: NotebookNode, judge: Judge, boxes: Boxes, result: Result) 
     submission = Submission(notebook, boxes, result)
     try:
         for exercise in judge.exercises:
-            blank = Mark(exercise, [0.0] * len(exercise.names), ["No answer."] * len(exercise.names))
-            if untouched(notebook, exercise.number, exercise.stub):
+            said = "The file could not be read." if result.unread else "No answer."
+            blank = Mark(exercise, [0.0] * len(exercise.names), [said] * len(exercise.names))
+            if result.unread or untouched(notebook, exercise.number, exercise.stub):
                 result.marks.append(blank)
             else:
                 result.marks.append(submission.mark(judge, exercise.number, blank))
@@ -360,18 +363,21 @@ class Course:
 
     def _grade(self, student: str, chapter: str, path: Path, judge: Judge) -> None:
         release = nbformat.read(self.folder / "release" / chapter / f"{chapter}.ipynb", as_version=4)
-        unread = None
+        unread = ""
         try:
             notebook = known_cells(read(path), release)
         except (ValueError, OSError) as error:
-            unread, notebook = str(error), known_cells(nbformat.v4.new_notebook(), release)
+            # A student need not see where the teacher keeps the file.
+            unread = (error.strerror or "the system refuses it") if isinstance(error, OSError) else str(error)
+            told = nbformat.v4.new_markdown_cell(f"The file could not be read: {unread}.")
+            notebook = known_cells(nbformat.v4.new_notebook(cells=[told]), release)
         target = self.folder / "submitted" / student / chapter / f"{chapter}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook, target)
 
         def examined(nb: NotebookNode, student: str, chapter: str) -> Result:
-            result = Result(student, chapter)
-            if unread is not None:
+            result = Result(student, chapter, unread=unread)
+            if unread:
                 result.notes.append(f"the submission was not marked, {unread}")
             return examine(nb, judge, self.boxes, result)
 
@@ -433,9 +439,10 @@ def page(student: str, results: list[Result], home: Path) -> str:
             for m in r.marks
         )
         there = f"{r.chapter}/{r.chapter}.html"
+        unread = f"<p>The file could not be read: {html.escape(r.unread)}.</p>\n" if r.unread else ""
         link = f'<a href="{there}">the notebook with all that was said</a>' if (home / there).exists() else ""
         parts.append(
-            f"<h2>{r.chapter.capitalize()}: {r.total:g} of {whole} points</h2>\n<p>{link}</p>\n"
+            f"<h2>{r.chapter.capitalize()}: {r.total:g} of {whole} points</h2>\n{unread}<p>{link}</p>\n"
             "<table>\n<tr><th>Exercise</th><th>Points</th><th>What was said</th></tr>\n" + rows + "</table>\n"
         )
     style = "body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"

@@ -234,7 +234,12 @@ def test_what_happened_stands_in_the_feedback(marks):
 
     assert "it did not stop in 2 s" in page("loops when called")
     assert "NaN is no answer" in page("gives NaN")
-    assert "0 of 50 points" in page("empty")
+    for student in ("empty", "no notebook", "deep"):
+        assert "0 of 50 points" in page(student) and "No answer." not in page(student)
+        assert "<p>The file could not be read: it is no notebook.</p>" in page(student)
+        home = out(marks[1], student) / "feedback" / student / CHAPTER
+        assert "could not be read: it is no notebook." in (home / f"{CHAPTER}.html").read_text(encoding="utf-8")
+    assert "could not be read" not in page("right") and "No answer." in page("untouched")
     assert "The cell with answer_6 ended with NameError" in page("sets up")
     assert (
         page("gives a huge number").count("This should be a number, not an object of the class int (OverflowError") == 1
@@ -426,6 +431,21 @@ def test_nothing_that_leaves_a_box_is_trusted():
     for nonsense in (None, 3, {}, {"tensor": "float64", "shape": [9], "data": "AA=="}, {"plain": {}}, {"list": [{}]}):
         with pytest.raises(wire.Broken):
             wire.decode(nonsense, lambda *_: None, lambda *_: None)
+
+
+def test_a_file_that_the_system_refuses_is_not_named_to_the_student(tmp_path, monkeypatch, boxes):
+    def read(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(course, "read", read)
+    monkeypatch.setattr(course, "Judge", judge_of)
+    with course.quiet():
+        made = course.Course(tmp_path / "out", boxes)
+        result = made.grade(course.Entry("ada", CHAPTER, tmp_path / "secret.ipynb", ""))
+        made.write()
+    page = (tmp_path / "out" / "feedback" / "ada" / "index.html").read_text(encoding="utf-8")
+    assert "The file could not be read: Permission denied." in page and "secret" not in page
+    assert result.notes == ["the submission was not marked, Permission denied"]
 
 
 def test_nothing_is_marked_where_no_submission_could_run(boxes, tmp_path, monkeypatch, capsys):
