@@ -60,7 +60,8 @@ class GaussianProcess:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.
 
-        A mean that is a ``torch.nn.Module`` is copied and moves too; a plain function stays as it is.
+        A mean that is a ``torch.nn.Module``, or a ``partial`` with tensors, is copied and moves too; a plain function
+        stays as it is.
 
         Raises:
             ValueError: if the mean is a function that holds tensors or modules, which would stay.
@@ -74,7 +75,8 @@ class GaussianProcess:
             if isinstance(value, _MeanOf):
                 return replace(value, mean=moved(value.mean))
             if isinstance(value, partial):
-                return partial(moved(value.func), *map(moved, value.args), **value.keywords)
+                named = {name: moved(part) for name, part in value.keywords.items()}
+                return partial(moved(value.func), *map(moved, value.args), **named)
             held = callable(value) and _holds_tensors(value)
             require(not held, "mean must be a torch.nn.Module to be moved", "a function that holds tensors")
             return move(value) if isinstance(value, Tensor) else value
@@ -114,7 +116,7 @@ def _holds_tensors(function: Callable[[Tensor], Tensor]) -> bool:
     """Whether a function closes over tensors or modules, or belongs to an object that holds some."""
     owner = getattr(function, "__self__", function)
     cells = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
-    parts = [*cells, owner, *getattr(owner, "__dict__", {}).values(), *getattr(function, "args", ())]
+    parts = [*cells, owner, *getattr(owner, "__dict__", {}).values()]
     return any(isinstance(part, Tensor | torch.nn.Module) for part in parts)
 
 

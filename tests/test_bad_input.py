@@ -11,10 +11,10 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from book import information
 from book.contexts.quadrature import ContextDistribution
 from book.hyperparameters.widths import rkhs_sqrt_beta
 from book.subsets.marginals import TruncatedNormal
-from book import information
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.distributions import Normal, Uniform
@@ -448,7 +448,7 @@ TELLS = [
         (setting, "query", {}, query, expected)
         for setting, query, expected in (
             ("aggregated", [[0.5], [0.2]], "lower corner first"),
-            ("aggregated", [[0.0], [2.0]], "bounds"),
+            ("aggregated", [[0.0], [2.0]], "box"),
             ("aggregated", [0.1, 0.2, 0.3], "dimensions|boxes"),
             ("aggregated", [["a"], ["b"]], "numbers"),
             ("contexts", [2.0], "box"),
@@ -458,7 +458,7 @@ TELLS = [
             ("contexts", MIXED, "numbers"),
             ("contexts", [[[0.5]]], "dimensions"),
             ("subsets", [0.2], "2 coordinates"),
-            ("subsets", [5.0, 0.5], "in their bounds"),
+            ("subsets", [5.0, 0.5], "variables that were set, must lie in the box"),
             ("subsets", "both", "numbers"),
             ("hyperparameters", [0.1, 0.2], "as many rows|dimension|rows"),
             ("hyperparameters", [INF], "finite"),

@@ -508,14 +508,21 @@ class Shifted:
         return self(x)
 
 
-@pytest.mark.parametrize(
-    "mean", [Shifted(), Shifted().method, Trend().forward, partial(torch.add, torch.tensor(0.3, dtype=F64))]
-)
+@pytest.mark.parametrize("mean", [Shifted(), Shifted().method, Trend().forward, partial(Shifted())])
 def test_a_mean_that_holds_tensors_of_its_own_is_not_left_behind(rng, mean):
     slope = torch.tensor([1.0, 2.0], dtype=F64)
     for function in (mean, lambda x: x @ slope):
         with pytest.raises(ValueError, match=r"mean must be a torch\.nn\.Module to be moved"):
             GaussianProcess(rbf_kernel(0.4), 0.1, function).to(dtype=torch.float32)
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+def test_the_tensors_of_a_partial_mean_move_too(keyword):
+    shift = torch.tensor(0.3, dtype=F64)
+    mean = partial(lambda x, shift: x[..., 0] + shift, shift=shift) if keyword else partial(torch.mul, shift)
+    moved = GaussianProcess(rbf_kernel(0.4), 0.1, mean).to(dtype=torch.float32).mean
+    held = moved.keywords["shift"] if keyword else moved.args[0]
+    assert held.dtype == torch.float32 and shift.dtype == F64
 
 
 @pytest.mark.parametrize("mean", [Trend(), wave])

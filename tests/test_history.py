@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -515,3 +516,10 @@ def test_an_array_of_which_a_part_would_be_read_is_checked_whole(tmp_path):
     (tmp_path / "run.npz").write_bytes(content.replace(b"(1, 1, 3000)", b"(1, 1, 1000)"))
     with pytest.raises(ValueError, match=r"path must name a file written by .*Bad CRC"):
         History.load(tmp_path / "run.npz")
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pd.Series])
+def test_a_frame_is_described_by_what_it_holds(kind):
+    one, other = (kind({"a": x, "b": [3.0, 4.0]} if kind is pd.DataFrame else x) for x in ([1.0, 2.0], [1.0, 2.5]))
+    assert describe(one) == describe(one.copy()) != describe(other)
+    assert describe(one) != describe(one.rename("c") if kind is pd.Series else one.rename(columns={"a": "c"}))

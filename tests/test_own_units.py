@@ -1,12 +1,15 @@
 """A stranger's own problem: any unit of the inputs, answers that are kept and changed, and looks in between."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from botorch.acquisition import UpperConfidenceBound
 from gpytorch.constraints import Interval
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 
-from cbo_lib import aggregated, contexts, hyperparameters, indirect, surrogate
+from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets, surrogate
+from cbo_lib.distributions import Uniform
 from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -192,7 +195,7 @@ def test_after_an_interruption_a_policy_says_so(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         policy.tell([0.2, 0.7], 2.0, subset=[0], cost=3.0)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="tell must not be interrupted"):
+    with pytest.raises(ValueError, match="tell must not end half way"):
         policy.tell([0.2, 0.7], 2.0, subset=[0], cost=3.0)
     again = ucbpsq(prior=None)
     again.tell(policy.data["query"][0], policy.data["y"][0], subset=[[0]], cost=[1.0])
@@ -248,3 +251,117 @@ def test_of_a_frame_the_order_of_the_columns_counts():
     policy = sbokde(space, prior=prior(3))
     policy.tell(frame, [1.0, 2.0], context=[0.1, 0.2])
     assert policy.data["query"][0].tolist() == [[0.1, 0.9], [0.2, 0.8]]
+
+
+@pytest.mark.parametrize("reply", ["single precision", "one percent"])
+def test_a_cell_that_is_told_nearly_as_it_was_asked_is_split(reply):
+    space, grown = aggregated.Space(LINE, 2), []
+    for told in ("exactly", reply):
+        policy = aggregated.GPOO(space, prior=GaussianProcess(rbf_kernel(0.2), 0.1))
+        for _ in range(25):
+            cell = policy.ask()
+            done = {"exactly": cell, "single precision": cell.float(), "one percent": cell + 0.01 * cell.diff(dim=0)}
+            policy.tell(done[told].clamp(0, 1), float((6 * cell.mean()).sin()))
+        grown.append(policy.expanded.sum())
+    assert grown[0] == grown[1] > 5
+
+
+def test_another_box_than_the_one_asked_is_no_draw_of_it():
+    policy = gpoo()
+    cell = policy.ask()
+    policy.tell(cell * 0.9, 1.0)
+    assert not policy.draws.any() and policy.count == 1
+
+
+@pytest.mark.parametrize("box", [[[0.1], [0.2], [0.9]], [0.5, 0.5, 0.5]])
+def test_a_box_of_another_shape_is_refused_and_nothing_is_lost(box):
+    policy = gpoo()
+    policy.ask()
+    with pytest.raises(ValueError, match="query must"):
+        policy.tell(box, 1.0)
+    policy.tell(policy.ask(), 1.0)
+    assert policy.count == 1
+
+
+def test_a_plant_of_single_precision_may_be_asked_at_an_end():
+    policy = contexts.SBOKDE(contexts.Space([[0.0], [0.1]], [[0.0], [0.3]]))
+    policy.tell(np.float32([[0.1], [0.0]]), [1.0, 2.0], context=np.float32([[0.3], [0.1]]))
+    with pytest.raises(ValueError, match="query must lie in the box"):
+        policy.tell([0.1001], 1.0, context=[0.1])
+    assert policy.count == 2
+
+
+def test_an_analytic_acquisition_takes_a_posterior_of_fitted_sizes():
+    space = hyperparameters.Space([rbf_kernel(0.1), rbf_kernel(0.5)], bounds=LINE)
+    policy = hyperparameters.HEGPUCB(space)
+    policy.tell([[0.1], [0.5], [0.8]], [1.0, 2.0, 0.5])
+    member = policy.posterior.select(0)
+    bound = UpperConfidenceBound(member.as_botorch(), 4.0)(torch.tensor([[[0.3]]], dtype=F64))
+    here = Measure.dirac(torch.tensor([[0.3]], dtype=F64))
+    torch.testing.assert_close(bound, member.mean(here) + 2 * member.variance(here).sqrt())
+    torch.testing.assert_close(
+        member.to(dtype=torch.float32).mean(Measure.dirac(here.points[:, 0].float())).double(),
+        member.mean(here),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("kernel", [rbf_kernel(0.2).float(), rbf_kernel([0.2, 0.3, 0.4])])
+def test_a_prior_that_does_not_fit_is_refused_at_once(kernel):
+    wrong = GaussianProcess(kernel, 0.1)
+    box = [[0.0], [1.0]]
+    makers = [
+        lambda: contexts.SBOKDE(contexts.Space(box, box), prior=wrong),
+        lambda: aggregated.GPOO(aggregated.Space([[0.0, 0.0], [1.0, 1.0]], 2), prior=wrong),
+        lambda: subsets.UCBPSQ(
+            subsets.Space([[0.0, 0.0], [1.0, 1.0]], [[0], [0, 1]], [Uniform()] * 2, 5.0), prior=wrong
+        ),
+        lambda: hyperparameters.Space([wrong], bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)),
+    ]
+    for make in makers:
+        with pytest.raises(ValueError, match="kernel must have"):
+            make()
+
+
+def test_what_went_wrong_in_the_beginning_is_said_again():
+    space = indirect.Space([[0.1], [0.5]], conditional=indirect.Point(), points=[[0.1], [0.5]], noise_std=0.1)
+    policy = indirect.CMES(space, prior=GaussianProcess(rbf_kernel(0.2).float(), 0.1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="kernel must have"):
+            policy.ask()
+
+
+def test_a_point_that_is_changed_is_looked_at_anew():
+    x = torch.tensor([[0.5]], dtype=F64)
+    posterior = GaussianProcess(rbf_kernel(0.1), 0.1).condition(Measure.dirac(x.clone()), torch.ones(1, dtype=F64))
+    here = Measure.dirac(x)
+    with torch.no_grad():
+        assert float(posterior.mean(here)) > 0.9
+        x[0, 0] = 5.0
+        assert abs(float(posterior.mean(here))) < 1e-6
+
+
+def test_a_space_keeps_points_of_its_own():
+    points = torch.linspace(0, 1, 5, dtype=F64).unsqueeze(-1)
+    spaces = [
+        hyperparameters.Space([rbf_kernel(0.1)], points=points).points,
+        indirect.Space(points, conditional=indirect.Point(), points=points).actions,
+    ]
+    points.mul_(0)
+    assert all(float(own[-1]) == 1 for own in spaces)
+
+
+def test_a_robust_policy_recommends_what_stays_good_nearby():
+    points = torch.linspace(0, 1, 101, dtype=F64).unsqueeze(-1)
+    f = 1.5 * (-0.5 * ((points - 0.25) / 0.02) ** 2).exp() + (-0.5 * ((points - 0.7) / 0.12) ** 2).exp()
+    known = GaussianProcess(rbf_kernel(0.05), 0.05)
+    told = {}
+    for name, make in (("plain", hyperparameters.HEGPUCB), ("robust", hyperparameters.HEStableOpt)):
+        policy = make(hyperparameters.Space([known, known], points=points, epsilon=0.06))
+        policy.tell(points, f[:, 0])
+        told[name] = float(policy.recommend())
+    assert abs(told["plain"] - 0.25) < 0.02 and abs(told["robust"] - 0.7) < 0.03
+    box = hyperparameters.HEStableOpt(hyperparameters.Space([known, known], bounds=LINE, epsilon=0.06))
+    box.tell(points, f[:, 0])
+    assert abs(float(box.recommend()) - 0.7) < 0.03

@@ -147,7 +147,9 @@ class HEStableOpt(HEGPUCB):
         self.test(self._pessimist, row["y"], played, role=1)
 
     def best(self) -> Tensor:
-        """The point of the largest worst averaged mean."""
+        """The point of the largest worst averaged mean; without perturbations that of HE-GP-UCB."""
+        if self.space.epsilon == 0:
+            return super().best()
         self._refresh()
         points, weights = self.space.points, self.weights().unsqueeze(-1)
         place = self.search(lambda mean, std: self.space.worst((weights * mean).sum(1)), self.space.ball)

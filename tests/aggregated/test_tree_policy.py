@@ -167,7 +167,7 @@ def test_a_saved_policy_asks_the_same(kind, prior, tmp_path):
     ("query", "y", "message"),
     [
         (cell(0.5, 0.5, 0.2, 0.7), 1.0, "query must have the lower corner first"),
-        (cell(0.5, 0.5, 1.2, 0.7), 1.0, "query must lie in the bounds of the space, got"),
+        (cell(0.5, 0.5, 1.2, 0.7), 1.0, "query must lie in the box"),
         (cell(0, 0, 1, 1), math.nan, "y must be finite, got"),
         (cell(0, 0, 1, 1), [1.0, 2.0], "y must hold as many rows as query, 1, got 2"),
         ([0.5, 0.5, 0.7], 1.0, "query must have 2 dimensions, or 3 for several"),

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
-from cbo_lib.contexts.space import Space, check_inside
+from cbo_lib.checks import require_inside
+from cbo_lib.contexts.space import Space
 
 F64 = torch.float64
 DECISIONS, CONTEXTS = [[-1.0, 0.0], [1.0, 2.0]], [[0.0], [1.0]]
@@ -42,7 +43,7 @@ def test_join_puts_decisions_first_and_broadcasts(rng):
         (lambda s: s.join(torch.zeros(3), torch.zeros(1)), r"x must have shape \(..., 2\), got \(3,\)"),
         (lambda s: s.join(torch.zeros(2), torch.zeros(2)), r"c must have shape \(..., 1\), got \(2,\)"),
         (
-            lambda s: check_inside("x", torch.tensor([[0.5, 1.0], [3.0, 1.0]]), s.decisions),
+            lambda s: require_inside("x", torch.tensor([[0.5, 1.0], [3.0, 1.0]]), s.decisions),
             r"x must lie in the box \[\[-1.0, 0.0\], \[1.0, 2.0\]\], got \[3.0, 1.0\]",
         ),
     ],

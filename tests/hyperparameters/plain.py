@@ -166,7 +166,7 @@ class Policy:
             r.std_after = std[:, index]
             if t >= 1:
                 self.learn(t)
-            r.recommended = self.seen[first_best(self.weights(t) @ mean[:, self.seen])]
+            r.recommended = self.recommend(self.weights(t) @ mean)
         return self.rounds
 
     def choose(self, t, mean, std, beta):
@@ -177,6 +177,10 @@ class Policy:
 
     def weights(self, t):
         raise NotImplementedError
+
+    def recommend(self, average):
+        """The told point of the largest averaged mean."""
+        return self.seen[first_best(average[self.seen])]
 
 
 class HEGPUCB(Policy):
@@ -244,6 +248,12 @@ class HEStableOpt(HEGPUCB):
             for u, refuted in zip((r.candidate, r.pessimist), verdicts, strict=True):
                 if refuted and self.alive[u]:
                     self.drop(u)
+
+    def recommend(self, average):
+        """Any point, by its worst neighbor."""
+        if all(near == [i] for i, near in enumerate(self.near)):
+            return super().recommend(average)
+        return first_best(np.array([min(average[j] for j in near) for near in self.near]))
 
 
 class MaximumLikelihood(Policy):

@@ -86,7 +86,8 @@ def test_kernels_and_gaussian_processes_may_stand_side_by_side():
         (lambda: Space([RBFKernel()], bounds=UNIT, noise_std=-1.0), "noise_std must be positive and finite, got"),
         (lambda: Space([RBFKernel()], bounds=UNIT, epsilon=-0.1), "epsilon must be nonnegative and finite, got"),
         (lambda: Space([RBFKernel()], bounds=UNIT).select([0]), "candidates must be Gaussian processes to be selected"),
-        (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), 0), "candidates must be Gaussian processes"),
+        (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), 0), "candidates must have known sizes"),
+        (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), torch.tensor([0])), "candidates must have known sizes"),
         (
             lambda: UnknownPriorProblem(Space([RBFKernel()], bounds=UNIT), lambda x: x),
             "noise_std must be a number, got",

@@ -289,7 +289,7 @@ def test_values_below_the_floor_are_told_so():
         ({"query": [0.0, 140.0]}, "query must be full points of 3 coordinates, got 2"),
         ({"subset": (0, 1)}, r"subset must be one of \[\(0,\), \(2, 1\), \(0, 1, 2\)\], got"),
         ({"subset": [(0,), (2, 1)]}, "subset must hold as many rows as query, 1, got 2"),
-        ({"query": [3.0, 140.0, 5e-4]}, "query must have the variables that were set in their bounds"),
+        ({"query": [3.0, 140.0, 5e-4]}, "query, in the variables that were set, must lie in the box"),
         ({"cost": -1.0}, "cost must not be negative, got"),
         ({"cost": math.nan}, "cost must be finite"),
         ({"y": math.inf}, "y must be finite"),
