@@ -270,7 +270,9 @@ def test_another_box_than_the_one_asked_is_no_draw_of_it():
     policy = gpoo()
     cell = policy.ask()
     policy.tell(cell * 0.9, 1.0)
-    assert not policy.draws.any() and policy.count == 1
+    assert not policy.draws.any() and policy.count == 1 and len(policy.tree) == 1
+    policy.tell([[0.25], [0.5]], 1.0)  # a node, which the tree of a new run lacks
+    assert policy.draws.sum() == 1 and len(policy.tree) > 1
 
 
 @pytest.mark.parametrize("box", [[[0.1], [0.2], [0.9]], [0.5, 0.5, 0.5]])

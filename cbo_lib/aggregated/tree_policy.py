@@ -14,7 +14,7 @@ from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_insi
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
-from cbo_lib.partition import INDEX_LIMIT
+from cbo_lib.partition import INDEX_LIMIT, PartitionTree
 from cbo_lib.policy import Policy
 from cbo_lib.surrogate import Surrogate
 from cbo_lib.tracked import TrackedPosterior
@@ -201,21 +201,9 @@ class TreePolicy(Policy):
 
     def _nodes_of(self, boxes: Tensor) -> Tensor:
         """The nodes that boxes ``m x 2 x d`` are, nearly; -1 for a box that is none. They need not be leaves."""
-        slack = 1e-3 * (boxes[:, 1] - boxes[:, 0])
-        node = torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
-        found = torch.full_like(node, -1)
-        going = (slack > 0).all(-1).nonzero().squeeze(-1)
-        while len(going):
-            here, box, off = self.tree.boxes[node[going]], boxes[going], slack[going]
-            same = ((here - box).abs() <= off.unsqueeze(1)).flatten(1).all(-1)
-            found[going[same]] = node[going[same]]
-            inside = ((here[:, 0] <= box[:, 0] + off) & (box[:, 1] <= here[:, 1] + off)).all(-1)
-            inside &= self.tree.branching ** (self.tree.depth[node[going]] + 1.0) <= INDEX_LIMIT
-            going = going[inside & ~same]
-            children = self.tree.children(node[going])
-            center = boxes[going].mean(-2, keepdim=True)
-            holds = ((self.tree.boxes[children, 0] <= center) & (center <= self.tree.boxes[children, 1])).all(-1)
-            node[going] = children.gather(1, holds.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
+        found = _find(self.space.partition(), boxes)  # the tree of the run gets no nodes for boxes that are none
+        known = (found >= 0).nonzero().squeeze(-1)
+        found[known] = _find(self.tree, boxes[known])
         self.grow()
         return found
 
@@ -286,6 +274,26 @@ class GaussianProcessTreePolicy(TreePolicy):
             deviation = variance(kernel, difference).clamp_min(0.0).sqrt()
             self._variation = self.surrogate.version, 2 * deviation.flip(-1).cummax(-1).values.flip(-1)
         return self._variation[1]
+
+
+def _find(tree: PartitionTree, boxes: Tensor) -> Tensor:
+    """The nodes of a tree, which grows for it, that boxes ``m x 2 x d`` are to a thousandth of their sides, else -1."""
+    slack = 1e-3 * (boxes[:, 1] - boxes[:, 0])
+    node = torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
+    found = torch.full_like(node, -1)
+    going = (slack > 0).all(-1).nonzero().squeeze(-1)
+    while len(going):
+        here, box, off = tree.boxes[node[going]], boxes[going], slack[going]
+        same = ((here - box).abs() <= off.unsqueeze(1)).flatten(1).all(-1)
+        found[going[same]] = node[going[same]]
+        inside = ((here[:, 0] <= box[:, 0] + off) & (box[:, 1] <= here[:, 1] + off)).all(-1)
+        inside &= tree.branching ** (tree.depth[node[going]] + 1.0) <= INDEX_LIMIT
+        going = going[inside & ~same]
+        children = tree.children(node[going])
+        center = boxes[going].mean(-2, keepdim=True)
+        holds = ((tree.boxes[children, 0] <= center) & (center <= tree.boxes[children, 1])).all(-1)
+        node[going] = children.gather(1, holds.to(torch.uint8).argmax(1, keepdim=True)).squeeze(1)
+    return found
 
 
 def shrinking(start: float, rate: float, depth: Tensor) -> Tensor:
