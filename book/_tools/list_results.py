@@ -18,12 +18,13 @@ PAGE = ROOT / "book" / "theorems.md"
 _HEAD = """---
 myst:
   html_meta:
-    "description": "Every algorithm, theorem, lemma and assumption of the book, with links to where they stand."
+    "description": "The numbered algorithms, theorems, lemmas and assumptions of the book, with links to them."
 ---
 
 # Algorithms and theorems
 
-Every statement of the book by chapter, in the order of the pages; a link leads to where it stands in full.
+Every numbered algorithm, theorem and lemma, and the assumptions that have a label, in the order of the pages.
+A link leads to where it stands in full.
 """
 _KINDS = {"Algorithms": ("algorithm",), "Theorems and lemmas": ("theorem", "lemma", "proposition", "corollary")}
 _KINDS |= {"Assumptions and definitions": ("assumption", "definition")}
