@@ -185,9 +185,7 @@ def _describe(thing: Any, above: frozenset[int]) -> Any:
     if isinstance(thing, list | tuple):
         return [inner(item) for item in thing]
     if isinstance(thing, pd.DataFrame | pd.Series):
-        return inner(
-            [thing.to_dict(orient="split") if isinstance(thing, pd.DataFrame) else [thing.name, thing.to_dict()]]
-        )
+        return inner(pd.DataFrame(thing).to_dict(orient="split"))
     if isinstance(thing, set | frozenset):
         return sorted(map(inner, thing), key=json.dumps)
     if isinstance(thing, Mapping):

@@ -42,8 +42,8 @@ class SubsetPolicy(Policy):
 
     Who writes a policy overrides ``decide``, ``record``, ``begin`` and ``forget`` for a state of its own, and finds
     ``search``, ``plays``, ``billed`` (plays whose cost was told) and ``paid`` (of each subset, ``replicates x m``),
-    ``spent`` and what ``Policy`` keeps. The
-    recommendation is the play, of those that were asked and made, whose expected lower bound was largest when asked.
+    ``spent`` and what ``Policy`` keeps. The recommendation is the play, of those that were asked and made, whose
+    expected lower bound was largest when asked.
 
     Args:
         space: the box, the control sets, how free variables vary, and the budget.
