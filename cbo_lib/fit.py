@@ -22,11 +22,10 @@ from botorch.optim.closures import BatchedNDarrayOptimizationClosure
 from botorch.optim.utils import get_parameters_and_bounds
 from botorch.optim.utils.numpy_utils import get_per_element_bounds
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
-from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
@@ -34,6 +33,7 @@ from cbo_lib.checks import as_box, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matrix
 from cbo_lib.measure import Measure, covariance
+from cbo_lib.unit_box import in_units, lengthscales
 
 # Mean log likelihoods are flat to this at a maximum.
 FLAT = 1e-3
@@ -163,29 +163,6 @@ def unfitted(
     mean = y.mean(-1) if y.shape[-1] else 0.0 * one
     inner = _batched(kernel, y, dim, groups)
     return _fit(inner, bounds[0], bounds[1] - bounds[0], one, mean, 0.1 * one, one > 0).process
-
-
-class UnitBoxKernel(Kernel):
-    """A kernel of the unit box at inputs of another one, of lower corner ``low`` and sides ``side``, ``d`` each."""
-
-    def __init__(self, kernel: Kernel, low: Tensor, side: Tensor) -> None:
-        dims: Any = kernel.active_dims  # taken from the inputs here, not once more inside
-        super().__init__(batch_shape=kernel.batch_shape, active_dims=dims)
-        self.kernel, where = copy.deepcopy(kernel), slice(None) if dims is None else dims
-        self.kernel.active_dims = None
-        self.register_buffer("low", low[where])
-        self.register_buffer("side", side[where])
-        self.low: Tensor
-        self.side: Tensor
-
-    @property
-    def is_stationary(self) -> bool:
-        """As that of the unit box."""
-        return self.kernel.is_stationary
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
-        """What GPyTorch asks of every kernel; call the kernel itself instead."""
-        return to_dense(self.kernel(*((x - self.low) / self.side for x in (x1, x2)), diag=diag, **params))
 
 
 class _MeasureKernel(Kernel):
@@ -349,39 +326,9 @@ def _fit(
     inner: Kernel, low: Tensor, side: Tensor, scale: Tensor, mean: Tensor, noise_std: Tensor, converged: Tensor
 ) -> Fit:
     """A fit from a batched kernel of the unit box and what multiplies it."""
-    kernel = _in_units(inner, low, side)
+    kernel = in_units(inner, low, side)
     outer = ScaleKernel(kernel, batch_shape=scale.shape).to(scale)
     outer.outputscale = scale.square()
     # The setters go through softplus; what they store differs from what was asked by rounding.
     process = GaussianProcess(outer.requires_grad_(False), noise_std.unsqueeze(-1), mean.unsqueeze(-1))
-    return Fit(process, _lengthscales(kernel, len(scale), side), scale.clone(), mean, noise_std, converged)
-
-
-def _in_units(kernel: Kernel, low: Tensor, side: Tensor) -> Kernel:
-    """A kernel of the unit box as one of the box of the given lower corner and sides."""
-    if isinstance(kernel, ProductKernel | AdditiveKernel):
-        return type(kernel)(*(_in_units(part, low, side) for part in kernel.kernels))
-    dims, batch = kernel.active_dims, {"batch_shape": kernel.batch_shape}
-    if isinstance(kernel, ScaleKernel) and (dims is None) == (kernel.base_kernel.active_dims is None):
-        scaled = ScaleKernel(_in_units(kernel.base_kernel, low, side), **batch).to(side)
-        scaled.outputscale = kernel.outputscale.detach()
-        return scaled
-    if type(kernel) not in (RBFKernel, MaternKernel):
-        return UnitBoxKernel(kernel, low, side)
-    lengthscale = kernel.lengthscale.detach() * (side if dims is None else side[dims])
-    options = {"ard_num_dims": lengthscale.shape[-1], "active_dims": dims, **batch}
-    made = (RBFKernel(**options) if type(kernel) is RBFKernel else MaternKernel(nu=kernel.nu, **options)).to(side)
-    made.lengthscale = lengthscale
-    return made
-
-
-def _lengthscales(kernel: Kernel, replicates: int, side: Tensor) -> Tensor:
-    """The lengthscale of every coordinate that has exactly one, ``replicates x d``."""
-    found, times = side.new_full((replicates, len(side)), math.nan), torch.zeros(len(side))
-    of_unit_box = {part for box in kernel.modules() if isinstance(box, UnitBoxKernel) for part in box.modules()}
-    for part in kernel.modules():
-        if type(part) in (RBFKernel, MaternKernel) and part not in of_unit_box:
-            where = list(range(len(side))) if part.active_dims is None else part.active_dims.tolist()
-            found[:, where] = part.lengthscale.detach().reshape(replicates, -1)
-            times[where] += 1
-    return found.masked_fill((times != 1).to(side.device), math.nan)
+    return Fit(process, lengthscales(kernel, len(scale), side), scale.clone(), mean, noise_std, converged)

@@ -200,25 +200,6 @@ def test_any_kernel_may_be_fitted_and_its_parameters_speak_of_the_unit_box(rng):
     assert fit.lengthscale.isnan().all()
 
 
-def test_a_kernel_is_taken_to_other_units_part_by_part(rng):
-    x, y = data(rng, 2)
-    low, side = torch.tensor([-3.0, 100.0], dtype=F64), torch.tensor([10.0, 0.5], dtype=F64)
-    kernel = ScaleKernel(RBFKernel(active_dims=[0])) * PeriodicKernel(active_dims=[1])
-    fit = fit_gaussian_process(Measure.dirac(low + side * x), y, torch.stack([low, low + side]), kernel)
-    plain = fit_gaussian_process(Measure.dirac(x), y, UNIT, kernel)
-    torch.testing.assert_close(
-        fit.lengthscale,
-        plain.lengthscale * torch.tensor([10.0, math.nan], dtype=F64),
-        rtol=1e-6,
-        atol=0,
-        equal_nan=True,
-    )
-    z = torch.rand(9, 2, generator=rng, dtype=F64)
-    one, other = plain.process.kernel(z).to_dense(), fit.process.kernel(low + side * z).to_dense()
-    torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-8)
-    assert fit.process.kernel.base_kernel.kernels[1].is_stationary
-
-
 def test_a_kernel_that_is_given_is_not_changed(seen):
     x, y = seen
     kernel = MaternKernel(nu=1.5, ard_num_dims=2).double()
