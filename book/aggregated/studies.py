@@ -117,7 +117,7 @@ def path(step: str, seeds: Sequence[int], steps: int = 80) -> Rows:
 # Functions drawn from the prior.
 
 LENGTHSCALE = {1: 0.05, 2: 0.15}
-#: With this c, ``delta(h) = c 2^(-h/d)`` covers slopes of 4.4 prior standard deviations, as the paper's 14 does.
+#: With this c, ``delta(h) = c 2^(-h/d)`` covers slopes of 4.4 and 4.2 prior standard deviations; 14 is the paper's.
 START = {1: 14.0, 2: 9.3}
 
 
