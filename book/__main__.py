@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     running.add_argument("--seeds", nargs="+", metavar="SEED", help="numbers, or ranges such as 0:30")
     running.add_argument("--parts", nargs="+", metavar="PATTERN", help="some parts, such as 'newsvendor/*'")
     running.add_argument(
-        "--chunk", type=_count, help="seeds a task, where it may have some; the last digits depend on it"
+        "--chunk", type=_count, help="seeds a task, of experiments that may be cut; the last digits depend on it"
     )
     running.add_argument("--steps", type=_count, help="at most so many rounds, to try or to time a run")
     where = running.add_mutually_exclusive_group()
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "run":
             print("Interrupted. What is done is stored, and the same command does the rest.", file=sys.stderr)
         return 130
-    except ConnectionRefusedError as error:  # nothing was begun
-        print(error, file=sys.stderr)
-        return 1
     except OSError as error:
+        if isinstance(error, ConnectionRefusedError) and error.errno is None:  # of `spread.run`: nothing was begun
+            print(error, file=sys.stderr)
+            return 1
         if isinstance(error, BrokenPipeError) and _unread():
             return 128 + signal.SIGPIPE
         if not isinstance(error, ConnectionError | TimeoutError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -68,7 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _unread() -> bool:
     """Whether nobody reads what is printed any more, as behind ``| head``; then nothing more is printed."""
-    out = sys.stdout.fileno()
+    try:
+        out = sys.stdout.fileno()
+    except (OSError, ValueError):  # it has none, as in a program that keeps what is printed
+        return False
     watch = select.poll()
     watch.register(out, 0)
     gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in watch.poll(0))
@@ -108,13 +111,12 @@ def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[i
     root = chosen.out or Path("runs") / chosen.scale
     plans, where = {}, []
     _check_patterns(chosen.parts, names)
-    whole = [name for name in names if registry.load(name).chunk is None] if chosen.chunk else []
+    asked = [name for name in names if _parts(name, chosen.parts)]
+    whole = [name for name in asked if registry.load(name).chunk is None] if chosen.chunk else []
     if whole:
         raise ValueError(f"--chunk does not apply to {', '.join(whole)}, whose tasks have all seeds")
-    for name in names:
+    for name in asked:
         parts = _parts(name, chosen.parts)
-        if not parts:
-            continue
         if chosen.steps is not None and name in registry.WITHOUT_ROUNDS:
             raise ValueError(f"--steps does not apply to {name}, which has no rounds")
         if chosen.publish and len(parts) < len(registry.load(name).parts()) and outputs.one_table(registry.load(name)):

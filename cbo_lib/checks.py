@@ -28,14 +28,28 @@ def require(holds: Any, expected: str, got: Any) -> None:
         raise ValueError(f"{expected}, got {_shown(got)}")
 
 
+def _slack(at: Tensor, span: Tensor) -> Tensor:
+    """A millionth of the span and what single precision is off at a coordinate, of a span far from zero 2^-13 of it."""
+    rounding = torch.minimum(1e-6 * span + 2**-24 * at.abs(), 2**-13 * span)
+    return rounding + 16 * torch.finfo(at.dtype).eps * at.abs()
+
+
 def nearly(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
-    """Which coordinates ``... x d`` agree to a millionth of the spans of points ``n x d``, such as a box's corners."""
-    return (a - b).abs() <= 1e-6 * (like.amax(-2) - like.amin(-2)) + 16 * torch.finfo(b.dtype).eps * b.abs()
+    """Which coordinates ``... x d`` agree, by the spans of points ``n x d`` and to single precision (``_slack``)."""
+    return (a - b).abs() <= _slack(b, like.amax(-2) - like.amin(-2))
+
+
+def nearest(points: Tensor, listed: Tensor, like: Tensor) -> Tensor:
+    """Which of the listed points ``... x n x d`` each of ``... x m x d`` nearly is, the nearest of these; -1: none."""
+    a, span = points.unsqueeze(-2), like.amax(-2) - like.amin(-2)
+    near = nearly(a, listed.unsqueeze(-3), like).all(-1)
+    off = ((a - listed.unsqueeze(-3)).abs() / torch.where(span > 0, span, 1.0)).amax(-1)
+    return torch.where(near.any(-1), off.masked_fill(~near, math.inf).argmin(-1), -1)
 
 
 def outside(points: Tensor, box: Tensor) -> Tensor:
     """Which coordinates ``... x d`` lie outside of a box ``2 x d``, by more than single precision is off."""
-    slack = 1e-6 * (box[1] - box[0]) + 8 * torch.finfo(box.dtype).eps * box.abs().amax(0)
+    slack = _slack(box.abs().amax(0), box[1] - box[0])
     return ~((points >= box[0] - slack) & (points <= box[1] + slack))
 
 

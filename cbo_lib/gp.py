@@ -9,8 +9,9 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -60,8 +61,8 @@ class GaussianProcess:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.
 
-        A mean that is a ``torch.nn.Module``, or a ``partial`` with tensors, is copied and moves too; a plain function
-        stays as it is.
+        A mean that is a ``torch.nn.Module``, or a ``partial``, a method or a dataclass with such parts, is copied and
+        moves too; a plain function stays as it is.
 
         Raises:
             ValueError: if the mean is a function that holds tensors or modules, which would stay.
@@ -70,16 +71,21 @@ class GaussianProcess:
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> "GaussianProcess":
         def moved(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return move(value)
             if isinstance(value, torch.nn.Module):
                 return copy.deepcopy(value)._apply(move)
-            if isinstance(value, _MeanOf):
-                return replace(value, mean=moved(value.mean))
+            if type(value) in (list, tuple, dict):
+                pairs = value.items() if isinstance(value, dict) else value
+                return type(value)(map(moved, pairs))
             if isinstance(value, partial):
-                named = {name: moved(part) for name, part in value.keywords.items()}
-                return partial(moved(value.func), *map(moved, value.args), **named)
-            held = callable(value) and _holds_tensors(value)
-            require(not held, "mean must be a torch.nn.Module to be moved", "a function that holds tensors")
-            return move(value) if isinstance(value, Tensor) else value
+                return partial(moved(value.func), *moved(value.args), **moved(value.keywords))
+            if isinstance(value, MethodType):
+                return MethodType(value.__func__, moved(value.__self__))
+            if is_dataclass(value) and not isinstance(value, type):
+                return replace(value, **{f.name: moved(getattr(value, f.name)) for f in fields(value) if f.init})
+            require(not _holds_tensors(value), "mean must be a torch.nn.Module to be moved", "a function of tensors")
+            return value
 
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
 
@@ -112,12 +118,14 @@ class GaussianProcess:
         return self.posterior().extend(measure, y, noise_std)
 
 
-def _holds_tensors(function: Callable[[Tensor], Tensor]) -> bool:
-    """Whether a function closes over tensors or modules, or belongs to an object that holds some."""
-    owner = getattr(function, "__self__", function)
-    cells = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
-    parts = [*cells, owner, *getattr(owner, "__dict__", {}).values()]
-    return any(isinstance(part, Tensor | torch.nn.Module) for part in parts)
+def _holds_tensors(thing: Any, depth: int = 3) -> bool:
+    """Whether a function closes over tensors or modules, or an object or a list has some, down to a depth."""
+    if isinstance(thing, Tensor | torch.nn.Module):
+        return True
+    cells = [cell.cell_contents for cell in getattr(thing, "__closure__", None) or ()]
+    parts = [*cells, *getattr(thing, "__dict__", {}).values(), *(thing if isinstance(thing, list | tuple) else ())]
+    parts += thing.values() if isinstance(thing, dict) else ()
+    return depth > 0 and any(_holds_tensors(part, depth - 1) for part in parts)
 
 
 def _mover(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[[Tensor], Tensor]:
@@ -145,8 +153,6 @@ class Posterior:
     front. Made by ``GaussianProcess.condition`` or ``GaussianProcess.posterior``.
     """
 
-    _last: tuple[Measure, int, Tensor] | None = None  # a query, its points' version, and what whitening made of it
-
     def __init__(self, prior: GaussianProcess, data: _Data | None, batch_shape: torch.Size) -> None:
         self.prior, self.data = prior, data
         self._batch_shape = batch_shape
@@ -165,14 +171,8 @@ class Posterior:
     def whiten(self, measure: Measure) -> Tensor:
         """``factor^{-1} K(observed, measure)``, ``... x t x n``, once something was observed."""
         assert self.data is not None
-        version = measure.points._version
-        if self._last and self._last[0] is measure and self._last[1] == version and not torch.is_grad_enabled():
-            return self._last[2]
         cross = covariance(self.prior.kernel, self.data.measure, measure)
-        whitened = torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
-        # Whoever asks for a single query is about to observe it; its gradient belongs to one graph.
-        self._last = (measure, version, whitened) if measure.n == 1 and not whitened.requires_grad else None
-        return whitened
+        return torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
 
     def mean(self, measure: Measure) -> Tensor:
         """Posterior mean of each measure, ``... x n``."""

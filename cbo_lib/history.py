@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date, timedelta
 from enum import Enum
 from functools import _lru_cache_wrapper, cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -176,6 +177,8 @@ def _describe(thing: Any, above: frozenset[int]) -> Any:
     thing = getattr(thing, _WRAPPED.get(type(thing), ""), thing)
     if isinstance(thing, bool | int | float | str | None):
         return thing
+    if isinstance(thing, date | timedelta):
+        return repr(thing)
     if isinstance(thing, Tensor | np.ndarray) and thing.dtype != object:
         array = thing.detach().cpu().numpy() if isinstance(thing, Tensor) else thing
         return f"{thing.dtype}{list(thing.shape)} {_crc(np.ascontiguousarray(array).data)}"
@@ -184,8 +187,13 @@ def _describe(thing: Any, above: frozenset[int]) -> Any:
     inner = partial(_describe, above=above | {id(thing)})
     if isinstance(thing, list | tuple):
         return [inner(item) for item in thing]
-    if isinstance(thing, pd.DataFrame | pd.Series):
-        return inner(pd.DataFrame(thing).to_dict(orient="split"))
+    if isinstance(thing, pd.DataFrame | pd.Series | pd.Index):
+        frame = pd.DataFrame(thing)
+        try:
+            rows = _crc(np.ascontiguousarray(pd.util.hash_pandas_object(frame)).data)
+        except TypeError:  # cells that have no hash, such as lists
+            rows = inner(frame.to_dict(orient="split"))
+        return {"columns": [*map(repr, frame.columns)], "dtypes": [*map(str, frame.dtypes)], "rows": rows}
     if isinstance(thing, set | frozenset):
         return sorted(map(inner, thing), key=json.dumps)
     if isinstance(thing, Mapping):

@@ -208,6 +208,15 @@ def expands_to(shape: torch.Size, target: torch.Size) -> bool:
     return len(shape) <= len(target) and all(size in (1, goal) for size, goal in aligned)
 
 
+def require_fit(name: str, kernel: Kernel, point: Tensor) -> None:
+    """Raise ``ValueError`` unless a kernel, of the argument ``name``, takes a point ``1 x d``."""
+    try:
+        variance(kernel, Measure.dirac(point))
+    except (IndexError, RuntimeError) as error:  # of a part of it
+        found = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{name} must have a kernel of {point.shape[-1]} coordinates, got {found}") from error
+
+
 def _check_kernel(kernel: Kernel, measure: Measure) -> None:
     for part in (kernel, getattr(kernel, "base_kernel", kernel)):
         own = part.ard_num_dims if kernel.active_dims is part.active_dims is None else None

@@ -10,7 +10,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, require
 from cbo_lib.fit import Fit, default_kernel, fit_gaussian_process, unfitted
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.measure import Measure, variance
+from cbo_lib.measure import Measure, require_fit
 
 
 class Surrogate:
@@ -58,7 +58,7 @@ class Surrogate:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
             batch = prior.kernel.batch_shape
             require(batch in ((), (replicates,)), f"prior must have no batch or one of {replicates} replicates", batch)
-            variance(prior.kernel, Measure.dirac(bounds[:1]))  # raises where it does not fit
+            require_fit("prior", prior.kernel, bounds[:1])
         self.bounds, self.kernel, self.groups, self.refit_every, self.first = bounds, kernel, groups, refit_every, first
         self.given = prior
         self.measure: Measure | None = None

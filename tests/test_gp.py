@@ -1,5 +1,6 @@
 import math
 import warnings
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -508,12 +509,44 @@ class Shifted:
         return self(x)
 
 
-@pytest.mark.parametrize("mean", [Shifted(), Shifted().method, Trend().forward, partial(Shifted())])
+@dataclass
+class Held:
+    """A dataclass with parts, such as the candidates of a space."""
+
+    parts: list
+
+    def mean(self, x):
+        return sum(part(x) for part in self.parts)
+
+
+@pytest.mark.parametrize(
+    "mean", [Shifted(), Shifted().method, partial(Shifted()), partial(Held.mean, Held([Shifted()]))]
+)
 def test_a_mean_that_holds_tensors_of_its_own_is_not_left_behind(rng, mean):
     slope = torch.tensor([1.0, 2.0], dtype=F64)
     for function in (mean, lambda x: x @ slope):
         with pytest.raises(ValueError, match=r"mean must be a torch\.nn\.Module to be moved"):
             GaussianProcess(rbf_kernel(0.4), 0.1, function).to(dtype=torch.float32)
+
+
+@pytest.mark.parametrize("mean", [Trend().forward, Held([Trend()]).mean, partial(Held.mean, Held([Trend(), wave]))])
+def test_means_that_are_methods_or_dataclasses_move_with_their_parts(rng, mean):
+    queries = random_measure(rng, 4)
+    low = Measure(queries.points.float(), queries.weights.float())
+    process = GaussianProcess(rbf_kernel(0.4), 0.1, mean)
+    got = process.to(dtype=torch.float32).prior_mean(low)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), process.prior_mean(queries), rtol=0, atol=1e-5)
+
+
+def test_a_query_that_was_changed_gives_its_own_mean_and_needs_no_versions():
+    posterior = GaussianProcess(rbf_kernel(0.1), 0.1).condition(Measure.dirac(torch.tensor([[0.5]], dtype=F64)), [1.0])
+    query = Measure.dirac(torch.tensor([[0.4]], dtype=F64))
+    once = posterior.mean(query)
+    query.weights.mul_(2)
+    assert torch.equal(posterior.mean(query), 2 * once)
+    with torch.inference_mode():
+        torch.testing.assert_close(posterior.mean(Measure.dirac(torch.tensor([[0.4]], dtype=F64))), once)
 
 
 @pytest.mark.parametrize("keyword", [False, True])

@@ -23,6 +23,11 @@ else
   [ -n "$python" ] || die "the book needs Python 3.11, 3.12 or 3.13, and none was found (python3 is $(python3 --version 2>&1 | tail -n 1)). Install one, or name it: make PYTHON=/path/to/python3.12 ..."
 fi
 
+if [ -L .venv ]; then
+  die ".venv is a link to $(readlink -f .venv), which belongs to another copy of the book." \
+    "To install from here would change it there. Remove the link, and make builds an environment of its own."
+fi
+
 if ! fits .venv/bin/python; then
   "$python" -c 'import venv, ensurepip' 2>/dev/null ||
     die "$python has no venv module. On Debian and Ubuntu: sudo apt install python3-venv"

@@ -140,8 +140,10 @@ class Repaired(CheapestGoodSubset):
         if self.radius is None or self.count == 0:
             return average, lower
         known = self.billed.clamp_min(1).to(average)
-        own = torch.nn.functional.one_hot(self.data["subset"].long(), self.space.m).to(average)
-        off = (self.data["cost"].unsqueeze(-1) - average.unsqueeze(1)).square()
+        subset, cost = self.data["subset"], self.data["cost"]
+        billed = ~(subset.isnan() | cost.isnan()).unsqueeze(-1)
+        own = torch.nn.functional.one_hot(subset.nan_to_num(0.0).long(), self.space.m) * billed
+        off = (cost.nan_to_num(0.0).unsqueeze(-1) - average.unsqueeze(1)).square()
         variance = (own * off).sum(1) / (known - 1).clamp_min(1)
         return average, (average - cost_radius(self.radius, known, variance, self._horizon)).clamp_min(0.0)
 

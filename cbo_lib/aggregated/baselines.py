@@ -25,10 +25,7 @@ class StoOO(TreePolicy):
         failure: error probability. Default 0.1.
         span: the length of the interval that observations lie in, 1 in the paper. Default: of those told so far, the
             largest minus the smallest; 1 while these are equal.
-        options: those of ``TreePolicy``; ``prior`` is of ``posterior``, which the policy itself does not use.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        options: those of ``TreePolicy``; ``prior`` is of ``posterior``, which the policy does not use. Errors too.
     """
 
     def __init__(

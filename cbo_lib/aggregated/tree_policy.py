@@ -59,9 +59,12 @@ class TreePolicy(Policy):
         self, space: Space, *, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern", **options: Any
     ) -> None:
         require(isinstance(space, Space), "space must be an aggregated.Space", repr(space))
+        given = sorted(options.keys() & {"initial", "resolution"})
+        require(not given, f"{type(self).__name__} must be made without initial and resolution", given)
         super().__init__(space, resolution=None, **options)
         self.prior, self.kernel = prior, kernel
-        Surrogate(space.bounds, 1, prior, kernel)  # raises now if one of them is out of range
+        replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
+        Surrogate(space.bounds, replicates, prior, kernel)  # raises now if one of them is out of range
 
     # Hooks of a tree policy.
 
@@ -105,9 +108,7 @@ class TreePolicy(Policy):
             candidates: boolean.
             values: what is best, ``replicates x nodes``. Default the estimates.
         """
-        root = torch.zeros_like(candidates)
-        root[:, 0] = True
-        allowed = torch.where(candidates.any(-1, keepdim=True), candidates, root)
+        allowed = torch.where(candidates.any(-1, keepdim=True), candidates, self.tree.depth == 0)
         return argmax_finite(self.estimates() if values is None else values, allowed, self.tree.order)
 
     def expand(self, node: Tensor, where: Tensor) -> None:
@@ -129,11 +130,12 @@ class TreePolicy(Policy):
 
     def begin(self) -> None:
         """The root is the only leaf."""
-        self.tree = self.space.partition()
+        self.tree, self._other = self.space.partition(), self.space.partition()
         self.leaf = torch.ones(self.replicates, 1, dtype=torch.bool, device=self.space.bounds.device)
         self.expanded = torch.zeros_like(self.leaf)
         self.draws = torch.zeros_like(self.leaf, dtype=torch.long)
         self.surrogate = Surrogate(self.space.bounds, self.replicates, self.prior, self.kernel)
+        self.chosen = torch.zeros_like(self.draws[:, 0])
         self._named: Tensor | None = None
 
     def propose(self) -> Tensor:
@@ -143,13 +145,12 @@ class TreePolicy(Policy):
 
     def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
         """Count the draws of nodes, ``take`` the observation in and expand."""
-        self.drawn = self.chosen if bool(asked.all()) else self._nodes_of(row["query"])
-        if bool(asked.any()):
-            self.drawn = torch.where(asked, self.chosen, self.drawn)
+        told = self.chosen if bool(asked.all()) else self._nodes_of(row["query"])
+        self.drawn = torch.where(asked, self.chosen, told)
         at = (self.drawn >= 0).nonzero().squeeze(-1)
         self.draws[at, self.drawn[at]] += 1
         self.take(row, self.drawn)
-        self.splits = asked & self.may_expand(self.drawn) if bool(asked.any()) else torch.zeros_like(asked)
+        self.splits = asked & self.may_expand(torch.where(asked, self.chosen, 0)) if bool(asked.any()) else asked
         self.expand(self.drawn, self.splits)
         self._named = None
 
@@ -201,7 +202,7 @@ class TreePolicy(Policy):
 
     def _nodes_of(self, boxes: Tensor) -> Tensor:
         """The nodes that boxes ``m x 2 x d`` are, nearly; -1 for a box that is none. They need not be leaves."""
-        found = _find(self.space.partition(), boxes)  # the tree of the run gets no nodes for boxes that are none
+        found = _find(self._other, boxes)  # the tree of the run gets no nodes for boxes that are none
         known = (found >= 0).nonzero().squeeze(-1)
         found[known] = _find(self.tree, boxes[known])
         self.grow()

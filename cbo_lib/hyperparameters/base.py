@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_number, as_tensor, nearly, require
+from cbo_lib.checks import as_number, as_tensor, nearest, require
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.hyperparameters.fit import fit_scale
@@ -172,13 +172,32 @@ class CandidatePolicy(Policy):
         found = maximize_box(lambda x: score(*self.moments(wide(x))), self.space.bounds, raw, _STARTS)[0]
         return self.rounded(found, self.space.bounds)
 
+    def best_of(
+        self, points: Tensor, score: Callable[..., Tensor], spread: Callable[..., Tensor] | None = None
+    ) -> Tensor:
+        """Of points ``replicates x m x d`` in the domain that of the largest score; if none is there, of the domain."""
+        space = self.space
+        if space.points is None:
+            inside, named = space.contains(points), points.clamp(space.bounds[0], space.bounds[1])
+            scores = score(*self.moments(named if spread is None else spread(named)))
+        else:
+            index = nearest(points, space.points, space.points)
+            inside, named = index >= 0, space.points[index]
+            scores = score(*self.moments()).gather(-1, index.clamp_min(0))
+        none = ~inside.any(-1)
+        best = argmax_finite(scores, inside | none.unsqueeze(-1))
+        found = named.take_along_dim(best[:, None, None], 1).squeeze(1)
+        if not bool(none.any()):
+            return found
+        place = self.search(score, spread)
+        return torch.where(none.unsqueeze(-1), place if space.points is None else space.points[place], found)
+
     # Hooks of the base.
 
     def begin(self) -> None:
         """Make the posteriors of all candidates, who know nothing yet."""
         space, like = self.space, self.space.like
         self._multiplier, self._tracked, self._fitted_at = None, None, -1
-        self._index = torch.zeros(self.replicates, 0, dtype=torch.long, device=like.device)
         self._record: dict[str, Tensor] = {}
         self._fitted: dict[str, Tensor] = {}
         if space.points is None:
@@ -235,26 +254,14 @@ class CandidatePolicy(Policy):
         else:
             batch = self._tracked.batch_shape
             self._tracked.observe(index.expand(batch), y.unsqueeze(-1).expand(batch), self.noise)
-            self._index = torch.cat([self._index, index], -1)
         if bool(played.any()):
             self.judge(row, played)
 
     def best(self) -> Tensor:
         """The told point of the domain with the largest averaged mean; if none lies there, the point of the domain."""
         self._refresh()
-        points, weights = self.data["query"], self.weights().unsqueeze(-1)
-        if self._tracked is None:
-            means, inside = self.moments(points)[0], self.space.contains(points)
-        else:
-            means = self._tracked.mean.gather(-1, self._index.unsqueeze(1).expand(-1, len(weights[0]), -1))
-            inside = self._index < len(self.space.finite())
-        none = ~inside.any(-1)
-        best = argmax_finite((weights * means).sum(1), inside | none.unsqueeze(-1))
-        told = points[torch.arange(len(points), device=best.device), best]
-        if not bool(none.any()):
-            return told
-        place = self.search(lambda mean, std: (weights * mean).sum(1))
-        return torch.where(none.unsqueeze(-1), self.space.points[place] if self._tracked is not None else place, told)
+        weights = self.weights().unsqueeze(-1)
+        return self.best_of(self.data["query"], lambda mean, std: (weights * mean).sum(1))
 
     def posteriors(self) -> Posterior:
         """Those of all candidates, ``replicates x |U|``."""
@@ -274,6 +281,13 @@ class CandidatePolicy(Policy):
         """Points must have the dimension of the domain."""
         size = rows["query"].shape[-1]
         require(size == self.space.dim, f"query must be points of dimension {self.space.dim}", size)
+
+    def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
+        """In a box to a millionth of it; of a finite domain the same point."""
+        if (points := self.space.points) is None:
+            return super().is_asked(row, asked)
+        done, wanted = (nearest(x, points, points) for x in (row["query"], asked))
+        return (done == wanted) & (done >= 0)
 
     def encode(self, name: str, value: Any) -> Tensor:
         """On a line a number is a point, and a list of numbers several."""
@@ -305,8 +319,7 @@ class CandidatePolicy(Policy):
         """The tracked indices of points ``replicates x m x d``; what is not there yet is tracked from now on."""
         assert self._tracked is not None
         x, known = x.expand(self.replicates, -1, -1), self._tracked.queries.points.squeeze(-2)
-        near = nearly(x.unsqueeze(-2), known, self.space.like).all(-1)
-        index, new = near.int().argmax(-1), ~near.any(-1)
-        if bool(new.any()):
+        index = nearest(x, known, self.space.like)
+        if bool((new := index < 0).any()):
             index[new] = self._tracked.add(Measure.dirac(x[new]))
         return index

@@ -22,10 +22,7 @@ class OneCandidate(HEGPUCB):
         space: see ``CandidatePolicy``; the size of all candidates must be known.
         candidate: which, ``()`` or one a replicate.
         sqrt_beta: see ``CandidatePolicy``; given for all candidates, whichever is used.
-        options: see ``CandidatePolicy``.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        options: see ``CandidatePolicy``, also for errors.
     """
 
     def __init__(self, space: Space, candidate: int | Tensor, **options: Any) -> None:

@@ -101,13 +101,19 @@ class HEStableOpt(HEGPUCB):
 
     Chooses ``x`` by the worst upper confidence bound within ``epsilon`` under the most favorable candidate ``u``, then
     asks the point within ``epsilon`` of it with the smallest lower confidence bound under any candidate ``v``. Both
-    ``u`` and ``v`` are tested, each on its own rounds. In a box the ball is that of ``Space.ball``. It recommends the
-    point of the domain whose averaged mean, under the candidates left, is largest where it is worst within ``epsilon``.
+    ``u`` and ``v`` are tested, each on its own rounds. In a box the ball is that of ``Space.ball``. Of the points
+    chosen so far, and those told without being asked, it recommends the one whose averaged mean, under the candidates
+    left, is largest where it is worst within ``epsilon``.
 
     Arguments and errors are those of ``HEGPUCB``.
     """
 
     roles = 2
+
+    def begin(self) -> None:
+        """Keep all candidates; nothing was chosen."""
+        super().begin()
+        self._centers = self.space.like.new_zeros(self.replicates, 0, self.space.dim)
 
     def score(self, mean: Tensor, std: Tensor) -> Tensor:
         """The largest worst upper confidence bound of a candidate left."""
@@ -139,6 +145,7 @@ class HEStableOpt(HEGPUCB):
         if bool(played.any()):
             self._chosen["chosen"] = torch.where(played.unsqueeze(-1), self._center, row["query"])
             self._chosen["pessimist"] = torch.where(played, self._pessimist, self._chosen["pessimist"])
+        self._centers = torch.cat([self._centers, self._chosen["chosen"].unsqueeze(1)], 1)
         super().learn(row, asked)
 
     def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:
@@ -147,13 +154,10 @@ class HEStableOpt(HEGPUCB):
         self.test(self._pessimist, row["y"], played, role=1)
 
     def best(self) -> Tensor:
-        """The point of the largest worst averaged mean; without perturbations that of HE-GP-UCB."""
-        if self.space.epsilon == 0:
-            return super().best()
+        """Of what was chosen or told, the point of the largest worst averaged mean."""
         self._refresh()
-        points, weights = self.space.points, self.weights().unsqueeze(-1)
-        place = self.search(lambda mean, std: self.space.worst((weights * mean).sum(1)), self.space.ball)
-        return place if points is None else points[place]
+        weights = self.weights().unsqueeze(-1)
+        return self.best_of(self._centers, lambda m, std: self.space.worst((weights * m).sum(1)), self.space.ball)
 
     def record(self) -> Mapping[str, Tensor]:
         """Also the ``chosen`` point before the perturbation, and the candidate ``pessimist`` of the perturbation."""

@@ -11,10 +11,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_number, as_points, as_values, outside, require
+from cbo_lib.checks import as_box, as_number, as_points, as_values, nearest, outside, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel
-from cbo_lib.measure import Measure, variance
+from cbo_lib.measure import require_fit
 
 # How many points stand for a ball in a box.
 _BALL = 64
@@ -146,17 +146,17 @@ class Space:
         for u, candidate in enumerate(given):
             known, at = isinstance(candidate, Kernel | GaussianProcess), f"at index {u}"
             require(known, "candidates must be GPyTorch kernels or GaussianProcess objects", f"{candidate!r} {at}")
-            kernel = candidate if isinstance(candidate, Kernel) else candidate.kernel
+            if isinstance(candidate, Kernel):  # the user's own stays as it is
+                kernel = copy.deepcopy(candidate).to(self.like).requires_grad_(False)
+                mean, noise_std = 0.0, math.nan if self.noise_std is None else self.noise_std
+            else:
+                left = "noise_std must be left to the GaussianProcess candidates"
+                require(self.noise_std is None, left, self.noise_std)
+                kernel, mean, noise_std = candidate.kernel, candidate.mean, candidate.noise_std
             wanted = "candidates must have no batch dimensions"
             require(not kernel.batch_shape, wanted, f"{tuple(kernel.batch_shape)} {at}")
-            if isinstance(candidate, Kernel):
-                kernel = copy.deepcopy(kernel).to(self.like).requires_grad_(False)  # the user's own stays as it is
-            variance(kernel, Measure.dirac(self.like[:1]))  # raises where it does not fit
-            if isinstance(candidate, Kernel):
-                taken.append((kernel, 0.0, math.nan if self.noise_std is None else float(self.noise_std)))
-                continue
-            require(self.noise_std is None, "noise_std must be left to the GaussianProcess candidates", self.noise_std)
-            mean, own = candidate.mean, torch.as_tensor(candidate.noise_std, dtype=torch.float64)
+            require_fit("candidates", kernel, self.like[:1])
+            own = torch.as_tensor(noise_std, dtype=torch.float64)
             one = own.numel() == 1 and not (isinstance(mean, Tensor) and mean.numel() != 1)
             require(one, "candidates must have one noise_std and one mean each", f"several {at}")
             taken.append((kernel, float(mean) if isinstance(mean, Tensor) else mean, float(own)))
@@ -201,16 +201,19 @@ class Space:
         return self.points
 
     def contains(self, x: Tensor) -> Tensor:
-        """Whether points ``... x d`` belong to the domain, up to rounding, boolean ``...``."""
+        """Whether points ``... x d`` belong to the domain, to single precision, boolean ``...``."""
         if self.points is None:
             return ~outside(x, self.bounds).any(-1)
-        near = _distance(x.reshape(-1, self.dim), self.points) <= self._rounding
-        return near.any(-1).reshape(x.shape[:-1])
+        return nearest(x.reshape(-1, self.dim), self.points, self.points).reshape(x.shape[:-1]) >= 0
 
     def within(self, x: Tensor) -> Tensor:
         """Which points of a finite domain lie within ``epsilon`` of ``... m x d``, boolean ``... m x n``."""
         # Points of a grid that far apart count, whatever their rounding.
-        return _distance(x, self.finite()) <= self.epsilon + self._rounding
+        side = float((self.finite().amax(-2) - self.points.amin(-2)).amax())
+        rounding = 1e-9 * side + 16 * torch.finfo(self.points.dtype).eps * float(self.points.abs().amax())
+        # The matrix product would cancel far from the origin.
+        distance = torch.cdist(x, self.points, compute_mode="donot_use_mm_for_euclid_dist")
+        return distance <= self.epsilon + rounding
 
     @cached_property
     def neighbors(self) -> Tensor:
@@ -232,13 +235,3 @@ class Space:
         if self.points is None:
             return values.unflatten(-1, (-1, _BALL)).amin(-1)
         return values if self.epsilon == 0.0 else values[..., self.neighbors].amin(-1)
-
-    @property
-    def _rounding(self) -> float:
-        side = float((self.like.amax(-2) - self.like.amin(-2)).amax())
-        return 1e-9 * side + 16 * torch.finfo(self.like.dtype).eps * float(self.like.abs().amax())
-
-
-def _distance(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean distances, without the matrix product that cancels far from the origin."""
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")

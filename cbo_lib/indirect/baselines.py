@@ -27,10 +27,7 @@ class ActionPolicy(IndirectPolicy):
         action_prior: of g on actions, without batch. Default: fitted, like that of f.
         samples: of ``g*``, for MES. Default 10.
         sqrt_beta: the multiplier of UCB. Default 2.
-        options: those of ``IndirectPolicy``; ``prior`` is for the recommendation.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        options: those of ``IndirectPolicy``; ``prior`` is for the recommendation. Errors too.
     """
 
     def __init__(

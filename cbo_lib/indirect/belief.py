@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import nearly, require
+from cbo_lib.checks import nearest, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.space import Space, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
@@ -61,15 +61,15 @@ class Belief:
         """
         places = []
         for row in rows:
-            same = nearly(self.told, row, self.space.actions).all(-1).nonzero().flatten()
-            if not len(same):
+            same = nearest(row.unsqueeze(0), self.told, self.space.actions)
+            if int(same) < 0:
                 table = self.given is not None and isinstance(self.given.kernel, TabulatedKernel)
                 require(not table, "query must be one of the space, as the prior is a table", row)
                 same = torch.tensor([len(self.told)], device=rows.device)
                 self.told = torch.cat([self.told, row.unsqueeze(0)])
                 self._version = -1
-            places.append(same[0])
-        row = torch.stack(places)
+            places.append(same)
+        row = torch.cat(places)
         return torch.where(row < self.space.n, row, row + self.space.m)
 
     def _row(self, place: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_option, nearly, require
+from cbo_lib.checks import as_count, as_number, as_option, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
@@ -215,9 +215,9 @@ class IndirectPolicy(Policy):
         require(known, "query must hold places of actions, see Space", query)
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
-        """Whether the same action was done, to rounding."""
+        """Whether the same action was done; a list may hold one more than once."""
         done, wanted = (self.belief.coordinates(query) for query in (row["query"], asked))
-        return nearly(done, wanted, self.space.actions).all(-1)
+        return (done == wanted).all(-1)
 
     def _payable(self) -> Tensor:
         return self.allowed() & (self.space.costs <= self.left.unsqueeze(-1) + 1e-9)
@@ -234,10 +234,7 @@ class CMES(IndirectPolicy):
         sampling: how they are drawn: ``"gumbel"`` [Wang2017], or ``"thompson"``, the maxima of joint draws of f, which
             are kept and moved by Matheron's rule, fast but not drawn anew (where the prior is fitted, they are).
         noisy: whether to use the form of Appendix A; default Eq. 14.
-        options: those of ``IndirectPolicy``: ``prior``, ``kernel``, ``initial``, ``budget`` and ``seed``.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        options: those of ``IndirectPolicy``: ``prior``, ``kernel``, ``initial``, ``budget``, ``seed``. Errors too.
     """
 
     def __init__(

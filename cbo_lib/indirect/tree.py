@@ -60,10 +60,7 @@ class CMETS(CMES):
     Args:
         space: whose actions are the nodes.
         nodes: the tree.
-        options: those of ``CMES`` but ``initial``: there is no initial design.
-
-    Raises:
-        ValueError: if an argument is out of range.
+        options: those of ``CMES`` but ``initial``: there is no initial design. Errors too.
     """
 
     def __init__(self, space: Space, *, nodes: Nodes, **options: Any) -> None:

@@ -5,7 +5,7 @@ Keys such as [Hoang2024] are those of ``book/references.bib``, author and year.
 
 from cbo_lib.subsets.base import Play, SubsetPolicy
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.policies import CheapestGoodSubset, choose
+from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort
 from cbo_lib.subsets.space import Space
 
@@ -19,5 +19,4 @@ __all__ = [
     "Play",
     "Space",
     "SubsetPolicy",
-    "choose",
 ]

@@ -1,6 +1,5 @@
 """The method that learns which variables to control: which subset to play, given what is known of quality and cost."""
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_schedule, as_values, require, require_shape
+from cbo_lib.checks import as_count, as_number, as_schedule, as_values, require
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
 from cbo_lib.subsets.search import Decisions
@@ -49,39 +48,8 @@ def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, sprea
     return (mean - spread * (2 * horizon.log().unsqueeze(-1) / plays).sqrt()).clamp_min(0.0)
 
 
-def choose(ucb: Tensor, cost_lcb: Tensor, lcb_best: float | Tensor, alpha: float, current: Tensor | None = None) -> int:
-    """The subset to play ([Hoang2024], Algorithm 1, lines 16, 25 and 26).
-
-    Of the subsets that may be good enough, those whose cost may be least; of these, the one whose value may be largest.
-    The order in which subsets are listed decides ties alone: the first wins.
-
-    Args:
-        ucb: the smallest upper bound so far of each subset's best value, ``m``.
-        cost_lcb: lower bounds of the costs, ``m``.
-        lcb_best: the largest lower bound so far of any value.
-        alpha: what share of the best value may be given up, in ``[0, 1)``.
-        current: today's upper bounds, ``m``, for line 26; they may be above the smallest so far. Default ``ucb``.
-
-    Returns:
-        An index in ``[0, m)``.
-
-    Raises:
-        ValueError: if no subset may be good enough, a shape does not fit, ``alpha`` is out of range or a bound is NaN.
-    """
-    current = ucb if current is None else current
-    for name, part in (("ucb", ucb), ("cost_lcb", cost_lcb), ("current", current)):
-        require_shape(name, part, "m >= 1" if part is ucb else len(ucb))
-    as_number("alpha", alpha, 0, 1, "[)")
-    wrong = math.isnan(float(lcb_best)) or bool(torch.stack([ucb, cost_lcb, current]).isnan().any())
-    require(not wrong, "ucb, cost_lcb, current and lcb_best must be numbers", "a NaN")
-    good = good_enough(ucb, lcb_best, alpha)
-    least = f"(1 - alpha) lcb_best = {(1 - alpha) * float(lcb_best):g}"
-    require(good.any(), f"ucb must pass {least} for some subset", [round(u, 6) for u in ucb.tolist()])
-    return int(cheapest(current, cost_lcb, good))
-
-
 def cheapest(current: Tensor, cost: Tensor, good: Tensor) -> Tensor:
-    """Lines 25 and 26 of many rows, ``... x m`` each: of those that are good and cost least, the largest bound."""
+    """Of rows ``... x m`` lines 25 and 26: of the good ones, those that cost least; of these, the largest bound."""
     least = cost.masked_fill(~good, torch.inf).amin(-1, keepdim=True)
     return argmax_finite(current, good & (cost == least))  # of S_3
 
@@ -99,7 +67,7 @@ class CheapestGoodSubset(SubsetPolicy):
     least one round is played.
 
     Exploitation keeps the smallest upper bound so far of every subset and the largest lower bound so far of any, drops
-    the subsets that cannot be good enough and chooses with ``choose``. Bounds of dropped subsets are not computed
+    the subsets that cannot be good enough and plays by lines 16, 25 and 26. Bounds of dropped subsets are not computed
     again: the smallest so far cannot rise. If none is left, the bounds are reset to today's (lines 17 to 21). Where
     hyperparameters are fitted, bounds from before a fit are forgotten.
 
@@ -208,11 +176,15 @@ class CheapestGoodSubset(SubsetPolicy):
 
     def _costs(self) -> tuple[Tensor, Tensor]:
         """Average costs, and their lower bounds of lines 22 to 24, ``replicates x m``."""
-        known = self.billed.clamp_min(1)
-        average = self.paid / known
+        average = self._average()
         largest = average.amax(-1, keepdim=True).clamp_min(torch.finfo(average.dtype).tiny)
         spread = largest if self.cost_spread is None else self.cost_spread
-        return average, cost_lower_bound(average, known, self._horizon, spread)
+        return average, cost_lower_bound(average, self.billed.clamp_min(1), self._horizon, spread)
+
+    def _average(self) -> Tensor:
+        """What a play of each subset cost on average, ``replicates x m``; the most that one did where no bill came."""
+        average = self.paid / self.billed.clamp_min(1)
+        return torch.where(self.billed > 0, average, average.amax(-1, keepdim=True))
 
     def _pick(self, current: Tensor, average: Tensor, cost_lower: Tensor, good: Tensor) -> Tensor:
         """The subsets to play, ``replicates`` indices."""
@@ -242,7 +214,10 @@ class CheapestGoodSubset(SubsetPolicy):
         """Decide, before a round, which replicates explore no more."""
         played = self.plays.amin(-1)
         begins = self.exploring & (played > self._round)
-        average = self.paid / self.billed.clamp_min(1)
+        if self.rounds is None:  # what was paid ends it
+            unbilled = begins & (self.billed.sum(-1) == 0)
+            require(~unbilled, "cost must be told of at least one play in a round of exploration", "none")
+        average = self._average()
         over = self.spent + average.sum(-1) > self.exploration_budget if self.rounds is None else played >= self.rounds
         ends = begins & over
         if not bool(ends.any()):

@@ -250,10 +250,9 @@ class HEStableOpt(HEGPUCB):
                     self.drop(u)
 
     def recommend(self, average):
-        """Any point, by its worst neighbor."""
-        if all(near == [i] for i, near in enumerate(self.near)):
-            return super().recommend(average)
-        return first_best(np.array([min(average[j] for j in near) for near in self.near]))
+        """One of those chosen, by its worst neighbor."""
+        centers = [r.center for r in self.rounds]
+        return centers[first_best(np.array([min(average[j] for j in self.near[i]) for i in centers]))]
 
 
 class MaximumLikelihood(Policy):

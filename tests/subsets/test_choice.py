@@ -7,7 +7,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cbo_lib.subsets.policies import choose, cost_lower_bound, good_enough
+from book.subsets.choice import choose
+from cbo_lib.subsets.policies import cost_lower_bound, good_enough
 from tests.subsets import plain
 from tests.subsets.helpers import F64
 
