@@ -92,6 +92,8 @@ class Policy(ABC):
         self.space, self.seed, self.initial = space, as_count("seed", seed), as_count("initial", initial)
         self.resolution = None if resolution is None else as_number("resolution", resolution, 0, 1, "()")
         self.sqrt_beta = as_schedule("sqrt_beta", sqrt_beta)
+        without = self.initial and type(self).design is Policy.design
+        require(not without, f"initial must be 0, {type(self).__name__} has no initial design", self.initial)
 
     # What a caller uses.
 
@@ -155,6 +157,12 @@ class Policy(ABC):
         require(self.count > 0, "recommend must follow an observation", "none")
         best = self.best().clone()
         return self.present(best[0]) if self._alone else best
+
+    @torch.no_grad()
+    def observations(self) -> dict[str, Any]:
+        """What was told, as ``tell`` of a new policy takes it, whose space may be another; NaN where left out."""
+        rows = {name: self.decode(name, tensor) for name, tensor in self.data.items()}
+        return {name: tensor[0] for name, tensor in rows.items()} if self._alone else rows
 
     @torch.no_grad()
     def trace(self) -> Mapping[str, Tensor]:
@@ -257,12 +265,8 @@ class Policy(ABC):
         """Make the state of ``replicates`` runs that know nothing yet."""
 
     def design(self, n: int) -> Tensor:
-        """The ``initial`` queries that come first, ``replicates x n x ...``; called once, if there are any.
-
-        Raises:
-            ValueError: unless a policy says what its initial design is.
-        """
-        raise ValueError(f"initial must be 0, {type(self).__name__} has no initial design, got {n}")
+        """The ``initial`` queries that come first, ``replicates x n x ...``; called once, if a policy has any."""
+        raise NotImplementedError
 
     @abstractmethod
     def propose(self) -> Tensor:
@@ -310,6 +314,10 @@ class Policy(ABC):
         require(rows.dim() in (dims, dims + 1), expected, f"shape {tuple(rows.shape)}")
         return rows.unsqueeze(0) if rows.dim() == dims else rows
 
+    def decode(self, name: str, rows: Tensor) -> Any:
+        """Rows of ``data``, ``replicates x n x ...``, in the form in which a new policy is told them."""
+        return rows
+
     def present(self, query: Tensor) -> Any:
         """One query of the batch in the form in which a single run asks it."""
         return query
@@ -333,7 +341,7 @@ class Policy(ABC):
                 self._begin([self.seed], alone=True)
         require(
             not self._torn,
-            "tell must not end half way, by Ctrl-C or an error; tell a new policy what data holds",
+            "tell must not end half way, by Ctrl-C or an error; new_policy.tell(**policy.observations()) goes on",
             "half a row",
         )
 
@@ -363,7 +371,8 @@ class Policy(ABC):
         n = rows["query"].shape[1]
         for name, tensor in rows.items():
             require(tensor.shape[1] == n, f"{name} must hold as many rows as query, {n}", tensor.shape[1])
-            as_values(name, tensor[0] if self._alone else tensor)
+            part = tensor[0] if self._alone else tensor
+            as_values(name, part.nan_to_num(0.0, math.inf, -math.inf) if name in self.optional else part)
         for name in self.sees.keys() - given.keys():
             rows[name] = torch.full_like(rows["y"], math.nan)
         for name, tensor in rows.items():

@@ -54,6 +54,10 @@ class Surrogate:
         else:
             right = isinstance(kernel, Kernel) and not kernel.batch_shape
             require(right, "kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch", repr(kernel))
+            require_fit("kernel", copy.deepcopy(kernel).to(bounds), bounds[:1])
+            free = [parameter.requires_grad for parameter in kernel.parameters()] or [True]
+            wanted = "kernel must have parameters to fit, of the unit box; one that is known goes into prior"
+            require(any(free), wanted, "parameters without gradients")
         if prior is not None:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
             batch = prior.kernel.batch_shape

@@ -17,6 +17,7 @@ from book.aggregated.problems import LENGTHSCALES as CURVES
 from book.aggregated.problems import UNIT, VARIANCE, aggregated_reward_curve
 from book.contexts.experiments import MAKERS
 from book.contexts.problems import modified_branin
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import LENGTHSCALES, lengthscale_candidates, slope_and_peak
 from book.hyperparameters.slips import printed_sqrt_beta
@@ -72,7 +73,7 @@ _CANDIDATES = {
     "MLE, box": hyperparameters.MaximumLikelihood,
     "ExpectedUCB": hyperparameters.AveragedUCB,
     "ExpectedUCB, box": hyperparameters.AveragedUCB,
-    "A-GP-UCB": hyperparameters.AGPUCB,
+    "A-GP-UCB": AGPUCB,
     "GP-UCB": functools.partial(hyperparameters.OracleGPUCB, candidate=0),
     "StableOpt": functools.partial(hyperparameters.OracleStableOpt, candidate=0),
 }

@@ -13,6 +13,7 @@ from gpytorch.kernels import RBFKernel
 
 from book import information
 from book.contexts.quadrature import ContextDistribution
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.widths import rkhs_sqrt_beta
 from book.subsets.marginals import TruncatedNormal
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
@@ -404,9 +405,9 @@ SETTINGS = [
     ("elimination", lambda: hegpucb(elimination="always"), "'errors' or 'never'"),
     ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=2), "in [0, 2)"),
     ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=0.5), "integer"),
-    ("lengthscales", lambda: hyperparameters.AGPUCB(doubted(), lengthscales=[1.0]), "shape (2,)"),
-    ("lengthscales", lambda: hyperparameters.AGPUCB(doubted(), lengthscales=[1.0, 0.0]), "positive"),
-    ("g", lambda: hyperparameters.AGPUCB(doubted(), g="fast"), "number or a function"),
+    ("lengthscales", lambda: AGPUCB(doubted(), lengthscales=[1.0]), "shape (2,)"),
+    ("lengthscales", lambda: AGPUCB(doubted(), lengthscales=[1.0, 0.0]), "positive"),
+    ("g", lambda: AGPUCB(doubted(), g="fast"), "number or a function"),
     ("samples", lambda: cmes(samples=0), "integer of at least 1"),
     ("sampling", lambda: cmes(sampling="all"), "'gumbel' or 'thompson'"),
     ("budget", lambda: cmes(budget=0.0), "cheapest"),
@@ -567,7 +568,7 @@ def test_numbers_stand_for_schedules():
         gpoo(delta=0.5),
         gpoo(sqrt_beta=2),
         hegpucb(sqrt_beta=2.0),
-        hyperparameters.AGPUCB(doubted(), g=2.0),
+        AGPUCB(doubted(), g=2.0),
         sbokde(kind=contexts.DRBOKDE, samples=4, cover=4, radius=0.1),
         ucbpsq(kind=subsets.UCBCVS, cost_means=[1, 2, 3], epsilon=0),
         ucbpsq(kind=subsets.CheapestGoodSubset, alpha=0),

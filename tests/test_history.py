@@ -523,3 +523,27 @@ def test_a_frame_is_described_by_what_it_holds(kind):
     one, other = (kind({"a": x, "b": [3.0, 4.0]} if kind is pd.DataFrame else x) for x in ([1.0, 2.0], [1.0, 2.5]))
     assert describe(one) == describe(one.copy()) != describe(other)
     assert describe(one) != describe(one.rename("c") if kind is pd.Series else one.rename(columns={"a": "c"}))
+
+
+def test_frames_and_dates_are_told_apart_and_large_ones_are_short():
+    def dated(year):
+        return pd.DataFrame({"day": pd.to_datetime([f"{year}-01-01"]), "y": [1.0]})
+
+    different = [
+        dated(2020),
+        dated(2021),
+        dated(2020).rename(columns={"y": "z"}),
+        dated(2020).astype({"y": "float32"}),
+        dated(2020).set_index("day"),
+        pd.DataFrame({"cells": [[1, 2], [3]]}),
+        pd.DataFrame({"cells": [[1, 2], [4]]}),
+        pd.Series([pd.Timedelta(1)]),
+        pd.Series([pd.Timedelta(2)]),
+        pd.Index([1, 2]),
+        pd.Index([1, 3]),
+        pd.Timestamp("2020-01-01"),
+        pd.Timestamp("2021-01-01"),
+    ]
+    found = [json.dumps(describe(thing)) for thing in different]
+    assert len(set(found)) == len(different) and json.dumps(describe(dated(2020))) == found[0]
+    assert len(json.dumps(describe(pd.DataFrame(np.random.default_rng(0).normal(size=(20_000, 5)))))) < 500

@@ -19,13 +19,13 @@ from torch import Tensor
 from book import figures, harness
 from book.harness import Comparison, Scale
 from book.hyperparameters import panels
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.panels import Panel
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import LENGTHSCALES, draws_of_candidates, lengthscale_candidates
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from book.hyperparameters.variants import EveryoneTested, TemperedUCB
 from cbo_lib.hyperparameters import (
-    AGPUCB,
     HEGPUCB,
     AveragedUCB,
     CandidatePolicy,

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from book.harness import load_table
 from book.hyperparameters import panels
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.experiments import contenders
 from book.hyperparameters.panels import Panel
 from book.hyperparameters.problems import LENGTHSCALES
 from book.hyperparameters.regret import cumulative_regret, simple_regret
 from book.verdict import paired
-from cbo_lib.hyperparameters import AGPUCB, CandidatePolicy
+from cbo_lib.hyperparameters import CandidatePolicy
 from cbo_lib.simulate import simulate
 
 #: A run has failed if it never came this near to the optimum, in units of f.

@@ -118,8 +118,8 @@ class GPTree(GaussianProcessTreePolicy):
 
     ``V(h) = 4 g (sqrt(2 u + C4 + h log K + 4 log(1 / g)) + 1)`` with ``g = metric_bound(rho^h)`` and
     ``C4 = 1 + 2 log(n^2 pi^2 / 6)``; ``sqrt_beta = scale sqrt(log n + u)``, the same at all rounds; no node deeper
-    than ``log n (1 + 1/alpha) / (2 alpha log(1/rho))`` is expanded. The constants ``v1``, ``C2``, ``C3`` and ``D1``,
-    which the paper leaves open, are 1.
+    than ``log n (1 + 1/alpha) / (2 alpha log(1/rho))``, or of a level of more than 2^48 cells, is expanded. The
+    constants ``v1``, ``C2``, ``C3`` and ``D1``, which the paper leaves open, are 1.
 
     Args:
         space: the cells.
@@ -155,7 +155,8 @@ class GPTree(GaussianProcessTreePolicy):
         super().__init__(space, sqrt_beta=scale * math.sqrt(math.log(budget) + u), **options)
         self.rho = space.branching ** (-1 / space.dim) if rho is None else as_number("rho", rho, 0, 1, "()")
         as_number("alpha", alpha, 0, 1, "(]")
-        self.max_depth = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
+        deepest = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
+        self.max_depth = min(deepest, math.floor(48 * math.log(2) / math.log(space.branching)) - 1)
         self._levels = math.floor(self.max_depth) + 2
         self._given: Tensor | None = None
         if metric_bound is not None:

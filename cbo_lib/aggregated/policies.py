@@ -76,14 +76,14 @@ class GPOO(GaussianProcessTreePolicy):
         """Note the widths from the data before ``t``, then learn."""
         self.width = torch.full_like(row["y"], torch.nan)
         if bool(asked.any()):
-            self.widths_before = self.widths()
+            self.widths_before, self._delta = self.widths(), self.delta_at(self.tree.depth)
         super().learn(row, asked)
         self.width = torch.where(asked, self.width, torch.nan)
 
     def may_expand(self, node: Tensor) -> Tensor:
-        """Algorithm 1, line 6, by the widths before the draw, which the proof of Lemma 3 uses."""
+        """Algorithm 1, line 6, by what held before the draw: the widths that the proof of Lemma 3 uses."""
         self.width = self.widths_before[self.rows, node]
-        delta = self.delta_at(self.tree.depth).expand(self.replicates, -1)[self.rows, node]
+        delta = self._delta.expand(self.replicates, -1)[self.rows, node]
         return (delta >= self.width) & (self.tree.depth[node] <= self.max_depth)
 
     def record(self) -> Mapping[str, Tensor]:

@@ -284,10 +284,8 @@ class CandidatePolicy(Policy):
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """In a box to a millionth of it; of a finite domain the same point."""
-        if (points := self.space.points) is None:
-            return super().is_asked(row, asked)
-        done, wanted = (nearest(x, points, points) for x in (row["query"], asked))
-        return (done == wanted) & (done >= 0)
+        near, points = super().is_asked(row, asked), self.space.points
+        return near if points is None else nearest(row["query"], points, points) == nearest(asked, points, points)
 
     def encode(self, name: str, value: Any) -> Tensor:
         """On a line a number is a point, and a list of numbers several."""

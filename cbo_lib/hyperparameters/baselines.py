@@ -1,14 +1,13 @@
 """The policies that HE-GP-UCB and HE-StableOpt are compared with."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_schedule, as_values, require
+from cbo_lib.checks import as_count, require
 from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt
 from cbo_lib.hyperparameters.space import Space
@@ -76,42 +75,6 @@ class MaximumLikelihood(CandidatePolicy):
         return torch.nn.functional.one_hot(self.select(), len(self.space.candidates)).to(self.mean)
 
 
-class AGPUCB(MaximumLikelihood):
-    """Adaptive GP-UCB ([Berkenkamp2019]), with the nearest candidate as in [Ziomek2024], Appendix J.1.
-
-    The lengthscale at round ``t`` is that of the most likely candidate divided by ``max(1, g(t))``, whatever the data
-    say later. The multiplier is not scaled as the norm bound of [Berkenkamp2019], so that all policies have the same.
-
-    Args:
-        space: see ``CandidatePolicy``, as are all arguments that are not named here.
-        lengthscales: of the candidates, positive. Default those of the kernels.
-        g: grows without bound: a function of the round, or a number that stays. Default ``t^0.9``.
-
-    Raises:
-        ValueError: if an argument is out of range, or a kernel has no lengthscale, or several.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        *,
-        lengthscales: Sequence[float] | None = None,
-        g: float | Callable[[int], float] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(space, **options)
-        found = list(map(_lengthscale, space.candidates.kernels)) if lengthscales is None else lengthscales
-        self.lengthscales = as_values("lengthscales", found, (len(space.candidates),), 0, ends="()", like=space.like)
-        self.g = None if g is None else as_schedule("g", g, 0, ends="()")
-
-    def select(self) -> Tensor:
-        """The candidate whose lengthscale is nearest to the shrunken one."""
-        t = max(1, self.round)
-        growth = t**0.9 if self.g is None else self.g(t) if callable(self.g) else self.g
-        shrunken = self.lengthscales[super().select()] / max(1.0, growth)
-        return (self.lengthscales - shrunken.unsqueeze(-1)).abs().argmin(-1)
-
-
 class AveragedUCB(CandidatePolicy):
     """Maximizes the upper confidence bound averaged over the candidates, "ExpectedUCB" in [Ziomek2024], section 7.
 
@@ -131,11 +94,3 @@ def _of_candidate(schedule: Callable[[int], float | Tensor], candidate: int, t: 
     """The multiplier of one candidate, from a number or one a candidate."""
     value = schedule(t)
     return value[..., candidate : candidate + 1] if isinstance(value, Tensor) and value.dim() else value
-
-
-def _lengthscale(kernel: Kernel) -> float:
-    """The one lengthscale of a kernel, such as an RBF kernel with a scale."""
-    found = [part.lengthscale for part in kernel.modules() if getattr(part, "has_lengthscale", False)]
-    one = len(found) == 1 and found[0].numel() == 1
-    require(one, "lengthscales must be given for kernels without exactly one", kernel)
-    return float(found[0])

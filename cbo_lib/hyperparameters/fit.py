@@ -55,8 +55,11 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
         points = Measure.dirac(x.unsqueeze(1))
         parts = StackedKernel([k for k, free in zip(space.candidates.kernels, space.fitted, strict=True) if free])
         grams = covariance(parts, points, points).double().cpu()
+        size = grams.diagonal(dim1=-2, dim2=-1).mean((-2, -1)).sqrt()  # of the kernels alone: 1, as a rule
+        grams = grams / size.square()[:, None, None, None]
         for r in range(replicates):
             sizes[r], converged[r] = _fit_one(grams[r], y[r].double().cpu(), known)
+        sizes[:, 0] /= size
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit of scale, mean and noise did not reach a maximum in replicates {which}", FitWarning, 2)

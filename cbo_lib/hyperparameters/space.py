@@ -153,8 +153,8 @@ class Space:
                 left = "noise_std must be left to the GaussianProcess candidates"
                 require(self.noise_std is None, left, self.noise_std)
                 kernel, mean, noise_std = candidate.kernel, candidate.mean, candidate.noise_std
-            wanted = "candidates must have no batch dimensions"
-            require(not kernel.batch_shape, wanted, f"{tuple(kernel.batch_shape)} {at}")
+            batch = tuple(kernel.batch_shape)
+            require(not batch, "candidates must have no batch dimensions", f"{batch} {at}")
             require_fit("candidates", kernel, self.like[:1])
             own = torch.as_tensor(noise_std, dtype=torch.float64)
             one = own.numel() == 1 and not (isinstance(mean, Tensor) and mean.numel() != 1)

@@ -59,7 +59,7 @@ class ActionPolicy(IndirectPolicy):
         if self.acquisition == "ucb":
             score = mean + self.multiplier() * std
         elif self.acquisition == "ei":
-            gap = (mean - self._best.unsqueeze(-1).clamp_min(-1e3)) / std
+            gap = (mean - self._best.unsqueeze(-1).nan_to_num(neginf=-1e3)) / std
             score = (std * (phi(gap) + gap * torch.special.log_ndtr(gap).exp())).clamp_min(0.0).log()
         else:
             draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)

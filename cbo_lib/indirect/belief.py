@@ -8,7 +8,8 @@ from torch import Tensor
 
 from cbo_lib.checks import nearest, require
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.indirect.space import Space, measure, tabulate
+from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
+from cbo_lib.indirect.space import Point, Space, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
 from cbo_lib.measure import Measure
 from cbo_lib.surrogate import Surrogate
@@ -41,6 +42,7 @@ class Belief:
         self.learned = self.index.bool()
         self.surrogate = None if prior is not None else Surrogate(space.bounds, replicates, kernel=kernel)
         self._version = 0
+        self._of(prior, space.actions)  # raises where there are no samples
         if prior is not None:
             self._follow(prior)
 
@@ -66,6 +68,7 @@ class Belief:
                 table = self.given is not None and isinstance(self.given.kernel, TabulatedKernel)
                 require(not table, "query must be one of the space, as the prior is a table", row)
                 same = torch.tensor([len(self.told)], device=rows.device)
+                self._of(self.given, row.unsqueeze(0))  # raises where there are no samples
                 self.told = torch.cat([self.told, row.unsqueeze(0)])
                 self._version = -1
             places.append(same)
@@ -113,7 +116,8 @@ class Belief:
             queries = Measure.dirac(torch.arange(space.n + space.m)[:, None].to(space.like))
         else:
             more = self.told[space.n :]
-            groups = [*space.measures(process), *([self._of(process, more)] if len(more) else [])]
+            points = measure(process, Point(), space.points)
+            groups = [self._of(process, space.actions), points, *([self._of(process, more)] if len(more) else [])]
             if any(group.p > 1 or group.batch_shape for group in groups):
                 process = tabulate(process, *groups)
                 queries = Measure.dirac(torch.arange(process.kernel.gram.shape[-1])[:, None].to(space.like))
@@ -124,7 +128,12 @@ class Belief:
 
     def _of(self, process: GaussianProcess | None, rows: Tensor) -> Measure:
         assert self.space.conditional is not None
-        return measure(process, self.space.conditional, rows)
+        found = measure(process, self.space.conditional, rows)
+        if self.given is not None or not isinstance(self.space.conditional, ConditionalMeanEmbedding):
+            return found
+        mass = found.weights.sum(-1, keepdim=True)  # nearly one; a fitted mean would make structure of the rest
+        require(mass > 0.5, "samples must have actions near all that are asked or told", mass.amin())
+        return Measure(found.points, found.weights / mass)
 
     def _posterior(self, process: GaussianProcess) -> Posterior:
         batch = process.kernel.batch_shape

@@ -203,6 +203,10 @@ class IndirectPolicy(Policy):
         require(fits, f"query must have shape ({q},), or (n, {q}) for several", rows.shape)
         return self.belief.find(rows)
 
+    def decode(self, name: str, rows: Tensor) -> Tensor:
+        """Places are those of this policy; of a single run they become actions."""
+        return self.belief.coordinates(rows) if name == "query" and self._alone else rows
+
     def present(self, query: Tensor) -> Tensor:
         """The action or the point of a place."""
         n, place = self.n, int(query)
@@ -216,8 +220,7 @@ class IndirectPolicy(Policy):
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """Whether the same action was done; a list may hold one more than once."""
-        done, wanted = (self.belief.coordinates(query) for query in (row["query"], asked))
-        return (done == wanted).all(-1)
+        return (self.belief.coordinates(row["query"]) == self.belief.coordinates(asked)).all(-1)
 
     def _payable(self) -> Tensor:
         return self.allowed() & (self.space.costs <= self.left.unsqueeze(-1) + 1e-9)

@@ -1,5 +1,6 @@
 """What all policies of the setting share: the posterior, the search for decisions, the book of costs, the plays."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -42,8 +43,8 @@ class SubsetPolicy(Policy):
 
     Who writes a policy overrides ``decide``, ``record``, ``begin`` and ``forget`` for a state of its own, and finds
     ``search``, ``plays``, ``billed`` (plays whose cost was told) and ``paid`` (of each subset, ``replicates x m``),
-    ``spent`` and what ``Policy`` keeps. The recommendation is the play, of those that were asked and made, whose
-    expected lower bound was largest when asked.
+    ``spent`` and what ``Policy`` keeps. The recommendation is the play, of those made after the first ``ask``, whose
+    expected lower bound was largest then.
 
     Args:
         space: the box, the control sets, how free variables vary, and the budget.
@@ -129,9 +130,15 @@ class SubsetPolicy(Policy):
         self.paid = self.paid + one * cost.nan_to_num(0.0).unsqueeze(-1)
         if self._opened:
             self.spent = self.spent + cost.nan_to_num(0.0)
-        better = asked & (self._lower > self._best)
-        self._best = torch.where(better, self._lower, self._best)
-        self._recommended = torch.where(better.unsqueeze(-1), self._query, self._recommended)
+        made, lower = self._query, self._lower
+        if self._opened and bool((other := told & ~asked).any()):  # another play than was asked
+            index = subset.nan_to_num(0.0)
+            play = torch.where(self.space.controlled[index.long()], row["query"], self.space.center)
+            made = torch.where(other.unsqueeze(-1), torch.cat([index.unsqueeze(-1), play], -1), made)
+            lower = torch.where(other, self._bound(made), lower)
+        better = ((asked | told) if self._opened else asked) & (lower > self._best)
+        self._best = torch.where(better, lower, self._best)
+        self._recommended = torch.where(better.unsqueeze(-1), made, self._recommended)
         here = Measure.dirac(row["query"].unsqueeze(-2), known=True)
         mean, variance = self.search.posterior.mean_and_variance(here)
         self._there = mean.squeeze(-1), variance.sqrt().squeeze(-1)
@@ -142,12 +149,16 @@ class SubsetPolicy(Policy):
             self.search.update(posterior)
         else:
             self.search.restart(posterior)
-            subset, points = self._recommended[:, 0].long(), self._recommended[:, None, 1:]
-            wanted = torch.nn.functional.one_hot(subset, self.space.m).bool()
-            _, mean, std = self.search.expect(points.expand(-1, self.space.m, -1), wanted).of(subset)
-            self._best = torch.where(self._best > -torch.inf, mean - self.multiplier() * std, self._best)
+            self._best = torch.where(self._best > -torch.inf, self._bound(self._recommended), self._best)
             self.forget()
         self.active = self.active & (self.spent < self.space.budget)
+
+    def _bound(self, query: Tensor) -> Tensor:
+        """The expected lower bounds of plays ``replicates x (1 + d)``."""
+        subset, points = query[:, 0].long(), query[:, None, 1:]
+        wanted = torch.nn.functional.one_hot(subset, self.space.m).bool()
+        _, mean, std = self.search.expect(points.expand(-1, self.space.m, -1), wanted).of(subset)
+        return mean - self.multiplier() * std
 
     def best(self) -> Tensor:
         """The recommendation, ``replicates x (1 + d)``; of the posterior's making where nothing was asked yet."""
@@ -187,13 +198,19 @@ class SubsetPolicy(Policy):
         sets = [frozenset(subset) for subset in self.space.control_sets]
         given = value.tolist() if hasattr(value, "tolist") else value
         require(isinstance(given, Collection) and not isinstance(given, str), "subset must be a set of indices", value)
-        several = given and all(isinstance(row, Collection | Tensor) for row in given)
-        found = []
+        several = given and all(row is None or isinstance(row, Collection | Tensor) for row in given)
+        found: list[float] = []
         for row in given if several else [given]:
-            asked = frozenset(as_count("subset", j) for j in row)
-            require(asked in sets, f"subset must be one of {list(self.space.control_sets)}", row)
-            found.append(float(sets.index(asked)))
+            asked = None if row is None else frozenset(as_count("subset", j) for j in row)
+            require(asked is None or asked in sets, f"subset must be one of {list(self.space.control_sets)}", row)
+            found.append(math.nan if asked is None else float(sets.index(asked)))
         return self.space.like.new_tensor(found)
+
+    def decode(self, name: str, rows: Tensor) -> Any:
+        """Of a single run the subsets themselves, None where none was told."""
+        if name != "subset" or not self._alone:
+            return rows
+        return [[None if math.isnan(i) else tuple(self.space.control_sets[int(i)]) for i in rows[0].tolist()]]
 
     def present(self, query: Tensor) -> Play:
         """The play of a row ``1 + d``."""

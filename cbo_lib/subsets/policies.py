@@ -179,7 +179,8 @@ class CheapestGoodSubset(SubsetPolicy):
         average = self._average()
         largest = average.amax(-1, keepdim=True).clamp_min(torch.finfo(average.dtype).tiny)
         spread = largest if self.cost_spread is None else self.cost_spread
-        return average, cost_lower_bound(average, self.billed.clamp_min(1), self._horizon, spread)
+        lower = cost_lower_bound(average, self.billed.clamp_min(1), self._horizon, spread)
+        return average, torch.where(self.billed > 0, lower, average)  # without a bill none is cheap
 
     def _average(self) -> Tensor:
         """What a play of each subset cost on average, ``replicates x m``; the most that one did where no bill came."""
@@ -214,9 +215,8 @@ class CheapestGoodSubset(SubsetPolicy):
         """Decide, before a round, which replicates explore no more."""
         played = self.plays.amin(-1)
         begins = self.exploring & (played > self._round)
-        if self.rounds is None:  # what was paid ends it
-            unbilled = begins & (self.billed.sum(-1) == 0)
-            require(~unbilled, "cost must be told of at least one play in a round of exploration", "none")
+        known = (self.billed.sum(-1) > 0) | ~begins | (self.rounds is not None)
+        require(known, "cost must be told of at least one play in a round of exploration, as cost ends it", "none")
         average = self._average()
         over = self.spent + average.sum(-1) > self.exploration_budget if self.rounds is None else played >= self.rounds
         ends = begins & over

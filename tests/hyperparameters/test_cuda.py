@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
 from book.hyperparameters.regret import confidence_ratio, ledger, robust_claim
 from book.hyperparameters.slips import WidthAfter, printed_sqrt_beta
 from cbo_lib.acquisition import OptimisticUpperConfidenceBound
 from cbo_lib.hyperparameters import (
-    AGPUCB,
     HEGPUCB,
     AveragedUCB,
     Candidates,

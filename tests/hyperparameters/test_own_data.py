@@ -9,10 +9,10 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problem import UnknownPriorProblem
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters import (
-    AGPUCB,
     HEGPUCB,
     AveragedUCB,
     HEStableOpt,

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.regret import critical_rounds, ledger, rounds
 from book.hyperparameters.slips import WidthAfter
 from cbo_lib.hyperparameters import (
-    AGPUCB,
     HEGPUCB,
     AveragedUCB,
     Candidates,

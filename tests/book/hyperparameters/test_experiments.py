@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 
 from book import figures, harness
 from book.hyperparameters import experiments, panels, problems
+from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problems import (
     draws_of_candidates,
     four_sines,
@@ -23,7 +24,6 @@ from book.hyperparameters.regret import cumulative_regret, simple_regret
 from book.hyperparameters.slips import printed_sqrt_beta
 from book.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
-    AGPUCB,
     HEGPUCB,
     AveragedUCB,
     HEStableOpt,
