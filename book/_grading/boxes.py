@@ -4,6 +4,7 @@ import base64
 import builtins
 import contextlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -37,12 +39,14 @@ class Limits:
         cell: seconds that a cell may run.
         call: seconds that a call of a student's function may run, or a step of a policy.
         total: seconds of the processor in one box.
+        whole: seconds of the clock for a submission, however often it is run.
         memory: bytes beyond what the library needs.
     """
 
     cell: float = 60.0
     call: float = 30.0
     total: int = 900
+    whole: float = 1800.0
     memory: int = 2 * 2**30
 
 
@@ -131,7 +135,9 @@ class Boxes:
 
 
 class Box:
-    """A running box: its cells, and stand-ins for the functions and classes in it."""
+    """A running box: its cells, and stand-ins for the functions and classes in it; lost at the time ``end``."""
+
+    end = math.inf
 
     def __init__(self, boxes: Boxes, sock: socket.socket, pid: int) -> None:
         self.boxes, self.sock, self.pid = boxes, sock, pid
@@ -156,6 +162,10 @@ class Box:
         """
         if not self.pid:
             raise Lost("its process died")
+        seconds = min(seconds, self.end - time.monotonic())
+        if seconds <= 0:
+            self.close()
+            raise Lost("the time for the whole submission is over")
         try:
             wire.write(self.sock, [command, seconds, *arguments])
             answer = wire.read(self.sock, seconds + 3)

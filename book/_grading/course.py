@@ -4,6 +4,7 @@ nbgrader restores the check cells of a submission, keeps the gradebook and makes
 submission: the preprocessor ``Judged`` takes the place of its own, whose verdict a submission could write itself.
 """
 
+import ast
 import contextlib
 import copy
 import csv
@@ -15,6 +16,7 @@ import re
 import secrets
 import shutil
 import sys
+import time
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +39,8 @@ from book._grading.boxes import Box, Boxes, Lost
 from book._grading.judge import Judge, Mark, unusable
 from book._tools import handout
 
-MOST_BYTES, MOST_CELLS, MOST_LOST = 5 * 2**20, 500, 3
+# Of a file with its outputs, of the sources in it, of cells, of boxes that one submission may break.
+MOST_BYTES, MOST_SOURCE, MOST_CELLS, MOST_LOST = 50 * 2**20, 5 * 2**20, 500, 3
 log = logging.getLogger("grade")
 MATHJAX = r"""<script nonce="NONCE">
 window.MathJax = {
@@ -115,18 +118,23 @@ def read(path: Path) -> NotebookNode:
         raise ValueError("it is no file")
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
+    content = path.read_bytes()
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        cells = json.loads(path.read_text(encoding="utf-8", errors="replace"))["cells"]
+        whole = json.loads(content.decode(encoding, errors="replace"))
+        cells = whole["worksheets"][0]["cells"] if "worksheets" in whole else whole["cells"]  # before nbformat 4
         found = []
         for cell in cells[:MOST_CELLS]:
-            source = cell.get("source", "")
+            source = cell.get("source", cell.get("input", ""))
             source = source if isinstance(source, str) else "".join(str(line) for line in source)
             metadata = cell.get("metadata", {})
             known = metadata.get("nbgrader", {}) if isinstance(metadata, dict) else {}
             name = str(known.get("grade_id", "")) if isinstance(known, dict) else ""
             found.append((cell.get("cell_type"), source.encode(errors="replace").decode(), name))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise ValueError("it is no notebook") from None
+    if sum(len(source) for _, source, _ in found) > MOST_SOURCE:
+        raise ValueError(f"its cells hold more than {MOST_SOURCE // 2**20} MiB")
     made = [
         (nbformat.v4.new_code_cell if kind == "code" else nbformat.v4.new_markdown_cell)(
             source, metadata={"nbgrader": {"grade_id": name}} if name else {}
@@ -165,11 +173,13 @@ class Submission:
         }
         self.handed = dict(self.sources)
         self.box: Box | None = None
+        self.end = time.monotonic() + boxes.limits.whole
 
     def ready(self) -> Box | None:
-        """The box with all cells run; none if too much was lost."""
-        while self.box is None and self.lost <= MOST_LOST:
+        """The box with all cells run; none if too much was lost, or no time is left."""
+        while self.box is None and self.lost <= MOST_LOST and time.monotonic() < self.end:
             box = self.boxes.open()
+            box.end = self.end
             at = -1
             try:
                 for at, source in list(self.sources.items()):
@@ -197,7 +207,7 @@ class Submission:
             said = "The notebook could not be run."
         else:
             try:
-                mark = judge.mark(box, number)
+                mark = self.early(judge, number, judge.mark(box, number))
                 how = self.failed(f"answer_{number}") if set(mark.says) == {"No answer."} else None
                 if how is None:
                     return mark
@@ -213,6 +223,28 @@ class Submission:
         blank.says = [said] * len(blank.says)
         return blank
 
+    def early(self, judge: Judge, number: int, mark: Mark) -> Mark:
+        """A better mark, if there is one before a later cell took a name of the answer's cells for something else."""
+        own = [at for at, source in self.sources.items() if re.search(rf"\banswer_{number}\b", source)]
+        if not own or mark.total == mark.exercise.total or time.monotonic() > self.end:
+            return mark
+        before = {at: source for at, source in self.sources.items() if at <= own[-1]}
+        made = set().union(*(bound(self.sources[at]) for at in own)) - {f"answer_{number}"}
+        if not made & set().union(*(bound(source) for at, source in self.sources.items() if at > own[-1])):
+            return mark
+        self.close()
+        box = self.boxes.open()
+        box.end = self.end
+        try:
+            for source in before.values():
+                box.run(source)
+            other = judge.mark(box, number)
+            return other if other.total > mark.total else mark
+        except Exception:  # the first mark counts
+            return mark
+        finally:
+            box.close()
+
     def failed(self, name: str) -> str | None:
         """How the last cell with a name ended that failed; nothing if none did."""
         for index, source in reversed(self.handed.items()):
@@ -227,6 +259,25 @@ class Submission:
         if self.box is not None:
             self.box.close()
             self.box = None
+
+
+def bound(source: str) -> set[str]:
+    """The names that a cell makes; none if it cannot be read."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return {
+        *named,
+        *(
+            n.id
+            for node in tree.body
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef)
+            for n in ast.walk(node)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        ),
+    }
 
 
 def untouched(notebook: NotebookNode, number: int, stub: str) -> bool:
@@ -457,7 +508,7 @@ def page(student: str, results: list[Result], home: Path) -> str:
 def submissions(folder: Path) -> Iterator[Entry]:
     """All submissions: ``<student>/<chapter>.ipynb``, or deeper; every folder gives an entry.
 
-    A file may carry more behind the chapter's name, as browsers add it; the newest counts.
+    A file may carry more around the chapter's name, as browsers add it; the newest counts.
     """
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.name.startswith("."):
@@ -469,7 +520,8 @@ def submissions(folder: Path) -> Iterator[Entry]:
 def _handed_in(student: Path) -> Iterator[Entry]:
     name = student.name.encode(errors="replace").decode()
     whole = unicodedata.normalize("NFC", name)  # macOS takes accents off their letters
-    if student.is_symlink() or not re.fullmatch(r"[\w.@',() -]{1,100}", whole):
+    letters = all(unicodedata.category(c)[0] in "LMN" or c in " .@'’,()_-+&" for c in whole)
+    if student.is_symlink() or not (letters and 0 < len(whole) <= 100):
         why = "is a link" if student.is_symlink() else "cannot have this name"
         yield Entry(name, "", None, f"not marked: a student's folder {why}")
         return
@@ -478,20 +530,18 @@ def _handed_in(student: Path) -> Iterator[Entry]:
         inner = path.relative_to(student)
         if path.suffix.lower() == ".ipynb" and not any(part.startswith((".", "__MACOSX")) for part in inner.parts):
             files[str(inner).encode(errors="replace").decode()] = path
-    marked = False
+    entries: list[Entry] = []
     for chapter in handout.chapters():
-        own = [inner for inner, path in files.items() if path.name.lower().startswith(chapter)]
+        own = [inner for inner, path in files.items() if re.search(rf"(?<![a-z]){chapter}", path.name.lower())]
         if own:
             first, *rest = sorted(own, key=lambda inner: (-files[inner].lstat().st_mtime, inner))
             note = f"{len(own)} files, marked: {first}; also there: {', '.join(rest)}" if rest else ""
-            yield Entry(name, chapter, files[first], note)
-            marked = True
+            entries.append(Entry(name, chapter, files[first], note))
             files = {inner: path for inner, path in files.items() if inner not in own}
-    also = f"also there: {', '.join(sorted(files))}" if files else ""
-    if not marked:
-        yield Entry(name, "", None, "; ".join(filter(None, ["no notebook found", also])))
-    elif files:
-        log.warning("Left out, since the names begin with no chapter's: %s: %s.", name, ", ".join(sorted(files)))
+    left = f"left out, as no chapter is in the name: {', '.join(sorted(files))}" if files else ""
+    head = entries[0] if entries else Entry(name, "", None, "no notebook found")
+    yield head._replace(note="; ".join(filter(None, [head.note, left])))
+    yield from entries[1:]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-LIMIT = 64 * 2**20
+LIMIT = 16 * 2**20
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -113,6 +113,8 @@ def _encode(value: Any, keep: Callable[[Any], int], depth: int) -> Any:
         return {"list": [encode(part, keep, depth + 1) for part in value], "tuple": isinstance(value, tuple)}
     if callable(value):
         return {"function": keep(value), "name": str(getattr(value, "__name__", "a function"))[:100]}
+    if hasattr(type(value), "__float__"):  # such as a root that an algebra system keeps
+        return {"plain": float(value)}
     return {"other": type(value).__name__[:100]}
 
 

@@ -37,7 +37,7 @@ def main() -> None:
     chapters = sorted({entry.chapter for entry in entries if entry.path})
     if not chapters:
         parser.error(f"{wish.submissions} holds no <student>/<chapter>.ipynb")
-    limits = Limits(wish.cell, wish.call, limits.total, int(wish.memory * 2**30))
+    limits = Limits(wish.cell, wish.call, limits.total, limits.whole, int(wish.memory * 2**30))
     with course.quiet(), Boxes(limits, (wish.submissions.resolve(), wish.output.resolve())) as boxes:
         box = boxes.open()
         kept = [text for name, text in SHUT.items() if box.shut.get(name) is True]
@@ -47,7 +47,7 @@ def main() -> None:
             print(f"Beware: this system does not grant '{missing}'. Mark submissions that you trust, or use Linux.")
         if why := course.obstacle(chapters, boxes):
             parser.exit(1, f"Nothing was marked: {why}.\n")  # each student would get nothing
-        made = course.Course(wish.output, boxes)
+        made, written = course.Course(wish.output, boxes), time.monotonic()
         try:
             for entry in sorted(entries, key=lambda entry: (entry.chapter, entry.student)):
                 start = time.monotonic()
@@ -56,6 +56,9 @@ def main() -> None:
                 points = f"{result.total:g} of {whole} ({time.monotonic() - start:.0f} s)" if entry.path else "no marks"
                 notes = "".join(f"\n    {note}" for note in result.notes)
                 print(f"{entry.student}, {entry.chapter or 'nothing'}: {points}{notes}", flush=True)
+                if time.monotonic() > written + 60:  # a system short of memory may end this process without a word
+                    made.write()
+                    written = time.monotonic()
         finally:
             made.write()  # what was marked, however this ends
     print(f"Marks: {wish.output / 'marks.csv'}. Feedback: {wish.output / 'feedback'}/<student>/index.html.")

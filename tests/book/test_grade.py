@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sys
+import time
 from decimal import Decimal
 from fractions import Fraction
 
@@ -121,11 +122,14 @@ def folder(tmp_path_factory):
         if cell.id in judge.needed or (number and "check" in cell.metadata.get("tags", [])):
             solutions[number].append(source(cell))  # some use what a check defines
     solutions[8] = [POLICIES[CHAPTER], "solution_8 = s"]
+    imports = [
+        c.source for c in judge.notebook.cells[:3] if c.cell_type == "code"
+    ]  # what a check uses is not handed out
     for cell in right.cells:
         name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
         if name.startswith("answer"):
             n = int(name[-1])
-            cell.source = "\n".join([*solutions[n], f"answer_{n} = solution_{n}"])
+            cell.source = "\n".join([*imports, *solutions[n], f"answer_{n} = solution_{n}"])
     submit("right", right)
     edited = nbformat.from_dict(json.loads(json.dumps(release)))
     edited.cells = [c for c in edited.cells if "answer_1" not in c.source]  # task and check are gone
@@ -275,15 +279,17 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
         "bob/notes.ipynb": 5,
         "bob/.ipynb_checkpoints/indirect-checkpoint.ipynb": 10,
         "eve/homework.ipynb": 5,
+        "प्रिया शर्मा/Copy of indirect.ipynb": 5,
+        "O’Brien + Bob/Kopie von indirect-2.ipynb": 5,
         "none/report.pdf": 5,
         "a;b/indirect.ipynb": 5,
         "indirect.ipynb": 5,
         ".git/indirect.ipynb": 5,
     }
-    for name, time in files.items():
+    for name, modified in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
-        os.utime(tmp_path / name, (time, time))
+        os.utime(tmp_path / name, (modified, modified))
     (tmp_path / "link").symlink_to("bob")
     found = {(e.student, e.chapter): (e.path and str(e.path.relative_to(tmp_path)), e.note) for e in
              course.submissions(tmp_path)}  # fmt: skip
@@ -294,13 +300,18 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
             "bob/new/indirect (1).ipynb",
             "2 files, marked: new/indirect (1).ipynb; also there: indirect.ipynb",
         ),
-        ("bob", "contexts"): ("bob/contexts.ipynb", ""),
-        ("eve", ""): (None, "no notebook found; also there: homework.ipynb"),
+        ("bob", "contexts"): (
+            "bob/contexts.ipynb",
+            "left out, as no chapter is in the name: notes.ipynb",
+        ),
+        ("प्रिया शर्मा", CHAPTER): ("प्रिया शर्मा/Copy of indirect.ipynb", ""),
+        ("O’Brien + Bob", CHAPTER): ("O’Brien + Bob/Kopie von indirect-2.ipynb", ""),
+        ("eve", ""): (None, "no notebook found; left out, as no chapter is in the name: homework.ipynb"),
         ("none", ""): (None, "no notebook found"),
         ("a;b", ""): (None, "not marked: a student's folder cannot have this name"),
         ("link", ""): (None, "not marked: a student's folder is a link"),
     }
-    assert "notes.ipynb" in caplog.text and "lies in no student's folder" in caplog.text
+    assert "lies in no student's folder" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["autograded", "feedback"])
@@ -414,6 +425,47 @@ def test_an_error_of_python_arrives_as_itself(raised, arrives, answers):
     with pytest.raises(Exception, match="odd") as caught:
         answers.box.get("fails")()
     assert caught.type is arrives
+
+
+def test_outputs_do_not_count_and_old_or_marked_text_is_read(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("answer_1 = 'é'")])
+    plain, file = nbformat.writes(notebook), tmp_path / "indirect.ipynb"
+    large = nbformat.v4.new_output("stream", name="stdout", text="x" * (6 * 2**20))
+    third = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["answer_1 = 'é'"]}]}], "nbformat": 3}
+    shown = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("answer_1 = 'é'", outputs=[large])])
+    for content in (
+        nbformat.writes(shown).encode(),
+        b"\xef\xbb\xbf" + plain.encode(),
+        plain.encode("utf-16"),
+        json.dumps(third).encode(),
+        plain.replace("\n", "\r\n").encode(),
+    ):
+        file.write_bytes(content)
+        assert [cell.source for cell in course.read(file).cells] == ["answer_1 = 'é'"]
+    file.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("#" * (6 * 2**20))])))
+    with pytest.raises(ValueError, match="its cells hold more than 5 MiB"):
+        course.read(file)
+
+
+HELPED = SECOND.replace("c = lengthscale**2 + s**2 + t**2", "c = summed(lengthscale, s, t)")
+
+
+def test_a_helper_whose_name_a_later_cell_takes_costs_nothing(boxes):
+    cells = ["def summed(*parts):\n    return sum(part**2 for part in parts)\n" + HELPED, "def summed():\n    return 0"]
+    for later, says in ((cells, 4.0), (cells[::-1], 4.0), ([HELPED, cells[1]], 2.0)):
+        notebook = with_cells(nbformat.v4.new_notebook(), later)
+        result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
+        assert result.marks[1].total == says
+
+
+def test_a_submission_has_an_end_by_the_clock():
+    with Boxes(Limits(whole=8)) as boxes:
+        cells = ["import time", *["time.sleep(2)"] * 30, SECOND]
+        start = time.monotonic()
+        notebook = with_cells(nbformat.v4.new_notebook(), cells)
+        result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
+    assert time.monotonic() - start < 50 and result.total == 0
+    assert any("the time for the whole submission is over" in note for note in result.notes)
 
 
 def test_half_a_character_becomes_a_question_mark():

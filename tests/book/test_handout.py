@@ -1,9 +1,13 @@
 """Student releases; each notebook's own is tested beside its exercises."""
 
+import ast
+import contextlib
+import re
 import tomllib
 
 import nbformat
 import pytest
+import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from setuptools import find_namespace_packages
 
@@ -69,6 +73,13 @@ def test_every_chapter_is_worth_the_same():
         assert sum(exercise.total for exercise in handout.exercises(notebook)) == 50
 
 
+class Root:
+    """A number that an algebra system keeps as an expression."""
+
+    def __float__(self):
+        return 3**0.5
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -78,7 +89,13 @@ def test_every_chapter_is_worth_the_same():
         ([abs, 1.0], "give a tuple (a, b), not a list"),
         ((1.0, 1.0), "double should be a function, not 1.0"),
         ((int, 1.0), "double should be a function"),
-        ((abs, "1"), "the number should be a value, not '1'"),
+        ((abs, "1"), "the number should be a number, or numbers alone, not '1'"),
+        ((abs, {1, 2}), "the number should be a number, or numbers alone, not {1, 2}"),
+        ((abs, (n for n in (1, 2))), "the number should be a number, or numbers alone"),
+        ((abs, [1, (2.0, Root())]), "has the right form"),
+        ((abs, torch.ones(2, requires_grad=True)), "has the right form"),
+        ((lambda x: None, 1.0), "the function double still returns None"),
+        ((lambda x: x and None, 1.0), "has the right form"),
         (None, "has 1 parts, not 2"),
     ],
 )
@@ -87,6 +104,24 @@ def test_the_form_is_told(answer, says):
     exec(handout.FORM, space)
     assert says in space["form"](1, answer, ["double", "the number"], ["function", "value"])
     assert "should be a class" in space["form"](1, abs, ["Policy"], ["class"])
+
+
+def test_a_stub_returns_none_and_a_release_imports_no_answer_that_checks_alone_used():
+    space, told = {}, {"subsets": "choose", "hyperparameters": "eliminates"}
+    exec(handout.FORM, space)
+    for chapter in handout.chapters():
+        notebook = nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
+        for exercise in handout.exercises(notebook):
+            stub = {}
+            with contextlib.suppress(NameError):  # a policy, whose class stands in the notebook
+                exec(exercise.stub, stub)
+                for name, kind in zip(exercise.names, exercise.kinds, strict=True):
+                    assert kind != "function" or space["is_empty"](stub[name])
+        released = handout.release(notebook, handout.entries())
+        code = "\n".join(cell.source for cell in released.cells if cell.cell_type == "code")
+        made = ast.parse(re.sub(r"^%.*$", "", code, flags=re.M))
+        imported = {a.name for node in ast.walk(made) if isinstance(node, ast.ImportFrom) for a in node.names}
+        assert len(imported) > 5 and told.get(chapter, "choose") not in imported
 
 
 def test_text_is_plain():
