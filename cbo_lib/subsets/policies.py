@@ -180,12 +180,12 @@ class CheapestGoodSubset(SubsetPolicy):
         largest = average.amax(-1, keepdim=True).clamp_min(torch.finfo(average.dtype).tiny)
         spread = largest if self.cost_spread is None else self.cost_spread
         lower = cost_lower_bound(average, self.billed.clamp_min(1), self._horizon, spread)
-        return average, torch.where(self.billed > 0, lower, average)  # without a bill none is cheap
+        return average, torch.where((self.plays > 0) & (self.billed == 0), average, lower)
 
     def _average(self) -> Tensor:
-        """What a play of each subset cost on average, ``replicates x m``; the most that one did where no bill came."""
+        """What a play of each subset cost on average, ``replicates x m``; without any bill as much as the dearest."""
         average = self.paid / self.billed.clamp_min(1)
-        return torch.where(self.billed > 0, average, average.amax(-1, keepdim=True))
+        return torch.where((self.plays > 0) & (self.billed == 0), average.amax(-1, keepdim=True), average)
 
     def _pick(self, current: Tensor, average: Tensor, cost_lower: Tensor, good: Tensor) -> Tensor:
         """The subsets to play, ``replicates`` indices."""
