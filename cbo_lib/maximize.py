@@ -110,7 +110,7 @@ def maximize_box(
         # One copy, and one wait for a device.
         whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()
         whole = (whole / seen).round() * seen if kinks else whole
-        both = whole.flatten(0, 1).double().cpu().numpy()[batch_indices]
+        both = (whole / unit).flatten(0, 1).double().cpu().numpy()[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -both[:, 0], -both[:, 1:]
@@ -118,15 +118,15 @@ def maximize_box(
     # In the unit box, as the rules by which L-BFGS-B stops are absolute.
     low, side = bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
     first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
-    if kinks:
-        spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent
-        seen = spread[:, None, None] * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
+    spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent[:, None, None]
+    seen = spread * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
+    unit = torch.where(spread < 2**-8, spread, 1.0)  # of outcomes in a tiny unit
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(
             negative, first_rows, ((bounds - low) / side).T.tolist(), maxiter=max_iterations, pass_batch_indices=True
         )
     refined_points = (low + side * torch.from_numpy(found).to(begin).view_as(begin)).clamp(low, bounds[1])
-    refined = -torch.from_numpy(least).to(begin).view(begin.shape[:-1])
+    refined = -torch.from_numpy(least).to(begin).view(begin.shape[:-1]) * unit.squeeze(-1)
 
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)

@@ -480,3 +480,19 @@ def test_a_search_without_gradients_ends_where_no_step_is_left():
     raw = torch.zeros(1, 4, 2, dtype=F64)
     search_box(in_full(values), box(2), raw, 1, 10_000, on_grid)
     assert 1 < len(calls) < 15  # from a half to 2^-11 in each of them
+
+
+@pytest.mark.parametrize("unit", [2.0**-10, 2.0**-20])
+def test_a_tiny_unit_of_the_values_changes_nothing(unit):
+    box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    raw = torch.quasirandom.SobolEngine(2).draw(32, dtype=torch.float64)
+
+    def hill(x):
+        return torch.exp(-20 * (x - 0.37).square().sum(-1)).expand(2, -1) + x[..., 0] / 5
+
+    def found(scale):
+        return maximize_box(lambda x: scale * hill(x), box, raw, 4)
+
+    # With the slack that the stopping rules of L-BFGS-B leave in the larger unit.
+    torch.testing.assert_close(found(unit)[0], found(1.0)[0], rtol=0, atol=2e-4)
+    torch.testing.assert_close(found(unit)[1] / unit, found(1.0)[1], rtol=0, atol=1e-7)
