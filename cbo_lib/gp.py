@@ -76,8 +76,7 @@ class GaussianProcess:
             if isinstance(value, torch.nn.Module):
                 return copy.deepcopy(value)._apply(move)
             if type(value) in (list, tuple, dict):
-                pairs = value.items() if isinstance(value, dict) else value
-                return type(value)(map(moved, pairs))
+                return type(value)(map(moved, value.items() if isinstance(value, dict) else value))
             if isinstance(value, partial):
                 return partial(moved(value.func), *moved(value.args), **moved(value.keywords))
             if isinstance(value, MethodType):

@@ -161,7 +161,7 @@ class Policy(ABC):
     @torch.no_grad()
     def observations(self) -> dict[str, Any]:
         """What was told, as ``tell`` of a new policy takes it, whose space may be another; NaN where left out."""
-        rows = {name: self.decode(name, tensor) for name, tensor in self.data.items()}
+        rows = {name: self.decode(name, x) for name, x in self.data.items() if not bool(x.isnan().all())}
         return {name: tensor[0] for name, tensor in rows.items()} if self._alone else rows
 
     @torch.no_grad()
@@ -372,7 +372,8 @@ class Policy(ABC):
         for name, tensor in rows.items():
             require(tensor.shape[1] == n, f"{name} must hold as many rows as query, {n}", tensor.shape[1])
             part = tensor[0] if self._alone else tensor
-            as_values(name, part.nan_to_num(0.0, math.inf, -math.inf) if name in self.optional else part)
+            some = name in self.optional and not bool(part.isnan().all())  # a table may lack some
+            as_values(name, part.nan_to_num(0.0, math.inf, -math.inf) if some else part)
         for name in self.sees.keys() - given.keys():
             rows[name] = torch.full_like(rows["y"], math.nan)
         for name, tensor in rows.items():

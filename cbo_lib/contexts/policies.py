@@ -170,8 +170,8 @@ class ContextPolicy(Policy):
         """The decision of the largest merit."""
         merit = self.data["y"] if self.count < self.initial else self.merit(self.posteriors())
         best = argmax_finite(merit)[:, None, None]
-        # What was done may be off by single precision.
-        return self.decisions.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
+        found = self.decisions.take_along_dim(best, 1).squeeze(1)
+        return found.clamp(*self.space.decisions)  # what was done may be off by single precision
 
     def posteriors(self) -> Posterior:
         """Of f at full points, decision coordinates first, or at decisions alone where contexts are not modeled."""

@@ -291,7 +291,7 @@ def test_values_below_the_floor_are_told_so():
         ({"subset": [(0,), (2, 1)]}, "subset must hold as many rows as query, 1, got 2"),
         ({"query": [3.0, 140.0, 5e-4]}, "query, in the variables that were set, must lie in the box"),
         ({"cost": -1.0}, "cost must not be negative, got"),
-        ({"cost": math.inf}, "cost must be finite"),
+        ({"cost": math.nan}, "cost must be finite"),
         ({"y": math.inf}, "y must be finite"),
         ({"price": 3.0}, r"tell takes query, y, subset, cost; price is unknown"),
     ],
