@@ -118,9 +118,10 @@ def maximize_box(
     # In the unit box, as the rules by which L-BFGS-B stops are absolute.
     low, side = bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
     first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
-    spread = 2.0 ** torch.frexp(raw_values.amax(-1) - raw_values.amin(-1)).exponent[:, None, None]
+    ends = torch.stack([raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)])
+    size, spread = 2.0 ** torch.frexp(ends).exponent[..., None, None]
     seen = spread * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
-    unit = torch.where(spread < 2**-8, spread, 1.0)  # of outcomes in a tiny unit
+    unit = torch.where(size < 2**-8, size, 1.0)  # of outcomes in a tiny unit
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(
             negative, first_rows, ((bounds - low) / side).T.tolist(), maxiter=max_iterations, pass_batch_indices=True
