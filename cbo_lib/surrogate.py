@@ -56,8 +56,7 @@ class Surrogate:
             require(right, "kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch", repr(kernel))
             require_fit("kernel", copy.deepcopy(kernel).to(bounds), bounds[:1])
             free = [parameter.requires_grad for parameter in kernel.parameters()] or [True]
-            wanted = "kernel must have parameters to fit, of the unit box; one that is known goes into prior"
-            require(any(free), wanted, "parameters without gradients")
+            require(any(free), "kernel must have parameters to fit, of the unit box; a known one goes into prior", "none")
         if prior is not None:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
             batch = prior.kernel.batch_shape
