@@ -56,7 +56,7 @@ class Surrogate:
             require(right, "kernel must be 'matern', 'rbf' or a GPyTorch kernel without batch", repr(kernel))
             require_fit("kernel", copy.deepcopy(kernel).to(bounds), bounds[:1])
             free = [parameter.requires_grad for parameter in kernel.parameters()] or [True]
-            require(any(free), "kernel must have parameters to fit, of the unit box; a known one goes into prior", "none")
+            require(any(free), "kernel must have parameters to fit, of the unit box; known ones go into prior", "none")
         if prior is not None:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", repr(prior))
             batch = prior.kernel.batch_shape
