@@ -634,6 +634,12 @@ def test_what_the_page_says_of_a_thousand_workers() -> None:
         for policy in ("StableOpt", "DRBO-KDE", "DRBO-MMD")
     ]
     assert all(len(minutes) == 7 for minutes in seven)
+    drawn = [row["timed"] for row in rows if ".figure_" in row["experiment"]]
+    parts = [part for timed in drawn for part in timed.values()]
+    assert len(drawn) == 10 and {part["how"] for part in parts} == {"whole"}
+    assert f"the figures took {sum(part['seconds'] for part in parts) / 3600:.1f} hours of one core" in page
+    left = next(row for row in rows if row["experiment"] == "contexts.figure_2")
+    assert len(left["timed"]) == 5 and "of `contexts.figure_2` three parts of eight are left" in page
     took = "StableOpt's seven panels took {:.0f} minutes, DRBO-KDE's {:.0f}, and DRBO-MMD's {:.0f}."
     assert took.format(*map(sum, seven)) in page
     two = (whole[f"{panel}/DRBO-MMD-MinimaxApprox"] for panel in ("branin", "newsvendor"))
