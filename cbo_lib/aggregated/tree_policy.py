@@ -59,9 +59,7 @@ class TreePolicy(Policy):
         self, space: Space, *, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern", **options: Any
     ) -> None:
         require(isinstance(space, Space), "space must be an aggregated.Space", repr(space))
-        require(
-            "resolution" not in options, "resolution must be left out, queries are cells", options.get("resolution")
-        )
+        require("resolution" not in options, "resolution must be left out, queries are cells", options)
         super().__init__(space, resolution=None, **options)
         self.prior, self.kernel = prior, kernel
         replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1

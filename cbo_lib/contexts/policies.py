@@ -167,11 +167,10 @@ class ContextPolicy(Policy):
         self.surrogate.observe(Measure.dirac(points.unsqueeze(-2), known=True), row["y"].unsqueeze(-1))
 
     def best(self) -> Tensor:
-        """The decision of the largest merit."""
+        """The decision of the largest merit; one that was done just outside of the box is moved there."""
         merit = self.data["y"] if self.count < self.initial else self.merit(self.posteriors())
         best = argmax_finite(merit)[:, None, None]
-        found = self.decisions.take_along_dim(best, 1).squeeze(1)
-        return found.clamp(*self.space.decisions)  # what was done may be off by single precision
+        return self.decisions.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
 
     def posteriors(self) -> Posterior:
         """Of f at full points, decision coordinates first, or at decisions alone where contexts are not modeled."""

@@ -172,18 +172,20 @@ class CandidatePolicy(Policy):
         found = maximize_box(lambda x: score(*self.moments(wide(x))), self.space.bounds, raw, _STARTS)[0]
         return self.rounded(found, self.space.bounds)
 
-    def best_of(
-        self, points: Tensor, score: Callable[..., Tensor], spread: Callable[..., Tensor] | None = None
-    ) -> Tensor:
-        """Of points ``replicates x m x d`` in the domain that of the largest score; if none is there, of the domain."""
+    def place(self, x: Tensor) -> Tensor:
+        """What ``best_of`` takes of points ``replicates x d``: they, or in a finite domain their indices (-1: none)."""
+        points = self.space.points
+        return x.unsqueeze(1) if points is None else nearest(x.unsqueeze(1), points, points)
+
+    def best_of(self, places: Tensor, score: Callable[..., Tensor], spread: Any = None) -> Tensor:
+        """Of places ``replicates x m``, those in the domain, that of the largest score; if none, of the domain."""
         space = self.space
         if space.points is None:
-            inside, named = space.contains(points), points.clamp(space.bounds[0], space.bounds[1])
+            inside, named = space.contains(places), places.clamp(space.bounds[0], space.bounds[1])
             scores = score(*self.moments(named if spread is None else spread(named)))
         else:
-            index = nearest(points, space.points, space.points)
-            inside, named = index >= 0, space.points[index]
-            scores = score(*self.moments()).gather(-1, index.clamp_min(0))
+            inside, named = places >= 0, space.points[places]
+            scores = score(*self.moments()).gather(-1, places.clamp_min(0))
         none = ~inside.any(-1)
         best = argmax_finite(scores, inside | none.unsqueeze(-1))
         found = named.take_along_dim(best[:, None, None], 1).squeeze(1)
@@ -198,6 +200,7 @@ class CandidatePolicy(Policy):
         """Make the posteriors of all candidates, who know nothing yet."""
         space, like = self.space, self.space.like
         self._multiplier, self._tracked, self._fitted_at = None, None, -1
+        self._places = self.place(like[:1].expand(self.replicates, -1))[:, :0]
         self._record: dict[str, Tensor] = {}
         self._fitted: dict[str, Tensor] = {}
         if space.points is None:
@@ -254,6 +257,7 @@ class CandidatePolicy(Policy):
         else:
             batch = self._tracked.batch_shape
             self._tracked.observe(index.expand(batch), y.unsqueeze(-1).expand(batch), self.noise)
+        self._places = torch.cat([self._places, self.place(query)], 1)
         if bool(played.any()):
             self.judge(row, played)
 
@@ -261,7 +265,7 @@ class CandidatePolicy(Policy):
         """The told point of the domain with the largest averaged mean; if none lies there, the point of the domain."""
         self._refresh()
         weights = self.weights().unsqueeze(-1)
-        return self.best_of(self.data["query"], lambda mean, std: (weights * mean).sum(1))
+        return self.best_of(self._places, lambda mean, std: (weights * mean).sum(1))
 
     def posteriors(self) -> Posterior:
         """Those of all candidates, ``replicates x |U|``."""
@@ -284,8 +288,9 @@ class CandidatePolicy(Policy):
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
         """In a box to a millionth of it; of a finite domain the same point."""
-        near, points = super().is_asked(row, asked), self.space.points
-        return near if points is None else nearest(row["query"], points, points) == nearest(asked, points, points)
+        if self.space.points is None:
+            return super().is_asked(row, asked)
+        return (self.place(row["query"]) == self.place(asked)).squeeze(1)
 
     def encode(self, name: str, value: Any) -> Tensor:
         """On a line a number is a point, and a list of numbers several."""

@@ -113,7 +113,7 @@ class HEStableOpt(HEGPUCB):
     def begin(self) -> None:
         """Keep all candidates; nothing was chosen."""
         super().begin()
-        self._centers = self.space.like.new_zeros(self.replicates, 0, self.space.dim)
+        self._centers = self._places
 
     def score(self, mean: Tensor, std: Tensor) -> Tensor:
         """The largest worst upper confidence bound of a candidate left."""
@@ -145,7 +145,7 @@ class HEStableOpt(HEGPUCB):
         if bool(played.any()):
             self._chosen["chosen"] = torch.where(played.unsqueeze(-1), self._center, row["query"])
             self._chosen["pessimist"] = torch.where(played, self._pessimist, self._chosen["pessimist"])
-        self._centers = torch.cat([self._centers, self._chosen["chosen"].unsqueeze(1)], 1)
+        self._centers = torch.cat([self._centers, self.place(self._chosen["chosen"])], 1)
         super().learn(row, asked)
 
     def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:

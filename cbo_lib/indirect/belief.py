@@ -42,9 +42,7 @@ class Belief:
         self.learned = self.index.bool()
         self.surrogate = None if prior is not None else Surrogate(space.bounds, replicates, kernel=kernel)
         self._version = 0
-        self._of(prior, space.actions)  # raises where there are no samples
-        if prior is not None:
-            self._follow(prior)
+        self._of(None, space.actions) if prior is None else self._follow(prior)  # raises if no samples are near
 
     def known(self, place: Tensor) -> Tensor:
         """Whether places ``...`` are actions."""
