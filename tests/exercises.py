@@ -180,7 +180,8 @@ def test_release_runs_and_takes_the_solutions(
         for cell in notebook.release.cells:
             if cell.cell_type == "code":
                 exec(cell.source, space)
-    assert re.findall(r"^Exercise (\d): no answer yet, .* is missing\.$", printed.getvalue(), re.M) == [*"12345678"]
+    open_still = r"^Exercise (\d): (?:no answer yet, .* is missing|the function \w+ still returns None)\.$"
+    assert re.findall(open_still, printed.getvalue(), re.M) == [*"12345678"]
     checks = [c.source for c in notebook.release.cells if c.source.startswith("print(form(")]
     for number, check in zip(NUMBERS, checks, strict=True):
         with contextlib.redirect_stdout(io.StringIO()) as printed:

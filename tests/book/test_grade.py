@@ -224,7 +224,7 @@ def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
         ("empty", "it is no notebook"),
         ("no notebook", "it is no notebook"),
         ("deep", "it is no notebook"),
-        ("wrong name", "no notebook found; also there: homework.ipynb"),
+        ("wrong name", "no notebook found; left out, as no chapter is in the name: homework.ipynb"),
         ("sets up", "exercise 6: The cell with answer_6 ended with NameError: name 'undefined' is not defined."),
     ],
 )
