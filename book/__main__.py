@@ -111,12 +111,11 @@ def _run_all(chosen: argparse.Namespace, names: Sequence[str], seeds: Sequence[i
     root = chosen.out or Path("runs") / chosen.scale
     plans, where = {}, []
     _check_patterns(chosen.parts, names)
-    asked = [name for name in names if _parts(name, chosen.parts)]
+    asked = {name: parts for name in names if (parts := _parts(name, chosen.parts))}
     whole = [name for name in asked if registry.load(name).chunk is None] if chosen.chunk else []
     if whole:
         raise ValueError(f"--chunk does not apply to {', '.join(whole)}, whose tasks have all seeds")
-    for name in asked:
-        parts = _parts(name, chosen.parts)
+    for name, parts in asked.items():
         if chosen.steps is not None and name in registry.WITHOUT_ROUNDS:
             raise ValueError(f"--steps does not apply to {name}, which has no rounds")
         if chosen.publish and len(parts) < len(registry.load(name).parts()) and outputs.one_table(registry.load(name)):

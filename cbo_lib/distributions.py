@@ -1,14 +1,13 @@
 """How what the learner does not set varies: distributions of one variable, in the user's units.
 
-A marginal is anything with ``density``, ``cdf`` and ``inverse_cdf``. ``Normal`` and ``Uniform`` are those of
-``torch.distributions`` in the dtype and on the device of what they are asked; a subclass of ``Law`` makes another of
-them a marginal in one line.
+A marginal is anything with ``density``, ``cdf`` and ``inverse_cdf``, from numbers of any shape to numbers. ``Normal``
+and ``Uniform`` are those of ``torch.distributions`` in the dtype and on the device of what they are asked; a subclass
+of ``Law`` makes another of them a marginal in one line.
 """
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,19 +16,6 @@ from torch.distributions import Normal as TorchNormal
 from torch.distributions import Uniform as TorchUniform
 
 from cbo_lib.checks import as_number, require
-
-
-class Marginal(Protocol):
-    """A distribution on the real line. Arguments and results have any shape."""
-
-    def density(self, c: Tensor) -> Tensor:
-        """The density."""
-
-    def cdf(self, c: Tensor) -> Tensor:
-        """The probability of at most ``c``."""
-
-    def inverse_cdf(self, u: Tensor) -> Tensor:
-        """A draw from a uniform number in (0, 1); for most the quantile."""
 
 
 class Law(ABC):

@@ -17,7 +17,6 @@ Who writes a policy of their own overrides the hooks, which always see the batch
 ``learn``, ``best``, ``record`` and ``posteriors``.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +25,11 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, as_values, nearly, require
+from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, nearly, require
 from cbo_lib.data import load_object, save_object
 from cbo_lib.gp import Posterior
 from cbo_lib.random import ReplicateGenerators
+from cbo_lib.told import read
 
 #: The multiplier of a standard deviation: a number, or a function of the round ``t = 1, 2, ...``.
 Schedule = float | Callable[[int], float | Tensor]
@@ -132,7 +132,7 @@ class Policy(ABC):
             ValueError: if something is missing, does not fit or is not finite; nothing is learned then.
         """
         self._ready()
-        rows = self._rows(query, y, seen)
+        rows = read(self, query, y, seen)
         self.check(**rows)
         self.data = self.data or {name: tensor[:, :0] for name, tensor in rows.items()}
         self._torn = True  # until all is known: Ctrl-C may leave a half of it
@@ -160,9 +160,9 @@ class Policy(ABC):
 
     @torch.no_grad()
     def observations(self) -> dict[str, Any]:
-        """What was told, as ``tell`` of a new policy takes it, whose space may be another; NaN where left out."""
-        rows = {name: self.decode(name, x) for name, x in self.data.items() if not bool(x.isnan().all())}
-        return {name: tensor[0] for name, tensor in rows.items()} if self._alone else rows
+        """What was told, as ``tell`` of a new policy takes it, whose space may be another."""
+        known = {name: rows for name, rows in self.data.items() if not bool(rows.isnan().all())}
+        return {name: self.decode(name, rows[0]) for name, rows in known.items()} if self._alone else known
 
     @torch.no_grad()
     def trace(self) -> Mapping[str, Tensor]:
@@ -315,7 +315,7 @@ class Policy(ABC):
         return rows.unsqueeze(0) if rows.dim() == dims else rows
 
     def decode(self, name: str, rows: Tensor) -> Any:
-        """Rows of ``data``, ``replicates x n x ...``, in the form in which a new policy is told them."""
+        """Rows ``n x ...`` of a single run's ``data`` in the form in which it is told; NaN or None where left out."""
         return rows
 
     def present(self, query: Tensor) -> Any:
@@ -344,40 +344,3 @@ class Policy(ABC):
             "tell must not end half way, by Ctrl-C or an error; new_policy.tell(**policy.observations()) goes on",
             "half a row",
         )
-
-    def _rows(self, query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Everything that was told, each ``replicates x n x ...``."""
-        wrong = [f"{name} is missing" for name in sorted(self.sees.keys() - seen.keys() - self.optional)]
-        wrong += [f"{name} is unknown" for name in sorted(seen.keys() - self.sees.keys())]
-        if wrong:
-            raise ValueError(f"tell takes {', '.join(['query', 'y', *self.sees])}; {' and '.join(wrong)}")
-        given = {name: value for name, value in seen.items() if value is not None}
-        if self._alone:
-            values = as_values("y", y, like=self.space.like)  # first: new actions are numbered as they are encoded
-            rows = {name: self.encode(name, value) for name, value in {**given, "query": query}.items()}
-            column = values.dim() == 2 and values.shape[1] == 1
-            require(values.dim() < 2 or column, "y must be a number, or one a query", f"shape {tuple(values.shape)}")
-            rows["y"] = values.reshape(-1)
-            rows = {name: tensor.unsqueeze(0) for name, tensor in rows.items()}
-        else:
-            rows = {}
-            for name, value in {"query": query, "y": y, **given}.items():
-                dims = {"query": self.query_dims, "y": 0, **self.sees}[name]
-                tensor = as_tensor(name, value, self.space.like, keep=name == "query" and not dims)
-                rows[name] = tensor.unsqueeze(1) if tensor.dim() == dims + 1 else tensor
-                fits = rows[name].dim() == dims + 2 and len(tensor) == self.replicates
-                each = f"one row a replicate, {self.replicates} with {dims} more dimensions, or several"
-                require(fits, f"{name} must hold {each}", f"shape {tuple(tensor.shape)}")
-        n = rows["query"].shape[1]
-        for name, tensor in rows.items():
-            require(tensor.shape[1] == n, f"{name} must hold as many rows as query, {n}", tensor.shape[1])
-            part = tensor[0] if self._alone else tensor
-            some = name in self.optional and not bool(part.isnan().all())  # a table may lack some
-            as_values(name, part.nan_to_num(0.0, math.inf, -math.inf) if some else part)
-        for name in self.sees.keys() - given.keys():
-            rows[name] = torch.full_like(rows["y"], math.nan)
-        for name, tensor in rows.items():
-            own = tensor.shape[2:]
-            before = self.data[name].shape[2:] if self.data else own
-            require(own == before, f"{name} must have the shape {tuple(before)} of those told before", own)
-        return rows

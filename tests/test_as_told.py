@@ -212,6 +212,33 @@ def test_the_observations_of_one_policy_are_told_to_another_with_another_space()
         plays.tell([50.0, 50.0], 1.0, subset=(0,), cost=math.inf)
 
 
+def test_what_broke_off_half_way_is_told_to_another():
+    steps = iter((2.0, 2.0))
+    space = hyperparameters.Space([GaussianProcess(rbf_kernel(0.2), 0.1)], bounds=UNIT)
+    policy = hyperparameters.HEGPUCB(space, sqrt_beta=lambda t: next(steps))
+    policy.tell([0.2, 0.7], [1.0, 2.0])
+    for call in (lambda: policy.tell(0.4, 1.5), policy.ask):
+        with pytest.raises((RuntimeError, StopIteration, ValueError)):
+            call()
+    other = hyperparameters.HEGPUCB(space)
+    other.tell(**policy.observations())
+    assert other.data["query"].flatten().tolist() == [0.2, 0.7] and other.data["y"].tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("unit", [2.0**-13, 2.0**-20])
+def test_outcomes_in_a_tiny_unit_lead_to_the_same_places(unit):
+    def asked(unit):
+        policy, found = contexts.SBOKDE(contexts.Space([[0.0] * 2, [1.0] * 2], UNIT), samples=64), []
+        contexts_seen = torch.rand(12, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
+        for c in contexts_seen:
+            found.append(policy.ask())
+            y = -(found[-1] - 0.3).square().sum() + 0.3 * c[0] * found[-1][0]
+            policy.tell(found[-1], unit * float(y), context=c)
+        return torch.stack(found)
+
+    torch.testing.assert_close(asked(unit), asked(1.0), rtol=0, atol=2e-3)
+
+
 # Averages that are learned from pairs.
 
 

@@ -4,7 +4,6 @@ nbgrader restores the check cells of a submission, keeps the gradebook and makes
 submission: the preprocessor ``Judged`` takes the place of its own, whose verdict a submission could write itself.
 """
 
-import ast
 import contextlib
 import copy
 import csv
@@ -36,7 +35,7 @@ from traitlets.config import Config
 
 from book._ext.offline import mathjax_folder
 from book._grading.boxes import Box, Boxes, Lost
-from book._grading.judge import Judge, Mark, unusable
+from book._grading.judge import Judge, Mark, names, unusable
 from book._tools import handout
 
 # Of a file with its outputs, of the sources in it, of cells, of boxes that one submission may break.
@@ -175,11 +174,16 @@ class Submission:
         self.box: Box | None = None
         self.end = time.monotonic() + boxes.limits.whole
 
+    def opened(self) -> Box:
+        """A new box, which lasts as long as the submission may."""
+        box = self.boxes.open()
+        box.end = self.end
+        return box
+
     def ready(self) -> Box | None:
         """The box with all cells run; none if too much was lost, or no time is left."""
         while self.box is None and self.lost <= MOST_LOST and time.monotonic() < self.end:
-            box = self.boxes.open()
-            box.end = self.end
+            box = self.opened()
             at = -1
             try:
                 for at, source in list(self.sources.items()):
@@ -228,16 +232,14 @@ class Submission:
         own = [at for at, source in self.sources.items() if re.search(rf"\banswer_{number}\b", source)]
         if not own or mark.total == mark.exercise.total or time.monotonic() > self.end:
             return mark
-        before = {at: source for at, source in self.sources.items() if at <= own[-1]}
-        made = set().union(*(bound(self.sources[at]) for at in own)) - {f"answer_{number}"}
-        if not made & set().union(*(bound(source) for at, source in self.sources.items() if at > own[-1])):
+        made = set().union(*(made_in(self.sources[at]) for at in own)) - {f"answer_{number}"}
+        if not made & set().union(*(made_in(source) for at, source in self.sources.items() if at > own[-1])):
             return mark
-        self.close()
-        box = self.boxes.open()
-        box.end = self.end
+        box = self.opened()
         try:
-            for source in before.values():
-                box.run(source)
+            for at, source in self.sources.items():
+                if at <= own[-1]:
+                    box.run(source)
             other = judge.mark(box, number)
             return other if other.total > mark.total else mark
         except Exception:  # the first mark counts
@@ -261,23 +263,12 @@ class Submission:
             self.box = None
 
 
-def bound(source: str) -> set[str]:
-    """The names that a cell makes; none if it cannot be read."""
+def made_in(source: str) -> set[str]:
+    """The names that a cell of a student makes; none if it cannot be read."""
     try:
-        tree = ast.parse(source)
+        return names(source)[0]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    named = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    return {
-        *named,
-        *(
-            n.id
-            for node in tree.body
-            if not isinstance(node, ast.FunctionDef | ast.ClassDef)
-            for n in ast.walk(node)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        ),
-    }
 
 
 def untouched(notebook: NotebookNode, number: int, stub: str) -> bool:

@@ -23,6 +23,7 @@ from book.checks import finite
 from cbo_lib.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass
@@ -206,13 +207,16 @@ class Judge:
 
 
 def names(source: str) -> tuple[set[str], set[str]]:
-    """What a cell defines and the names that it uses anywhere."""
-    made, used = set(), set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name):
-            (made if isinstance(node.ctx, ast.Store) else used).add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            made.add(node.name)
+    """What a cell defines, not inside of functions and classes, and the names that it uses anywhere."""
+    tree = ast.parse(source)
+    inner = {name for node in tree.body if isinstance(node, SCOPES) for name in ast.walk(node)}
+    made = {node.name for node in tree.body if isinstance(node, SCOPES)}
+    used = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+            used.add(node.id)
+        elif isinstance(node, ast.Name) and node not in inner:
+            made.add(node.id)
     return made, used
 
 

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.distributions import Cauchy as TorchCauchy
 from torch.distributions import Distribution
 
-from cbo_lib.distributions import Law, Marginal
+from cbo_lib.distributions import Law
+
+
+class Marginal(Protocol):
+    """A distribution on the real line. Arguments and results have any shape."""
+
+    def density(self, c: Tensor) -> Tensor:
+        """The density."""
+
+    def cdf(self, c: Tensor) -> Tensor:
+        """The probability of at most ``c``."""
+
+    def inverse_cdf(self, u: Tensor) -> Tensor:
+        """A draw from a uniform number in (0, 1); for most the quantile."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import torch
 from botorch.test_functions import Ackley, Branin, Hartmann
 from torch import Tensor
 
-from book.contexts.marginals import Burr, Cauchy, Mixture
+from book.contexts.marginals import Burr, Cauchy, Marginal, Mixture
 from book.contexts.portfolio import Surrogate, load_portfolio
 from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts.space import Space
-from cbo_lib.distributions import Marginal, Normal, Uniform
+from cbo_lib.distributions import Normal, Uniform
 
 #: Half the side of Ackley's cube.
 _EDGE = 32.768

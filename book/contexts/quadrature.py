@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from book.contexts.marginals import Marginal
 from cbo_lib.checks import as_box, require
-from cbo_lib.distributions import Marginal
 from cbo_lib.random import uniform
 
 

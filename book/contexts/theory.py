@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from book import harness
+from book.contexts.marginals import Marginal
 from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
 from book.contexts.regret import Constants, density_nodes, ledger, worst_weights
@@ -24,7 +25,7 @@ from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
-from cbo_lib.distributions import Marginal, Normal
+from cbo_lib.distributions import Normal
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function, Measure

@@ -16,10 +16,10 @@ from botorch.test_functions import Ackley, Hartmann
 from torch import Tensor
 
 from book.subsets.airfoil import AirfoilData, airfoil_objective, fit_airfoil, sample_airfoil
-from book.subsets.marginals import truncated_normal
+from book.subsets.marginals import TruncatedNormal, truncated_normal
 from book.subsets.plant import plant_growth
 from book.subsets.problem import SubsetProblem
-from cbo_lib.distributions import Marginal, Uniform
+from cbo_lib.distributions import Uniform
 from cbo_lib.measure import Function
 from cbo_lib.subsets import Space
 
@@ -191,7 +191,7 @@ def _problem(
     if costs not in COSTS:
         raise ValueError(f"costs must be one of {sorted(COSTS)}, got {costs!r}")
     means = like.new_tensor(COSTS[costs])
-    marginal: Marginal = Uniform() if variance is None else truncated_normal(variance)
+    marginal: Uniform | TruncatedNormal = Uniform() if variance is None else truncated_normal(variance)
     noisy = like.new_tensor([cost_std if cost >= 0.1 else 0.0 for cost in COSTS[costs]])
     space = Space(_unit_box(dim, like), control_sets, (marginal,) * dim, budget)
     return SubsetProblem(space, f, means, noisy, noise_std, name, nodes)

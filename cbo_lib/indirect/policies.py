@@ -204,8 +204,8 @@ class IndirectPolicy(Policy):
         return self.belief.find(rows)
 
     def decode(self, name: str, rows: Tensor) -> Tensor:
-        """Places are those of this policy; of a single run they become actions."""
-        return self.belief.coordinates(rows) if name == "query" and self._alone else rows
+        """Actions: places are those of this policy alone."""
+        return self.belief.coordinates(rows) if name == "query" else rows
 
     def present(self, query: Tensor) -> Tensor:
         """The action or the point of a place."""

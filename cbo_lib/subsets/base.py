@@ -207,10 +207,9 @@ class SubsetPolicy(Policy):
         return self.space.like.new_tensor(found)
 
     def decode(self, name: str, rows: Tensor) -> Any:
-        """Of a single run the subsets themselves, None where none was told."""
-        if name != "subset" or not self._alone:
-            return rows
-        return [[None if math.isnan(i) else tuple(self.space.control_sets[int(i)]) for i in rows[0].tolist()]]
+        """Subsets as such, None where none was told."""
+        sets = self.space.control_sets
+        return [None if math.isnan(i) else tuple(sets[int(i)]) for i in rows.tolist()] if name == "subset" else rows
 
     def present(self, query: Tensor) -> Play:
         """The play of a row ``1 + d``."""

@@ -468,6 +468,34 @@ def test_a_submission_has_an_end_by_the_clock():
     assert any("the time for the whole submission is over" in note for note in result.notes)
 
 
+def test_marks_are_written_on_the_way(tmp_path, monkeypatch, boxes):
+    """Who ends this process without a word, such as a system short of memory, takes a minute of marks at most."""
+    written = []
+
+    class Course:
+        def __init__(self, folder, boxes):
+            self.results = []
+
+        def grade(self, entry):
+            self.results.append(entry.student)
+            return course.Result(entry.student, entry.chapter)
+
+        def write(self):
+            written.append(len(self.results))
+
+    for student in ("ada", "bob", "eve"):
+        (tmp_path / "in" / student).mkdir(parents=True)
+        (tmp_path / "in" / student / f"{CHAPTER}.ipynb").write_text("{}")
+    hours = iter(range(0, 10**6, 40))
+    monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
+    monkeypatch.setattr(grade.time, "monotonic", lambda: float(next(hours)))
+    for name, value in {"Course": Course, "obstacle": lambda chapters, boxes: None}.items():
+        monkeypatch.setattr(course, name, value)
+    monkeypatch.setattr(grade, "Boxes", lambda *_: contextlib.nullcontext(boxes))
+    grade.main()
+    assert written[-1] == 3 and written[0] == 1
+
+
 def test_half_a_character_becomes_a_question_mark():
     here, there = socket.socketpair()
     with here, there:
