@@ -297,7 +297,7 @@ class Policy(ABC):
         """Raise ``ValueError`` if rows ``replicates x n x ...`` can't be learned from; they are finite and fit."""
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
-        """Whether a row's queries are those asked, to a millionth of the box, boolean ``replicates``."""
+        """Whether a row's queries are those asked, but for what single precision loses, boolean ``replicates``."""
         query, like = row["query"], self.space.like
         return nearly(query, asked, like).reshape(len(asked), -1).all(-1) if self.query_dims else query == asked
 

@@ -287,7 +287,7 @@ class CandidatePolicy(Policy):
         require(size == self.space.dim, f"query must be points of dimension {self.space.dim}", size)
 
     def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
-        """In a box to a millionth of it; of a finite domain the same point."""
+        """In a box nearly what was asked; of a finite domain the same point."""
         if self.space.points is None:
             return super().is_asked(row, asked)
         return (self.place(row["query"]) == self.place(asked)).squeeze(1)
