@@ -264,6 +264,19 @@ def thousand_table() -> str:
     return "\n".join(lines)
 
 
+def device_table() -> str:
+    """What a GPU gains."""
+    stored = json.loads(COSTS.with_name("device.json").read_text("utf-8"))
+    titles = ["Part", "Rounds", "Replicates", "One core", stored["about"]["device"], "Ratio", "Alike"]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for row in stored["rows"]:
+        core, device = row["one core"], row["device"]
+        cells = [f"`{row['experiment']}` `{row['part']}`", f"{row['rounds']}", f"{row['replicates']:,}"]
+        cells += [f"{core:.2g} s", f"{device:.2g} s", f"{core / device:.1f}", f"{row['alike']:.0%}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def with_tables() -> dict[Path, str]:
     """The pages, their tables made anew between their marks."""
     page, readme = tasks.ROOT / "book" / "practice" / "long_runs.md", tasks.ROOT / "README.md"
@@ -271,6 +284,7 @@ def with_tables() -> dict[Path, str]:
     for path, mark, table in (
         (page, "costs", page_table()),
         (page, "thousand", thousand_table()),
+        (page, "device", device_table()),
         (readme, "costs", readme_table()),
     ):
         start, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"

@@ -604,6 +604,37 @@ def test_a_part_is_carried_on_by_a_line_through_its_later_rounds() -> None:
     assert carried_on(faster, 199) == pytest.approx(faster[99] + 100 * mean)  # rounds get no shorter
 
 
+def test_what_the_page_says_of_a_gpu() -> None:
+    from book._tools import measure_device
+
+    stored = json.loads(measure_device.STORED.read_text("utf-8"))
+    page = (ROOT / "book/practice/long_runs.md").read_text("utf-8")
+    rows = stored["rows"]
+    assert [row["experiment"] for row in rows[::2]] == list(measure_device.PARTS)
+    assert [(row["part"], row["rounds"]) for row in rows[::2]] == list(measure_device.PARTS.values())
+    assert [row["replicates"] for row in rows] == [*measure_device.COUNTS] * len(measure_device.PARTS)
+    assert f"on an {stored['about']['device']} (PyTorch {stored['about']['torch'][:4]})" in page
+    assert "slower than one core in three of the five" in page
+    assert sum(row["device"] > row["one core"] for row in rows[::2]) == 3
+    assert "faster in all five" in page and all(row["device"] < row["one core"] for row in rows[1::2])
+    assert "at most 100 replicates a part" in page
+    for name in registry.match("*.figure_*"):
+        experiment = registry.load(name)
+        assert max(len(experiment.seeds(part, "paper")) for part in experiment.parts()) <= 100
+
+
+def test_a_gpu_is_measured_by_one_batch_each() -> None:
+    """Beside itself the CPU has the same numbers, of as many replicates as were asked for."""
+    from book._tools.measure_device import alike, measured
+
+    (seconds, here), (_, there) = (measured("aggregated.figure_5", 7, "cpu") for _ in range(2))
+    assert seconds > 0 and all(len(values) == 7 for values in here.values()) and alike(here, there) == 1
+    there["end"][2] += 1e-3
+    assert alike(here, there) == pytest.approx(6 / 7)
+    there["over rounds"][2], there["over rounds"][3] = float("nan"), 0.0
+    assert alike(here, there) == pytest.approx(5 / 7)
+
+
 def test_what_the_page_says_of_a_thousand_workers() -> None:
     from book._tools import simulate_run
     from book.harness import load_table
