@@ -169,6 +169,8 @@ class Box:
         try:
             wire.write(self.sock, [command, seconds, *arguments])
             answer = wire.read(self.sock, seconds + 3)
+            if isinstance(answer, dict) and "lost" in answer:  # who watches the box has ended it
+                raise wire.Broken(str(answer["lost"])[:100])
             if not isinstance(answer, dict) or not answer.keys() & {"result", "error"}:
                 raise wire.Broken("it gave nonsense")
             if "error" in answer:

@@ -468,6 +468,32 @@ def test_a_submission_has_an_end_by_the_clock():
     assert any("the time for the whole submission is over" in note for note in result.notes)
 
 
+FAMILY = """
+import os, time
+for k in range(6):
+    if os.fork() == 0:
+        hoard = bytearray(b"1") * (300 * 2**20)
+        time.sleep(60)
+time.sleep(60)
+"""
+
+
+def test_children_share_the_memory_of_one(boxes):
+    """Each keeps below the limit of a process; together they take four times as much as one may."""
+    box = boxes.open()
+    parted = box.shut["processes"] is True
+    box.close()
+    if not parted:
+        pytest.skip("the processes of a box cannot be told from others here")
+    with Boxes(Limits(memory=400 * 2**20)) as small:
+        box = small.open()
+        assert box.run("hoard = bytearray(b'1') * (300 * 2**20)\ndel hoard") == ("", None)
+        start = time.monotonic()
+        with pytest.raises(Lost, match="its processes together took too much memory"):
+            box.run(FAMILY)
+        assert time.monotonic() - start < 30
+
+
 def test_marks_are_written_on_the_way(tmp_path, monkeypatch, boxes):
     """Who ends this process without a word, such as a system short of memory, takes a minute of marks at most."""
     written = []
