@@ -86,10 +86,9 @@ def timed(task: tasks.Task) -> tuple[float, bool, list[float]]:
 def rounds_of(name: str, part: str) -> int | None:
     """How many rounds a part has that is one run of one policy, if that is known before."""
     if name in ("contexts.figure_1", "contexts.figure_2"):
-        from book.contexts.experiments import PANELS, budget
+        from book.contexts.experiments import budget
 
-        panel, _, policy = part.partition("/")
-        return PANELS[panel].limits.get(policy, budget("paper").steps)
+        return budget("paper").steps
     if name in ("subsets.figure_1", "subsets.figure_2"):
         from book.harness import stored
         from book.subsets.registry import HOME

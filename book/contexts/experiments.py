@@ -52,13 +52,11 @@ class Panel:
         make: the problem.
         measure: what the paper draws; the other can be drawn too.
         samples: of the density estimate at ``scale="paper"``.
-        limits: policies that stop after fewer evaluations, and when.
     """
 
     make: Callable[[], ContextProblem]
     measure: Kind = "regret"
     samples: int = 1024
-    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 #: Seconds of 100 evaluations on Ackley, mean and standard error over 10 runs ([Huang2024], Table 1).
@@ -81,7 +79,7 @@ PANELS: Mapping[str, Panel] = {
     "newsvendor": Panel(problems.newsvendor),
     "portfolio_normal": Panel(functools.partial(problems.portfolio, "normal"), "reward"),
     "portfolio_uniform": Panel(functools.partial(problems.portfolio, "uniform"), "reward"),
-    "ackley_4": Panel(functools.partial(problems.ackley, 4), samples=256, limits={"DRBO-MMD": 60}),
+    "ackley_4": Panel(functools.partial(problems.ackley, 4), samples=256),
 }
 
 #: The policies by name, each for a problem, a number of samples and options. The samples are those that it draws or
@@ -149,9 +147,8 @@ def figure_1(
     chosen, size = harness.pick(PANELS, panel, "panel"), budget(scale)
     problem, samples = chosen.make(), size.samples or chosen.samples
     policies = {name: make_policy(name, problem, samples, **size.options) for name in only}
-    steps = {name: min(size.steps, chosen.limits.get(name, size.steps)) for name in policies}
     seeds = size.seeds if seeds is None else seeds
-    return harness.run(problem, policies, steps, seeds, folder=folder, name=panel, keep=compact if folder else None)
+    return harness.run(problem, policies, size.steps, seeds, folder=folder, name=panel, keep=compact if folder else None)
 
 
 def slip(

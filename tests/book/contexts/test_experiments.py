@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from book import figures
+from book import figures, harness
 from book.contexts import experiments, problems, tables, theory
-from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
+from book.contexts.experiments import PANELS, POLICIES, Budget, budget, make_policy
 from book.contexts.registry import RUNS
 from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
 from cbo_lib.history import History
@@ -87,11 +87,10 @@ def test_final_values_are_ordered_by_merit(tiny):
         experiments.curves(comparison, "loss")
 
 
-def test_a_policy_may_stop_earlier_and_final_values_are_compared_where_all_are(tiny, monkeypatch):
-    panel = Panel(hill, limits={"GP-UCB": 4})
-    monkeypatch.setattr(experiments, "PANELS", {"hill": panel})
-    comparison = experiments.figure_1("hill", only=["GP-UCB", "random"])
-    assert {name: history.steps for name, history in comparison.histories.items()} == {"GP-UCB": 4, "random": 5}
+def test_a_policy_may_stop_earlier_and_final_values_are_compared_where_all_are(tiny):
+    problem = hill()
+    policies = {name: make_policy(name, problem) for name in ("GP-UCB", "random")}
+    comparison = harness.run(problem, policies, {"GP-UCB": 4, "random": 5}, [100, 101], folder=None, name="hill")
     curves = experiments.curves(comparison)
     assert experiments.final(comparison).loc["random", "mean"] == pytest.approx(float(curves["random"][:, 3].mean()))
     last = experiments.final(comparison, at=5)
@@ -119,12 +118,11 @@ def test_stored_curves_are_those_of_a_live_run(tiny, tmp_path, capsys):
 
 def test_the_stored_results_are_there():
     folder = experiments.RESULTS
-    for panel, chosen in PANELS.items():
+    for panel in PANELS:
         found = experiments.stored(panel, folder)
         assert tuple(found.histories) == POLICIES
         for name, history in found.histories.items():
-            steps = chosen.limits.get(name, 350)
-            assert history["observation"].shape == history["value"].shape == (5, steps)
+            assert history["observation"].shape == history["value"].shape == (5, 350)
     for name in SLIPS:
         assert list(experiments.small_slip(name, folder).histories) == ["as written", "slip"]
 
