@@ -148,7 +148,8 @@ def figure_1(
     problem, samples = chosen.make(), size.samples or chosen.samples
     policies = {name: make_policy(name, problem, samples, **size.options) for name in only}
     seeds = size.seeds if seeds is None else seeds
-    return harness.run(problem, policies, size.steps, seeds, folder=folder, name=panel, keep=compact if folder else None)
+    keep = compact if folder else None
+    return harness.run(problem, policies, size.steps, seeds, folder=folder, name=panel, keep=keep)
 
 
 def slip(

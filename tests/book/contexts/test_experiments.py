@@ -121,7 +121,7 @@ def test_the_stored_results_are_there():
     for panel in PANELS:
         found = experiments.stored(panel, folder)
         assert tuple(found.histories) == POLICIES
-        for name, history in found.histories.items():
+        for history in found.histories.values():
             assert history["observation"].shape == history["value"].shape == (5, 350)
     for name in SLIPS:
         assert list(experiments.small_slip(name, folder).histories) == ["as written", "slip"]
