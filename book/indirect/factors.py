@@ -66,8 +66,8 @@ from cbo_lib.simulate import simulate
 
 SEEDS, GRID, BUDGET = 100, 20, 60.0
 STEPS, INITIAL = 60, 5
-#: Rounds and costs at which regrets are kept; the last column is the mean over all rounds, or over costs from 3.
-ROUNDS, COSTS = (10, 20, 40, 60), (5.0, 10.0, 15.0, 30.0, 60.0)
+#: Rounds and costs at which regrets are kept; the last column is the mean over all rounds, or over ``SPREAD`` costs from the first.
+ROUNDS, COSTS, SPREAD = (10, 20, 40, 60), (5.0, 10.0, 15.0, 30.0, 60.0), 56
 NOTIONS: Mapping[str, Callable[..., Tensor]] = {
     "simple": simple_regret,
     "instant": instantaneous_regret,
@@ -373,7 +373,7 @@ def keep(history: History, problem: BatchProblem, budget: float | None = None) -
             rows.append(at_rounds(values, ROUNDS))
         else:
             at = torch.tensor([min(cost, budget) for cost in COSTS])
-            spread = torch.linspace(min(5.0, budget), budget, 56)
+            spread = torch.linspace(min(COSTS[0], budget), budget, SPREAD)
             over = at_cost(values, history, spread).mean(-1, keepdim=True)
             rows.append(torch.cat([at_cost(values, history, at), over], -1))
     return torch.stack(rows).numpy().astype(np.float32)
@@ -412,13 +412,16 @@ class Map:
         return list(self._policies)
 
     def regret(self, cell: str, policy: str, notion: str = "simple", at: float | str = "mean") -> Tensor:
-        """One regret a replicate, after a round or at a cost, or the mean over all.
+        """One regret a replicate, after a round or at a cost, or the mean over all; ``"later"`` without the first cost.
 
         Raises:
             ValueError: for a cell, policy, notion or column that is not there.
         """
         if cell not in self._policies:
             raise ValueError(f"cell must be one of the map, got {cell!r}")
+        if at == "later" and cell.startswith(("budget", "learned")):
+            every, first = (self.regret(cell, policy, notion, each) for each in ("mean", int(COSTS[0])))
+            return (SPREAD * every - first) / (SPREAD - 1)
         columns = [*(ROUNDS if cell.startswith("fixed") else map(int, COSTS)), "mean"]
         which = pick({name: i for i, name in enumerate(NOTIONS)}, notion, "notion")
         column = pick({str(name): i for i, name in enumerate(columns)}, str(at), "at")
