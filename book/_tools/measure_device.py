@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import multiprocessing
+import statistics
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from book import registry, tasks
 from cbo_lib.history import write_atomically
 
 STORED, COMMAND = tasks.ROOT / "book" / "practice" / "device.json", "python book/_tools/measure_device.py"
-COUNTS = (30, 1000)
+COUNTS, TIMES = (30, 100, 1000), 3
 #: Part and rounds by experiment.
 PARTS = {
     "aggregated.figure_5": ("10", 40),
@@ -39,7 +40,10 @@ PARTS = {
 
 
 def measured(name: str, count: int, device: str) -> tuple[float, dict[str, list[float]]]:
-    """Seconds on the clock of a part whose replicates are one batch, and its measures, one number a replicate each."""
+    """Seconds on the clock of a part whose replicates are one batch, and its measures, one number a replicate each.
+
+    The median of ``TIMES`` runs.
+    """
     from book.device import on_device
     from book.outputs import scores
 
@@ -48,13 +52,16 @@ def measured(name: str, count: int, device: str) -> tuple[float, dict[str, list[
         experiment = registry.load(name)
     plan = tasks.plan(name, "reader", seeds=range(count), chunk=count, steps=steps, device=device, parts=[part])
     (task,) = plan
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         tasks.perform(replace(task, seeds=(0, 1), steps=2), folder)  # the first use of the device takes long
-        start = time.perf_counter()
-        tasks.perform(task, folder)  # over when the result is in a file, so the device has done its work
-        seconds = time.perf_counter() - start
+        for _ in range(TIMES):
+            (Path(folder) / task.file).unlink(missing_ok=True)
+            start = time.perf_counter()
+            tasks.perform(task, folder)  # over when the result is in a file, so the device has done its work
+            seconds.append(time.perf_counter() - start)
         result, _ = tasks.unpack((Path(folder) / task.file).read_bytes())
-    return seconds, scores(experiment, {part: result}, plan)[part]["measures"]
+    return statistics.median(seconds), scores(experiment, {part: result}, plan)[part]["measures"]
 
 
 def alike(here: Mapping[str, Sequence[float]], there: Mapping[str, Sequence[float]]) -> float:
