@@ -78,6 +78,7 @@ HOURS = {
     "about seven hours": 7,
     "about eight hours": 8,
     "about nine hours": 9,
+    "about ten hours": 10,
     "about 90 minutes": 1.5,
 }
 
