@@ -66,7 +66,8 @@ from cbo_lib.simulate import simulate
 
 SEEDS, GRID, BUDGET = 100, 20, 60.0
 STEPS, INITIAL = 60, 5
-#: Rounds and costs at which regrets are kept; the last column is the mean over all rounds, or over ``SPREAD`` costs from the first.
+#: Rounds and costs at which regrets are kept; the last column is the mean over all rounds, or over ``SPREAD`` costs
+#: from the first.
 ROUNDS, COSTS, SPREAD = (10, 20, 40, 60), (5.0, 10.0, 15.0, 30.0, 60.0), 56
 NOTIONS: Mapping[str, Callable[..., Tensor]] = {
     "simple": simple_regret,

@@ -172,6 +172,11 @@ def test_what_is_kept_of_a_run():
         np.testing.assert_allclose(kept[row, :, 4], values.mean(-1), rtol=1e-6)
         paid = factors.keep(history, Problem, 60.0)
         np.testing.assert_allclose(paid[row, :, :5], values[:, [2, 5, 9, 19, 39]], rtol=1e-6)
+        found = Map({"budget/cell/CMES": paid})
+        later = [int(cost / 1.5) - 1 for cost in range(6, 61)]  # plays are paid at 1.5, 3.0, ...
+        name = ("simple", "instant", "recommended")[row]
+        own = found.regret("budget/cell", "CMES", name, "later").numpy()
+        np.testing.assert_allclose(own, values[:, later].mean(-1), rtol=1e-5)
 
 
 def test_a_map_is_read_by_cell_policy_notion_and_column(tmp_path):
