@@ -86,9 +86,10 @@ def timed(task: tasks.Task) -> tuple[float, bool, list[float]]:
 def rounds_of(name: str, part: str) -> int | None:
     """How many rounds a part has that is one run of one policy, if that is known before."""
     if name in ("contexts.figure_1", "contexts.figure_2"):
-        from book.contexts.experiments import budget
+        from book.contexts.experiments import PANELS, budget
 
-        return budget("paper").steps
+        panel, _, policy = part.partition("/")
+        return PANELS[panel].limits.get(policy, budget("paper").steps)
     if name in ("subsets.figure_1", "subsets.figure_2"):
         from book.harness import stored
         from book.subsets.registry import HOME
@@ -266,14 +267,15 @@ def thousand_table() -> str:
 def device_table() -> str:
     """What a GPU gains."""
     stored = json.loads(COSTS.with_name("device.json").read_text("utf-8"))
-    titles = ["Part", "Rounds", "Replicates", "One core", stored["about"]["device"], "Ratio", "Alike"]
+    titles = ["Figure", "Rounds", "Replicates", "Core", stored["about"]["device"].split()[-1], "Ratio", "Alike"]
     lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     for row in stored["rows"]:
         core, device = row["one core"], row["device"]
-        cells = [f"`{row['experiment']}` `{row['part']}`", f"{row['rounds']}", f"{row['replicates']:,}"]
+        cells = [row["experiment"], f"{row['rounds']}", f"{row['replicates']:,}"]
         cells += [f"{core:.2g} s", f"{device:.2g} s", f"{core / device:.1f}", f"{row['alike']:.0%}"]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    parts = dict.fromkeys(f"`{row['part']}` of `{row['experiment']}`" for row in stored["rows"])
+    return "\n".join([*lines, "", f"The parts are {', '.join(parts)}."])
 
 
 def with_tables() -> dict[Path, str]:

@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,11 +52,13 @@ class Panel:
         make: the problem.
         measure: what the paper draws; the other can be drawn too.
         samples: of the density estimate at ``scale="paper"``.
+        limits: policies that stop after fewer evaluations, and when.
     """
 
     make: Callable[[], ContextProblem]
     measure: Kind = "regret"
     samples: int = 1024
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 #: Seconds of 100 evaluations on Ackley, mean and standard error over 10 runs ([Huang2024], Table 1).
@@ -79,7 +81,7 @@ PANELS: Mapping[str, Panel] = {
     "newsvendor": Panel(problems.newsvendor),
     "portfolio_normal": Panel(functools.partial(problems.portfolio, "normal"), "reward"),
     "portfolio_uniform": Panel(functools.partial(problems.portfolio, "uniform"), "reward"),
-    "ackley_4": Panel(functools.partial(problems.ackley, 4), samples=256),
+    "ackley_4": Panel(functools.partial(problems.ackley, 4), samples=256, limits={"DRBO-MMD": 60}),
 }
 
 #: The policies by name, each for a problem, a number of samples and options. The samples are those that it draws or
@@ -148,8 +150,9 @@ def figure_1(
     problem, samples = chosen.make(), size.samples or chosen.samples
     policies = {name: make_policy(name, problem, samples, **size.options) for name in only}
     seeds = size.seeds if seeds is None else seeds
+    steps = {name: min(size.steps, chosen.limits.get(name, size.steps)) for name in policies}
     keep = compact if folder else None
-    return harness.run(problem, policies, size.steps, seeds, folder=folder, name=panel, keep=keep)
+    return harness.run(problem, policies, steps, seeds, folder=folder, name=panel, keep=keep)
 
 
 def slip(
@@ -172,7 +175,7 @@ def small_slip(name: str, folder: str | Path) -> Comparison[ContextProblem]:
     """
     chosen = harness.pick(SLIPS, name)
     right = stored(chosen.panel, folder, [chosen.policy])
-    wrong = _load(right.problem, folder, "slip", [name])
+    wrong = harness.load(right.problem, folder, "slip", [name])
     histories = {"as written": right.histories[chosen.policy], "slip": wrong.histories[name]}
     return Comparison(dict.fromkeys(histories, right.problem), histories)
 
@@ -183,17 +186,7 @@ def stored(panel: str, folder: str | Path, only: Sequence[str] = POLICIES) -> Co
     Raises:
         ValueError: if the folder holds nothing of it.
     """
-    return _load(harness.pick(PANELS, panel, "panel").make(), folder, panel, only)
-
-
-def _load(problem: ContextProblem, folder: str | Path, name: str, only: Sequence[str]) -> Comparison[ContextProblem]:
-    """Observations of older files have a last dimension of one."""
-    found = harness.load(problem, folder, name, only)
-    histories = {
-        name: replace(h, tensors={**h.tensors, "observation": h["observation"].reshape_as(h["value"])})
-        for name, h in found.histories.items()
-    }
-    return Comparison(found.problems, histories)
+    return harness.load(harness.pick(PANELS, panel, "panel").make(), folder, panel, only)
 
 
 def compact(history: History, names: Sequence[str] = ("value", "observation")) -> History:
