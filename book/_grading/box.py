@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -178,22 +177,6 @@ def enter(sock: socket.socket, parted: bool, options: dict[str, Any]) -> None:
         os._exit(1)
 
 
-def watch(pid: int, sock: socket.socket, proc: int | None, memory: int) -> None:
-    """Wait until a box ends, and end it if its processes together take more memory than one of them may.
-
-    The system's own limit is that of each process alone, and it may have children.
-    """
-    most = sandbox.own_pages()[1] + memory
-    while proc is not None and os.waitpid(pid, os.WNOHANG) == (0, 0):
-        if sandbox.held(pid, proc) > most:
-            os.kill(pid, signal.SIGKILL)  # the others go with the first
-            wire.write(sock, {"lost": "its processes together took too much memory"})
-            break
-        time.sleep(0.4)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-
-
 def fork(sock: socket.socket, control: socket.socket, options: dict[str, Any]) -> int:
     """Start a box that talks through ``sock``; the number of its process."""
     ours, theirs = socket.socketpair()
@@ -207,17 +190,15 @@ def fork(sock: socket.socket, control: socket.socket, options: dict[str, Any]) -
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         ours.close()
         control.close()
-        proc = os.open("/proc", os.O_RDONLY | os.O_CLOEXEC) if Path("/proc").is_dir() else None
         parted = sandbox.part()
         pid = os.fork()
         if pid == 0:
             theirs.close()
-            if proc is not None:
-                os.close(proc)
             enter(sock, parted, options)
+        sock.close()
         wire.write(theirs, pid)
         theirs.close()
-        watch(pid, sock, proc, options["memory"])
+        os.waitpid(pid, 0)
     finally:
         os._exit(0)
 

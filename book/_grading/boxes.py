@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import cloudpickle
+import psutil
 import torch
 
 from book._grading import wire
@@ -68,6 +69,16 @@ def library(target: Path) -> None:
             if path.suffix in (".py", ".npz") and (own or not closed):
                 (target / inner).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target / inner)
+
+
+def held(process: psutil.Process) -> int:
+    """Bytes of memory of a process and of all that descend from it, what is shared counted once; 0 if nobody tells."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += getattr(one.memory_full_info(), "pss", 0)
+    return total
 
 
 class Boxes:
@@ -144,6 +155,19 @@ class Box:
         self.shut = wire.read(sock, 60)
         if "failed" in self.shut:
             raise Lost(self.shut["failed"])
+        self.process = psutil.Process(pid)
+        self.most, self.looked = self.process.memory_info().rss + boxes.limits.memory, 0.0
+
+    def look(self) -> None:
+        """See now and then that its processes together have no more memory than the system lets one of them have.
+
+        Raises:
+            wire.Broken: if they have.
+        """
+        if time.monotonic() >= self.looked + wire.PAUSE:
+            self.looked = time.monotonic()
+            if held(self.process) > self.most:
+                raise wire.Broken("its processes together took too much memory")
 
     def close(self) -> None:
         """End it."""
@@ -168,9 +192,7 @@ class Box:
             raise Lost("the time for the whole submission is over")
         try:
             wire.write(self.sock, [command, seconds, *arguments])
-            answer = wire.read(self.sock, seconds + 3)
-            if isinstance(answer, dict) and "lost" in answer:  # who watches the box has ended it
-                raise wire.Broken(str(answer["lost"])[:100])
+            answer = wire.read(self.sock, seconds + 3, self.look)
             if not isinstance(answer, dict) or not answer.keys() & {"result", "error"}:
                 raise wire.Broken("it gave nonsense")
             if "error" in answer:

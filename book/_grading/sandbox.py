@@ -127,7 +127,10 @@ def give_up_rights(user: int) -> None:
 
 def limit(memory: int, seconds: int, processes: int | None) -> None:
     """Bound what the process may take: memory beyond what it holds now, time of the processor, files, processes."""
-    wanted = {"AS": own_pages()[0] + memory, "CPU": seconds, "FSIZE": 64 * 2**20, "CORE": 0, "NOFILE": 256}
+    size = 0
+    with contextlib.suppress(OSError):
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    wanted = {"AS": size + memory, "CPU": seconds, "FSIZE": 64 * 2**20, "CORE": 0, "NOFILE": 256}
     if processes is not None:
         wanted["NPROC"] = processes
     for name, most in wanted.items():
@@ -135,40 +138,6 @@ def limit(memory: int, seconds: int, processes: int | None) -> None:
         if kind is not None:
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(kind, (most, most))
-
-
-def held(process: int, proc: int) -> int:
-    """Bytes of memory of a process and of all that descend from it, what is shared counted once.
-
-    ``proc`` is an open ``/proc``: a box shares its keeper's root, so that the keeper finds another one there later.
-    """
-
-    def read(name: str) -> str:
-        try:
-            with open(os.open(name, os.O_RDONLY, dir_fd=proc), errors="replace") as file:
-                return file.read()
-        except OSError:  # it ended
-            return ""
-
-    parents = {
-        int(name): read(f"{name}/stat").rpartition(")")[2].split()[1:2] for name in os.listdir(proc) if name.isdigit()
-    }
-    family, young = set[int](), {process}
-    while young:
-        family |= young
-        young = {child for child, parent in parents.items() if any(int(name) in young for name in parent)} - family
-    lines = [line for member in family for line in read(f"{member}/smaps_rollup").splitlines()]
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-
-
-def own_pages() -> tuple[int, int]:
-    """Bytes that this process may name, and that it holds, what it shares counted whole; zeros if none are told."""
-    with contextlib.suppress(OSError):
-        size, held, *_ = (
-            int(word) * os.sysconf("SC_PAGE_SIZE") for word in Path("/proc/self/statm").read_text().split()
-        )
-        return size, held
-    return 0, 0
 
 
 def online() -> bool:

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 
 LIMIT = 16 * 2**20
+#: Seconds of silence after which it is looked whether all is well.
+PAUSE = 0.4
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -35,8 +37,8 @@ def write(sock: socket.socket, message: object) -> None:
     sock.sendall(len(data).to_bytes(8, "big") + data)
 
 
-def read(sock: socket.socket, seconds: float | None = None) -> Any:
-    """Wait for one message.
+def read(sock: socket.socket, seconds: float | None = None, look: Callable[[], None] = lambda: None) -> Any:
+    """Wait for one message, and call ``look`` meanwhile, several times a second if there is a time.
 
     Raises:
         Broken: if none comes in time, or no message at all.
@@ -46,11 +48,14 @@ def read(sock: socket.socket, seconds: float | None = None) -> Any:
     def take(size: int) -> bytes:
         parts = []
         while size:
+            look()
             if end is not None:
-                sock.settimeout(max(end - time.monotonic(), 1e-3))
+                sock.settimeout(max(min(end - time.monotonic(), PAUSE), 1e-3))
             try:
                 part = sock.recv(min(size, 2**20))
             except TimeoutError:
+                if end is None or time.monotonic() < end:
+                    continue
                 raise Broken("it did not stop") from None
             except OSError:
                 part = b""
