@@ -37,7 +37,7 @@ from book.contexts.controls import (
 from book.contexts.experiments import PANELS, POLICIES, RESULTS, compact
 from book.contexts.problem import ContextProblem
 from book.contexts.regret import cumulative_regret
-from book.contexts.slips import PUBLISHED, RawContexts
+from book.contexts.slips import PUBLISHED, SLIPS, RawContexts
 from book.harness import Comparison, Scale
 from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.contexts.space import Space
@@ -66,6 +66,8 @@ MAKERS: Mapping[str, Callable[..., ContextPolicy]] = {
     ),
     "SBO, cross-validated": lambda p, n, **o: _other(p, n, cross_validated_bandwidth, radius=0, **o),
     "SBO, empirical law": lambda p, n, **o: _other(p, n, no_bandwidth, radius=0, **o),
+    "GP-UCB, as written": experiments.MAKERS["GP-UCB"],
+    "GP-UCB, root of beta": lambda p, n, **o: SLIPS["root of beta"].make(p.space, n, **o),
     "DRBO-KDE, half": functools.partial(_radius, 0.5),
     "DRBO-KDE, twice": functools.partial(_radius, 2.0),
     **{f"DRBO-MMD, {length:g}": functools.partial(_discrepancy, length) for length in (0.05, 0.2, 1.0)},
@@ -217,6 +219,12 @@ STUDIES: Mapping[str, Entry] = {
             effort=SHORT,
         )
         for name, panel in SEVEN.items()
+    },
+    **{
+        f"ackley, multiplier, {kernel}": Entry(
+            "ackley", {"GP-UCB, as written": 350, "GP-UCB, root of beta": 350}, kernel=kernel
+        )
+        for kernel in ("rbf", "matern")
     },
     "newsvendor, discrepancy": Entry(
         "newsvendor", {"DRBO-MMD, 0.05": 30, "DRBO-MMD, 0.2": 50, "DRBO-MMD, 1": 50}, range(100, 110), effort=SHORT

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from book import figures, harness
+from book import figures
 from book.contexts import experiments, problems, tables, theory
-from book.contexts.experiments import PANELS, POLICIES, Budget, budget, make_policy
+from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
 from book.contexts.registry import RUNS
 from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
 from cbo_lib.history import History
@@ -87,10 +87,11 @@ def test_final_values_are_ordered_by_merit(tiny):
         experiments.curves(comparison, "loss")
 
 
-def test_a_policy_may_stop_earlier_and_final_values_are_compared_where_all_are(tiny):
-    problem = hill()
-    policies = {name: make_policy(name, problem) for name in ("GP-UCB", "random")}
-    comparison = harness.run(problem, policies, {"GP-UCB": 4, "random": 5}, [100, 101], folder=None, name="hill")
+def test_a_policy_may_stop_earlier_and_final_values_are_compared_where_all_are(tiny, monkeypatch):
+    panel = Panel(hill, limits={"GP-UCB": 4})
+    monkeypatch.setattr(experiments, "PANELS", {"hill": panel})
+    comparison = experiments.figure_1("hill", only=["GP-UCB", "random"])
+    assert {name: history.steps for name, history in comparison.histories.items()} == {"GP-UCB": 4, "random": 5}
     curves = experiments.curves(comparison)
     assert experiments.final(comparison).loc["random", "mean"] == pytest.approx(float(curves["random"][:, 3].mean()))
     last = experiments.final(comparison, at=5)
