@@ -34,8 +34,8 @@ def judge_of(chapter: str) -> Judge:
             kind = getattr(policy, "kind", None)
             key = (policy.__class__.__name__, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
             if key not in runs:
-                runs[key] = simulate(problem, policy, steps, seeds, **more)
-            return runs[key]
+                runs[key] = simulate(problem, policy, steps, seeds, **more), problem  # which keeps its id
+            return runs[key][0]
 
         judge.space["simulate"] = once
     return judge

@@ -224,17 +224,16 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
         cells.append(cell)
     if task is not None:
         raise ValueError(f"exercise {task[0]} must have a check")
-    solutions = [c.source for c in notebook.cells if c.cell_type == "code" and "solution" in c.metadata.get("tags", [])]
-    _drop_imports(cells, "\n".join(solutions))
+    _drop_imports(cells)
     return nbformat.v4.new_notebook(cells=cells, metadata=notebook.metadata)
 
 
-def _drop_imports(cells: list[NotebookNode], solutions: str) -> None:
-    """Take names away that the checks alone imported: some are what an exercise asks to write."""
-    spans = [span for c in cells if c.cell_type == "markdown" for span in re.findall(r"`[^`]+`", c.source)]
+def _drop_imports(cells: list[NotebookNode]) -> None:
+    """Take names away that only checks and solutions use: some tell how to answer, or are what is asked for."""
+    spans = [span for c in cells if c.cell_type == "markdown" for span in re.findall(r"`[^`\n]+`", c.source)]
     code = [cell for cell in cells if cell.cell_type == "code"]
     for cell in code:
-        others = "\n".join([*(c.source for c in code if c is not cell), *spans, solutions])
+        others = "\n".join([*(c.source for c in code if c is not cell), *spans, "figures"])
         for line in re.findall(r"^from [\w.]+ import (?:\([^)]*\)|[^(\n]+)\n?", cell.source, flags=re.M):
             node = ast.parse(line).body[0]
             assert isinstance(node, ast.ImportFrom)
@@ -244,7 +243,8 @@ def _drop_imports(cells: list[NotebookNode], solutions: str) -> None:
             if len(new) > 89:
                 new = f"from {node.module} import (\n    " + ",\n    ".join(kept) + ",\n)\n"
             if len(kept) < len(node.names):
-                cell.source = cell.source.replace(line, new).rstrip("\n")
+                cell.source = cell.source.replace(line, new)
+        cell.source = cell.source.rstrip("\n")
 
 
 def mark_cells(notebook: NotebookNode, found: list[Exercise]) -> None:

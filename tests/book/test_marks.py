@@ -25,10 +25,12 @@ class Chapter:
     Attributes:
         chapter: its name.
         others: right functions that give, or take, something else than the solution's, by exercise.
+        peeking: a policy of one's own that looks up the problem of the notebook, and what is said of it.
     """
 
     chapter = ""
     others: ClassVar[list[tuple[int, str]]] = []
+    peeking, peeked = "", " as good."
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -55,6 +57,13 @@ class Chapter:
         said = next(said for said, got, whole in most if got < whole)
         assert re.sub(r"\d+", "#", said) == re.sub(r"\d+", "#", mistake.says)  # counts of runs may differ by one
 
+    def test_a_policy_that_looks_the_answer_up_gets_nothing_for_it(self, answers):
+        number = next(e.number for e in answers.judge.exercises if "class" in e.kinds)
+        error = answers.box.run(f"{self.peeking}\npeeked = (Peeking, *solution_{number}[1:])")[1]
+        assert error is None, error
+        mark = answers.judge.mark(answers.box, number, "peeked")
+        assert mark.points[0] == 0 and self.peeked in mark.says[0], mark.says
+
     def test_there_are_at_least_three_for_each_exercise(self, answers):
         numbers = [m.number for m in answers.mistakes]
         assert numbers == sorted(numbers)
@@ -65,11 +74,24 @@ class Chapter:
 class TestAggregated(Chapter):
     chapter = "aggregated"
     others: ClassVar = [(1, "lambda w: (1 + torch.exp(-w.square() / 0.32)) / 2")]
+    peeking = """
+class Peeking(GPOO):
+    def recommended(self):
+        return self.best_of(self.expanded, problem.values(self.tree.boxes).expand(self.replicates, -1))
+"""
+    peeked = "do not have the largest lower bound"
 
 
 class TestContexts(Chapter):
     chapter = "contexts"
     others: ClassVar = [(2, "lambda x, b, s, w: (s - w) * (1 - torch.exp(-2 * x)) / 2 - (b - w) * x")]
+    peeking = """
+class Peeking(SBOKDE):
+    def propose(self):
+        x, places = torch.linspace(0, 1, 101), torch.tensor([0.2, 0.8])
+        worth = takings(torch.cartesian_prod(x, places)).reshape(-1, 2).mean(1)
+        return x[worth.argmax()].expand(self.replicates, 1)
+"""
 
 
 class TestHyperparameters(Chapter):
@@ -79,6 +101,14 @@ class TestHyperparameters(Chapter):
         (3, "lambda *case: s[0](*case).tolist()"),
         (4, "lambda std, noise: (std.pow(-2) + noise.pow(-2)).rsqrt()"),
     ]
+    peeking = """
+class Peeking(CandidatePolicy):
+    def score(self, mean, std):
+        return problem.values if len(mean) == len(problem.values) else mean.mean(1)
+
+    def weights(self):
+        return torch.full_like(self.mean, 1 / self.mean.shape[-1])
+"""
 
 
 class TestIndirect(Chapter):
@@ -88,10 +118,29 @@ class TestIndirect(Chapter):
         (6, "lambda a, omega, tau: math.exp(-(omega * tau) ** 2 / 2) * math.sin(omega * a)"),
         (6, "lambda a, omega, tau: torch.exp(-(omega * tau) ** 2 / 2) * torch.sin(omega * a)"),
     ]
+    peeking = """
+class Peeking(IndirectPolicy):
+    def scores(self):
+        return self.std / self.space.costs
+
+    def best(self):
+        return torch.full((self.replicates,), self.n + int(problem.table[self.n :].argmax()))
+"""
 
 
 class TestSubsets(Chapter):
     chapter = "subsets"
+    peeking = """
+class Peeking(SubsetPolicy):
+    def decide(self):
+        every = torch.ones_like(self.plays, dtype=torch.bool)
+        return torch.full_like(self.plays[:, 0], 2), self.search.maximize(every, self.sqrt_beta)
+
+    def recommend(self):
+        grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41)] * 3)
+        best = grid[waves(grid).argmax()]
+        return torch.cat([torch.zeros(1), best]).expand(len(self.plays), -1)
+"""
 
 
 def test_every_chapter_has_its_mistakes():
