@@ -40,15 +40,13 @@ def nearly(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
 
 
 def nearest(points: Tensor, listed: Tensor, like: Tensor) -> Tensor:
-    """Which of the listed points ``... x n x d`` each of ``... x m x d`` nearly is, the nearest of these; -1: none."""
-    a, span = points.unsqueeze(-2), like.amax(-2) - like.amin(-2)
-    near = nearly(a, listed.unsqueeze(-3), like).all(-1)
-    unit = torch.where(span > 0, span, 1.0)
-    off, first = ((a - listed.unsqueeze(-3)).abs() / unit).amax(-1).masked_fill(~near, math.inf).min(-1)
-    found = listed.expand(*first.shape[:-1], -1, -1).take_along_dim(first.unsqueeze(-1), -2).unsqueeze(-2)
-    apart = ((found - listed.unsqueeze(-3)).abs() / unit).amax(-1)  # a list on a logarithmic scale is finer
-    apart = apart.masked_fill(apart == 0, math.inf).amin(-1)
-    return torch.where(near.any(-1) & (off <= 0.05 * apart), first, -1)
+    """Which of the listed points ``... x n x d`` each of ``... x m x d`` nearly is, and no other by far; -1: none."""
+    span = like.amax(-2) - like.amin(-2)
+    off = ((points.unsqueeze(-2) - listed.unsqueeze(-3)).abs() / torch.where(span > 0, span, 1.0)).amax(-1)
+    least, first = off.min(-1)
+    other = off.masked_fill(off == least.unsqueeze(-1), math.inf).amin(-1)  # a list on a logarithmic scale is fine
+    found = listed.expand(*first.shape[:-1], -1, -1).take_along_dim(first.unsqueeze(-1), -2)
+    return torch.where(nearly(points, found, like).all(-1) & (20 * least <= other), first, -1)
 
 
 def outside(points: Tensor, box: Tensor) -> Tensor:

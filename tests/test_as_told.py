@@ -30,6 +30,25 @@ def test_of_listed_points_the_nearest_counts_and_none_that_is_closer_to_another(
     ]
 
 
+def test_of_many_points_each_is_what_a_loop_finds():
+    """Points of lists, a little off and far off, among near and far neighbors."""
+    rng = torch.Generator().manual_seed(0)
+    listed = torch.rand(3, 40, 2, generator=rng, dtype=F64) ** 6
+    near = listed[:, torch.randint(40, (60,), generator=rng)]
+    told = near + 10 ** -torch.linspace(2, 12, 60, dtype=F64)[:, None] * torch.randn(60, 2, generator=rng, dtype=F64)
+    like = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=F64)
+    expected = []
+    for points, places in zip(told, listed, strict=True):
+        for point in points:
+            off = ((point - places).abs() / like[1]).amax(-1)
+            first, second = off.sort().indices[:2].tolist()
+            slack = torch.minimum(1e-6 * like[1] + 2**-24 * places[first], 2**-13 * like[1])
+            right = bool(((point - places[first]).abs() <= slack).all()) and 20 * off[first] <= off[second]
+            expected.append(first if right else -1)
+    assert nearest(told, listed, like).flatten().tolist() == expected
+    assert 40 < expected.count(-1) < 140
+
+
 @pytest.mark.parametrize("shift", [0.0, 1013.1, -500.0])
 def test_lists_and_boxes_far_from_zero_know_their_points_in_single_precision(shift):
     listed = shift + torch.linspace(0, 1, 11, dtype=F64).unsqueeze(-1)

@@ -257,7 +257,8 @@ class CandidatePolicy(Policy):
         else:
             batch = self._tracked.batch_shape
             self._tracked.observe(index.expand(batch), y.unsqueeze(-1).expand(batch), self.noise)
-        self._places = torch.cat([self._places, self.place(query)], 1)
+        place = self.place(query) if index is None else torch.where(index < len(self.space.finite()), index, -1)
+        self._places = torch.cat([self._places, place], 1)
         if bool(played.any()):
             self.judge(row, played)
 
@@ -290,7 +291,8 @@ class CandidatePolicy(Policy):
         """In a box nearly what was asked; of a finite domain the same point."""
         if self.space.points is None:
             return super().is_asked(row, asked)
-        return (self.place(row["query"]) == self.place(asked)).squeeze(1)
+        place = self.place(row["query"]).squeeze(1)
+        return (place >= 0) & (self.space.points[place] == asked).all(-1)
 
     def encode(self, name: str, value: Any) -> Tensor:
         """On a line a number is a point, and a list of numbers several."""

@@ -59,18 +59,17 @@ class Belief:
         Raises:
             ValueError: if one is new and the prior is a table of places.
         """
-        places = []
-        for row in rows:
-            same = nearest(row.unsqueeze(0), self.told, self.space.actions)
-            if int(same) < 0:
+        row = nearest(rows, self.told, self.space.actions)
+        for i in (row < 0).nonzero().flatten().tolist():
+            new = rows[i : i + 1]
+            row[i] = nearest(new, self.told, self.space.actions)  # one before may be the same
+            if int(row[i]) < 0:
                 table = self.given is not None and isinstance(self.given.kernel, TabulatedKernel)
-                require(not table, "query must be one of the space, as the prior is a table", row)
-                same = torch.tensor([len(self.told)], device=rows.device)
-                self._of(self.given, row.unsqueeze(0))  # raises where there are no samples
-                self.told = torch.cat([self.told, row.unsqueeze(0)])
+                require(not table, "query must be one of the space, as the prior is a table", rows[i])
+                row[i] = len(self.told)
+                self._of(self.given, new)  # raises where there are no samples
+                self.told = torch.cat([self.told, new])
                 self._version = -1
-            places.append(same)
-        row = torch.cat(places)
         return torch.where(row < self.space.n, row, row + self.space.m)
 
     def _row(self, place: Tensor) -> Tensor:

