@@ -70,7 +70,7 @@ rounding: .venv/.installed ## check the notebooks' outputs under the rounding of
 lab: .venv/.installed ## open the book in JupyterLab, in copies of your own in lab/
 	@test -d _build/lab || $(MAKE) book
 	@$(BIN)/python -c 'import sys; from book._ext import lab; lab.bring(sys.argv[1], sys.argv[2])' _build/lab lab
-	$(BIN)/jupyter lab --notebook-dir=lab
+	$(ONE_THREAD) $(BIN)/jupyter lab --notebook-dir=lab
 
 .PHONY: handout
 handout: .venv/.installed ## make student releases of the exercises in build/handout, with the package they need
