@@ -262,8 +262,8 @@ FOUNDATION = [
     ("seeds", lambda: ReplicateGenerators(None), "one or more"),
     ("steps", lambda: simulate(Bumps(), Random(), -1, [0]), "integer of at least 0"),
     ("steps", lambda: simulate(Bumps(), Random(), 1.5, [0]), "integer of at least 0"),
-    ("policy", lambda: simulate(Bumps(), Random, 1, [0]), "an instance of Policy, got type"),
-    ("policy", lambda: simulate(Bumps(), "UCB", 1, [0]), "an instance of Policy, got str"),
+    ("policy", lambda: simulate(Bumps(), Random, 1, [0]), "an instance of Policy, got <class"),
+    ("policy", lambda: simulate(Bumps(), "UCB", 1, [0]), "an instance of Policy, got 'UCB'"),
     ("tensors", lambda: History({"y": torch.ones(2)}, [0], {}, {}), "(replicates, steps"),
 ]
 SETTINGS = [
