@@ -44,7 +44,7 @@ def nearest(points: Tensor, listed: Tensor, like: Tensor) -> Tensor:
     span = like.amax(-2) - like.amin(-2)
     off = ((points.unsqueeze(-2) - listed.unsqueeze(-3)).abs() / torch.where(span > 0, span, 1.0)).amax(-1)
     least, first = off.min(-1)
-    other = off.masked_fill(off == least.unsqueeze(-1), math.inf).amin(-1)  # a list on a logarithmic scale is fine
+    other = off.masked_fill(off == least.unsqueeze(-1), math.inf).amin(-1)  # a slack may hold several
     found = listed.expand(*first.shape[:-1], -1, -1).take_along_dim(first.unsqueeze(-1), -2)
     return torch.where(nearly(points, found, like).all(-1) & (20 * least <= other), first, -1)
 
