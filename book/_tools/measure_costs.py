@@ -241,7 +241,7 @@ def readme_table() -> str:
     missing = [f"`{name}`" for name in wanted if name not in there]
     without = f"without {' and '.join(missing)}, not timed" if missing else ""
     least = "more than " if missing or any(row["ended"] for row in figures) else ""
-    lines.append(f"| **together** | {least}{in_words(every)}, half of it is {in_words(every / 2)} | {without} |")
+    lines.append(f"| **together** | {least}{in_words(every)} | {without} |")
     lines += ["", "Beside the figures, the tables and maps:", ""]
     lines += ["| Chapter | Tables and maps timed | CPU time, estimate |", "|---|---|---|"]
     names = [name for name in registry.TITLES if ".figure_" not in name]

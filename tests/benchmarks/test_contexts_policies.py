@@ -99,8 +99,8 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_botorchs_posterior_a_p
 def test_a_step_of_drbo_kde_takes_less_than_twice_as_long_as_one_of_sbo_kde(benchmark, capsys):
     """At full effort, the 100th row of data told and a fit in every step; both see the same data.
 
-    The same fit is most of both: since it became faster, the ratio has risen from 1.5 to 1.6 or 1.7, and both steps
-    are shorter. Most starts of DRBO-KDE meet kinks and ask three times as often.
+    The ratio was 1.1 to 1.3 before the search of DRBO-KDE saw rounded numbers, which is what makes it the same on every
+    processor. Where values no longer change its line searches go on to their limit, so it asks three times as often.
     """
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)

@@ -93,6 +93,18 @@ class Peeking(SBOKDE):
         return x[worth.argmax()].expand(self.replicates, 1)
 """
 
+    def test_a_policy_that_asks_nearly_what_the_given_one_asks_gets_nothing_for_it(self, answers):
+        alike = """
+class Alike(SBOKDE):
+    def propose(self):
+        query = super().propose()
+        return 1 - query if self.round == 30 else query
+"""
+        error = answers.box.run(f"{alike}\nalike = (Alike, *solution_8[1:])")[1]
+        assert error is None, error
+        mark = answers.judge.mark(answers.box, 8, "alike")
+        assert mark.points[0] == 0 and "These are SBO-KDE's queries" in mark.says[0], mark.says
+
 
 class TestHyperparameters(Chapter):
     chapter = "hyperparameters"
