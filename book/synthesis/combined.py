@@ -20,6 +20,7 @@ from torch import Tensor
 from book.harness import load_table
 from book.ledger import Claim, RegretLedger
 from book.verdict import paired
+from cbo_lib.maximize import argmax_finite
 
 #: Decisions and contexts: each is one of so many equally spaced values of [0, 1].
 SIDE = 20
@@ -136,7 +137,7 @@ def eliminate(scores: Tensor, state: State) -> Tensor:
 
 def likeliest(scores: Tensor, state: State) -> Tensor:
     """The candidate under which the data are most likely."""
-    return _only(scores, state.likelihood.argmax(1))
+    return _only(scores, argmax_finite(state.likelihood))
 
 
 def averaged(scores: Tensor, state: State) -> Tensor:
@@ -175,7 +176,7 @@ def play(family: Family, world: World, rule: Rule, sqrt_beta: Callable[[int], fl
         b, estimate = sqrt_beta(t + 1), density(world.contexts[:, :t])
         width = b * variance.clamp_min(0).sqrt()
         ucb = (mean + width).view(runs, U, SIDE, SIDE)
-        flat = rule(under(estimate[:, None, None, :], ucb), state).flatten(1).argmax(1)
+        flat = argmax_finite(rule(under(estimate[:, None, None, :], ucb), state).flatten(1))
         u, x, c = flat // SIDE, flat % SIDE, world.contexts[:, t]
         i, f_star, f_x, g = x * SIDE + c, f[row, best], f[row, x], ucb[row, u, x]
         y = f_x[row, c] + world.noise[:, t]
@@ -256,6 +257,9 @@ def study(case: str, runs: int = 100) -> list[dict[str, Any]]:
         regret = {name: game["regret"].mean(1) for name, game in games.items()}
         row: dict[str, Any] = {"case": case, "multiplier": label, "runs": runs}
         row["truth left"] = float(games["eliminate"]["truth left"][:, -1].double().mean())
+        first = games["eliminate"]["candidate"] == 0
+        row["first chosen"] = float(first.double().mean())
+        row["first dropped"] = float((first & games["eliminate"]["dropped"]).any(1).double().mean())
         row["mean"] = {name: float(value.mean()) for name, value in regret.items()}
         row["worst"] = {name: float(value.max()) for name, value in regret.items()}
         late = {name: game["regret"][:, -10:].mean(1) for name, game in games.items()}
