@@ -40,7 +40,7 @@ def nearly(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
 
 
 def nearest(points: Tensor, listed: Tensor, like: Tensor) -> Tensor:
-    """Which of the listed points ``... x n x d`` each of ``... x m x d`` nearly is, if the next is 20 times as far; -1: none."""
+    """Which of points ``... x n x d`` each of ``... x m x d`` nearly is, if the next is 20 times as far; -1: none."""
     span = like.amax(-2) - like.amin(-2)
     off = ((points.unsqueeze(-2) - listed.unsqueeze(-3)).abs() / torch.where(span > 0, span, 1.0)).amax(-1)
     least, first = off.min(-1)
