@@ -102,10 +102,13 @@ class PartialAcquisition(DecisionAcquisition):
 
     def values(self, x: Tensor) -> Tensor:
         """See ``DecisionAcquisition``."""
-        if torch.is_grad_enabled() and x.requires_grad:
-            return self.reduce(self.bounds(x))
-        rows = max(1, _SLICE_PAIRS // (self.model.batch_shape.numel() * self.contexts.shape[-2]))
-        return torch.cat([self.reduce(self.bounds(part)) for part in x.split(rows, -2)], -1)
+        return self._over(self.completed(x.shape[-1]), x)
+
+    def _over(self, completed: CompletedPosterior, x: Tensor) -> Tensor:
+        """``reduce`` of the bounds with the contexts of a posterior."""
+        rows = max(1, _SLICE_PAIRS // (self.model.batch_shape.numel() * completed.contexts.shape[-2]))
+        bounds = (completed.ucb(part, self.sqrt_beta) for part in self._full(x).split(rows, -2))
+        return torch.cat([self.reduce(part) for part in bounds], -1)
 
     def bounds(self, x: Tensor) -> Tensor:
         """``mean + sqrt_beta std`` at decisions ``batch x n x Dx`` with every context, ``batch x n x M``."""
@@ -122,9 +125,8 @@ class PartialAcquisition(DecisionAcquisition):
                 dim = decision_dim + self.contexts.shape[-1]
                 self.controlled = torch.arange(dim, device=self.contexts.device) < decision_dim
             self._own, others = (mask.nonzero().squeeze(-1) for mask in (self.controlled, ~self.controlled))
-            full = _placed(self.contexts, others, len(self.controlled))
-            tolerance = 1e-14 if self.tolerance is None else self.tolerance
-            self._completed = complete(self.model, full, self.controlled, tolerance, self.tolerance is not None)
+            full, interpolate = _placed(self.contexts, others, len(self.controlled)), self.tolerance is not None
+            self._completed = complete(self.model, full, self.controlled, self.tolerance or 1e-14, interpolate)
         return self._completed
 
     def _full(self, x: Tensor) -> Tensor:
@@ -227,13 +229,12 @@ class RobustUpperConfidenceBound(RobustAcquisition):
 
     def above(self, looks: Tensor, members: Tensor | None) -> Tensor:
         """Over contexts that are marked, ``replicates x M``; over the first 16 to begin with."""
-        contexts = self.contexts.expand(len(looks), *self.contexts.shape[-2:])
         if members is None:
-            self._worst = members = (torch.arange(contexts.shape[-2], device=looks.device) < 16).repeat(len(looks), 1)
+            first = torch.arange(self.contexts.shape[-2], device=looks.device) < 16
+            self._worst = members = first.repeat(len(looks), 1)
         if not (size := int(members.sum(-1).max())):
             return torch.full_like(looks[..., 0], torch.inf)
-        some = contexts.take_along_dim(members.byte().topk(size).indices.unsqueeze(-1), -2)
-        return type(self)(self.model, some, self.sqrt_beta, self.controlled).values(looks)
+        return self._over(self.completed(looks.shape[-1]).among(members.byte().topk(size).indices), looks)
 
     def settle(self, looks: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Over all contexts; those that are worst and were not marked are, and are returned."""

@@ -14,7 +14,9 @@ the variance is interpolated: as a function of ``c`` it is a constant minus a co
 ``N`` on the completions, the variance at ``N`` of them determines it at all, for any number of observations.
 """
 
+import copy
 from abc import ABC, abstractmethod
+from typing import Self
 
 import torch
 from botorch.models.model import Model
@@ -66,7 +68,8 @@ class CompletedPosterior(ABC):
 
     Args:
         batch: that of the posterior.
-        contexts: the completions, ``M x d``, or ``batch x groups x M x d`` with some of these dimensions 1.
+        contexts: the completions, ``M x d``, or ``batch x groups x M x d`` with some of these dimensions 1; as an
+            attribute, with all.
         controlled: which coordinates the learner sets, boolean, ``d`` or ``groups x d``.
 
     Raises:
@@ -80,8 +83,8 @@ class CompletedPosterior(ABC):
         require(fits, expected, f"{controlled.dtype} of shape {tuple(controlled.shape)}")
         self.controlled, self._batch, self._groups = controlled, batch, controlled.shape[:-1]
         self._shape = torch.Size([*batch, *self._groups])
-        self._contexts = self._check(contexts, "contexts")
-        finite = torch.isfinite(self._contexts) | controlled.unsqueeze(-2)
+        self.contexts = self._check(contexts, "contexts")
+        finite = torch.isfinite(self.contexts) | controlled.unsqueeze(-2)
         require(finite, "contexts must be finite in the free coordinates", "a NaN or an infinity")
 
     @abstractmethod
@@ -98,6 +101,12 @@ class CompletedPosterior(ABC):
     def mean(self, x: Tensor) -> Tensor:
         """The mean alone."""
         return self.mean_and_variance(x)[0]
+
+    def among(self, places: Tensor) -> Self:
+        """The same with the contexts at some places, ``batch x k``; few of them, so that no shortcut is looked for."""
+        other, index = copy.copy(self), places.reshape(*self._batch, *[1] * len(self._groups), -1, 1)
+        other.contexts = self.contexts.take_along_dim(index, -2)
+        return other
 
     def ucb(self, x: Tensor, sqrt_beta: float) -> Tensor:
         """``mean + sqrt_beta * std`` of every decision with every context, ``batch x groups x n x M``.
@@ -135,7 +144,7 @@ class PointwisePosterior(CompletedPosterior):
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """See ``CompletedPosterior``."""
         own = self.controlled.unsqueeze(-2).unsqueeze(-2)
-        points = torch.where(own, self._check(x, "x").unsqueeze(-2), self._contexts.unsqueeze(-3))  # ... n M d
+        points = torch.where(own, self._check(x, "x").unsqueeze(-2), self.contexts.unsqueeze(-3))  # ... n M d
         found = moments(self.model, points.flatten(len(self._batch), -2))
         mean, variance = (part.unflatten(-1, points.shape[len(self._batch) : -1]) for part in found)
         return mean, variance
@@ -188,7 +197,6 @@ class PartialPosterior(CompletedPosterior):
         if self._prior_mean.dim() > 0:
             require_shape("the prior mean", self._prior_mean, ..., 1)
             self._prior_mean = self._prior_mean.reshape(*self._prior_mean.shape[:-1], *ones, 1, 1)
-        self.chosen = contexts.shape[-2]
         self._observed = observed_points(posterior, contexts, self._groups)
         self._factor, self._weights = contexts.new_zeros(*batch, 0, 0), contexts.new_zeros(*self._shape, 1, 0)
         if (data := posterior.data) is not None:
@@ -196,11 +204,14 @@ class PartialPosterior(CompletedPosterior):
             self._factor = data.factor.expand(*batch, t, t)
             weights = torch.linalg.solve_triangular(self._factor.mT, data.whitened.unsqueeze(-1), upper=True)
             self._weights = weights.expand(*batch, t, 1).reshape(*batch, *ones, 1, t)
-        self._shorten(tolerance, interpolate)
-        self.closed = len(self._kernel.squares or ()) == 1 and self._features is self._spread is None
-        rows = self._loadings if self._features is None else self._features.mean(-2, keepdim=True) @ self._loadings
-        self._average = self._weights * rows.mean(-2, keepdim=True)  # ... 1 t
         self._prepared = self._kernel.prepare(0, self._observed)
+        self._shorten(tolerance, interpolate)
+
+    def among(self, places: Tensor) -> Self:
+        """See ``CompletedPosterior``."""
+        other = super().among(places)
+        other._shorten(None, False)
+        return other
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean alone, without a triangular system."""
@@ -272,26 +283,29 @@ class PartialPosterior(CompletedPosterior):
 
         ``_nodes`` are the loadings that variances are computed with and ``_spread`` (``... M x N``) takes these to all.
         """
-        t, count = self._observed.shape[-2], self._contexts.shape[-2]
+        t, count = self._observed.shape[-2], self.contexts.shape[-2]
         observed = self._observed.expand(*self._shape, *self._observed.shape[-2:])
-        self._features = self._spread = None
+        self._features, self._spread, self.chosen, basis = None, None, count, None
         if tolerance is not None and not interpolate:
-            together, most = torch.cat([self._contexts, observed], -2), min(t // 2, count // 2, _RANK)
+            together, most = torch.cat([self.contexts, observed], -2), min(t // 2, count // 2, _RANK)
             basis = pivoted_factor(self._kernel.free, together, most, tolerance)
-            if basis is not None:
-                self._loadings = self._nodes = basis[..., count:, :].mT.contiguous()
-                self._features = basis[..., :count, :]
-                self._row, self._column = torch.triu_indices(basis.shape[-1], basis.shape[-1], device=basis.device)
-                twice = torch.where(self._row == self._column, 1.0, 2.0).to(basis)
-                self._products = self._features[..., self._row] * self._features[..., self._column] * twice
-                return
-        self._loadings = self._nodes = self._kernel.free(self._contexts, observed)
-        if tolerance is not None and interpolate and int((~self.controlled).sum(-1).max()) <= 3:
-            self._interpolate(count // 2, tolerance)
+        if basis is None:
+            self._loadings = self._nodes = rows = self._kernel.free(self.contexts, observed)
+            if tolerance is not None and interpolate and int((~self.controlled).sum(-1).max()) <= 3:
+                self._interpolate(count // 2, tolerance)
+        else:
+            self._loadings = self._nodes = basis[..., count:, :].mT.contiguous()
+            self._features = basis[..., :count, :]
+            self._row, self._column = torch.triu_indices(basis.shape[-1], basis.shape[-1], device=basis.device)
+            twice = torch.where(self._row == self._column, 1.0, 2.0).to(basis)
+            self._products = self._features[..., self._row] * self._features[..., self._column] * twice
+            rows = self._features.mean(-2, keepdim=True) @ self._loadings
+        self.closed = len(self._kernel.squares or ()) == 1 and self._features is self._spread is None
+        self._average = self._weights * rows.mean(-2, keepdim=True)  # ... 1 t
 
     def _interpolate(self, most: int, tolerance: float) -> None:
         """Find the contexts that determine the variance at all others, if no more than ``most`` are needed."""
-        basis = pivoted_factor(lambda a, b: self._kernel.free(a, b).square(), self._contexts, most, tolerance)
+        basis = pivoted_factor(lambda a, b: self._kernel.free(a, b).square(), self.contexts, most, tolerance)
         if basis is None or basis.shape[-1] == 0:
             return
         # Row pivoting chooses rows such that no entry of the interpolation is large.

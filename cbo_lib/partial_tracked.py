@@ -37,7 +37,7 @@ class TrackedPartial:
         with torch.no_grad():
             self.mean, self.variance = (part.clone() for part in partial.mean_and_variance(x))
         self._kernel, self._count, self._batch = partial._kernel, posterior.count, posterior.batch_shape
-        self._x, self._contexts, self._groups = partial._check(x, "x"), partial._contexts, controlled.shape[:-1]
+        self._x, self._contexts, self._groups = partial._check(x, "x"), partial.contexts, controlled.shape[:-1]
         self._left, self._right = self._kernels(partial._observed)
         self._jitter = None if posterior.data is None else posterior.data.jitter
 

@@ -11,6 +11,7 @@ CEILINGS = [
     ("aggregated", "GPOO", 47),
     ("contexts", "SBO-KDE", 82),
     ("contexts", "DRBO-KDE", 112),
+    ("contexts", "StableOpt", 175),
     ("contexts", "DRBO-MMD", 315),
     ("hyperparameters", "HE-GP-UCB", 23),
     ("hyperparameters", "HE-GP-UCB, box", 136),

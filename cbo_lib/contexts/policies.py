@@ -10,12 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.acquisition import (
-    DecisionAcquisition,
-    ExpectedUpperConfidenceBound,
-    PartialAcquisition,
-    RobustAcquisition,
-)
+from cbo_lib.acquisition import DecisionAcquisition, ExpectedUpperConfidenceBound, PartialAcquisition, RobustAcquisition
 from cbo_lib.checks import as_count, as_schedule, as_tensor, require, require_inside
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE

@@ -9,14 +9,4 @@ from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort
 from cbo_lib.subsets.space import Space
 
-__all__ = [
-    "TSPSQ",
-    "UCBCVS",
-    "UCBPSQ",
-    "CheapestGoodSubset",
-    "Effort",
-    "GroupETC",
-    "Play",
-    "Space",
-    "SubsetPolicy",
-]
+__all__ = ["TSPSQ", "UCBCVS", "UCBPSQ", "CheapestGoodSubset", "Effort", "GroupETC", "Play", "Space", "SubsetPolicy"]
