@@ -24,6 +24,7 @@ from book._tools import grade, handout
 from tests.marking import judge_of, marked, source
 
 CHAPTER = "indirect"
+OTHERS = ("aggregated", "contexts", "hyperparameters", "subsets")
 #: Answers to the second exercise, worth four points, in submissions that try something else besides.
 SECOND = """
 import math
@@ -114,6 +115,9 @@ def folder(tmp_path_factory):
         nbformat.write(notebook, folder / student / f"{CHAPTER}.ipynb")
 
     submit("untouched", release)
+    for chapter in OTHERS:
+        other = handout.release(judge_of(chapter).notebook, handout.entries())
+        nbformat.write(other, folder / "untouched" / f"{chapter}.ipynb")
     right, number = nbformat.from_dict(json.loads(json.dumps(release))), 0
     solutions = {n: [] for n in range(1, 9)}
     for cell in judge.notebook.cells:
@@ -156,7 +160,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def marks(folder):
-    """The command; the tables that it writes, by student. Who only works has time, also on a busy machine."""
+    """The command; the tables that it writes, by student, of other chapters by these.
+
+    Who only works has time, also on a busy machine.
+    """
     table = {}
     for name, limits in (("submissions", []), ("hostile", ["--cell", "6", "--call", "2"])):
         output = folder.parent / f"out {name}"
@@ -165,7 +172,8 @@ def marks(folder):
             patch.setattr(course, "Judge", judge_of)
             grade.main()
         with (output / "marks.csv").open(encoding="utf-8") as file:
-            table |= {row["student"]: row for row in csv.DictReader(file)}
+            for row in csv.DictReader(file):
+                table[row["student"] if row["chapter"] not in OTHERS else row["chapter"]] = row
     return table, folder.parent
 
 
@@ -183,7 +191,9 @@ def out(folder, student):
 def test_solutions_score_full_marks_and_the_release_none(marks):
     table, output = marks[0], out(marks[1], "right")
     assert (table["right"]["points"], table["right"]["of"], table["right"]["notes"]) == ("50", "50", "")
-    assert [table["untouched"][f"exercise {n}"] for n in range(1, 9)] == ["0"] * 8
+    for row in map(table.__getitem__, ("untouched", *OTHERS)):
+        assert (row["student"], row["notes"]) == ("untouched", "")
+        assert [row[f"exercise {n}"] for n in range(1, 9)] == ["0"] * 8
     page = (output / "feedback" / "right" / "index.html").read_text(encoding="utf-8")
     assert "50 of 50 points" in page
     assert "Right." in (output / "feedback" / "right" / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
