@@ -4,9 +4,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_tensor, as_values, require
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import stable_cholesky
+from cbo_lib.checks import as_count, as_number, as_tensor, as_values, require
+from cbo_lib.kernels import pivoted_cholesky, rows_of, stable_cholesky
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance
 
@@ -51,12 +50,21 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
     measure = candidates if isinstance(candidates, Measure) else Measure.dirac(as_tensor("candidates", candidates))
     require(measure.n > 0, "candidates must hold at least one measure", "none")
     as_count("n", n)
+    noise = as_number("noise_std", noise_std, 0, ends="()") ** 2
     with torch.no_grad():
-        tracked = GaussianProcess(kernel, noise_std).posterior().track(measure)
-        gains, prior = [torch.zeros_like(tracked.variance[..., 0])], tracked.variance.amax(-1, keepdim=True)
+        gram = covariance(kernel, measure, measure)
+        variance = gram.diagonal(dim1=-2, dim2=-1)
+        prior = variance.amax(-1, keepdim=True)
+        # f is F^T w with independent normal w, few for a smooth kernel; what is followed is the covariance of w.
+        factor = pivoted_cholesky(rows_of(gram), variance, measure.n, 10 * torch.finfo(gram.dtype).eps * prior[..., 0])
+        assert factor is not None  # any rank will do
+        left = torch.eye(factor.shape[-2]).to(factor).expand(*factor.shape[:-1], -1)
+        gains = [torch.zeros_like(variance[..., 0])]
         for _ in range(n):  # a stationary kernel begins with nothing but ties
-            index = argmax_finite(tracked.variance / prior)
-            largest = tracked.variance.amax(-1)
-            gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise_std**2))
-            tracked.observe(index, torch.zeros_like(largest))
+            index = argmax_finite(variance / prior)
+            largest = variance.amax(-1)
+            gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise))
+            step = left @ factor.take_along_dim(index[..., None, None], -1) / (largest + noise).sqrt()[..., None, None]
+            left = left - step @ step.mT
+            variance = (variance - (step.mT @ factor).squeeze(-2).square()).clamp_min(0.0)
     return torch.stack(gains, -1)
