@@ -48,18 +48,20 @@ def fit_prior(problem: SubsetProblem, count: int = 300, seed: int = 0, shared: b
     noise_std = max(problem.noise_std, 1e-3)
     target, noise = ((y - center) / scale).double(), (noise_std / scale).double().square() * torch.eye(count).to(scale)
     squares = (x.double().unsqueeze(1) - x.double()).square().movedim(-1, 0)
-    scales = 1 if shared else dim
+    squares = squares.sum(0, keepdim=True) if shared else squares.contiguous()
+    scales = len(squares)
 
     def loss(parameters: object) -> tuple[float, object]:
         """Minus the log marginal likelihood of log lengthscales, log variance and mean, and its gradient."""
-        with torch.enable_grad():
-            theta = torch.tensor(parameters, dtype=torch.float64, device=x.device, requires_grad=True)
-            distance = (squares * (-2 * theta[:scales]).exp().reshape(-1, 1, 1)).sum(0)
-            factor = torch.linalg.cholesky((theta[scales] - distance / 2).exp() + noise)
-            white = torch.linalg.solve_triangular(factor, (target - theta[scales + 1]).unsqueeze(-1), upper=False)
-            value = white.square().sum() / 2 + factor.diagonal().log().sum()
-            (gradient,) = torch.autograd.grad(value, theta)
-        return float(value.detach()), gradient.cpu().numpy()
+        theta = torch.as_tensor(parameters, dtype=torch.float64, device=x.device)
+        weights, residual = (-2 * theta[:scales]).exp(), target - theta[scales + 1]
+        covariance = (theta[scales] - torch.tensordot(weights, squares, 1) / 2).exp()
+        factor = torch.linalg.cholesky(covariance + noise)
+        alpha = torch.cholesky_solve(residual.unsqueeze(-1), factor).squeeze(-1)
+        value = residual @ alpha / 2 + factor.diagonal().log().sum()
+        by = (torch.cholesky_inverse(factor) - alpha * alpha.unsqueeze(-1)) * covariance / 2  # the log of an entry
+        slopes = weights * torch.tensordot(squares, by, 2)
+        return float(value), torch.cat([slopes, torch.stack([by.sum(), -alpha.sum()])]).cpu().numpy()
 
     limits = [(math.log(SHORTEST), math.log(LONGEST))] * scales + [(math.log(1e-4), math.log(1e6)), (-100.0, 100.0)]
     tight = {"ftol": 1e-16, "gtol": 1e-9, "maxiter": 1000, "maxfun": 5000}
