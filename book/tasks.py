@@ -118,6 +118,7 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     """
     if task.code != code_of(task.experiment.partition(".")[0]):
         raise ValueError(f"code must be that of the client in {task.experiment}, {socket.gethostname()} has other code")
+    from book.keeping import kept
     from cbo_lib.history import write_atomically
 
     target = Path(folder) / task.file
@@ -125,11 +126,12 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     if target.exists():
         return done
     start = time.process_time()
-    with _surroundings(task, registry.load(task.experiment)) as experiment:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _surroundings(task, registry.load(task.experiment)) as experiment, kept(target.with_suffix("")) as under:
         result = experiment.work(task.part, task.seeds, task.scale, task.steps)
-        seconds = time.process_time() - start
-        target.parent.mkdir(parents=True, exist_ok=True)
+        seconds = under.earlier + time.process_time() - start
         write_atomically(target, pack(result, {"task": asdict(task), "seconds": round(seconds, 3)}))
+        under.forget()
     return {**done, "seconds": seconds}
 
 

@@ -9,6 +9,7 @@ import importlib
 import json
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,30 +28,31 @@ _DOCUMENT = "document"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
-def save_object(path: str | Path, thing: object) -> None:
-    """Write an object of this library, and what it holds, to one file, whole or not at all.
+def save_object(path: str | Path, thing: object, known: Sequence[object] = ()) -> None:
+    """Write an object of this library, and what it holds but for what is ``known``, to one file, whole or not at all.
 
     Raises:
         ValueError: if it holds something that can't be stored; the message says where.
     """
-    writer = _Writer(type(thing).__module__)
+    writer = _Writer(type(thing).__module__, known)
     document = {"root": writer.encode(thing, type(thing).__name__), "provenance": provenance()}
     write_atomically(path, pack_arrays({**writer.arrays, _DOCUMENT: np.array(json.dumps(document))}))
 
 
-def load_object(path: str | Path, kind: type[T]) -> T:
+def load_object(path: str | Path, kind: type[T], known: Sequence[object] = ()) -> T:
     """Read what ``save_object`` wrote.
 
     Args:
         path: the file.
         kind: the class of the object, or a base class of it.
+        known: what takes the places of what was ``known`` to the writer, in the same order.
 
     Raises:
         ValueError: if the file is none of these, is damaged, or holds an object of another class.
     """
     with reading(path, "save") as content:
         arrays = unpack_arrays(content)
-        thing = _Reader(arrays, kind.__module__).decode(json.loads(str(arrays[_DOCUMENT]))["root"])
+        thing = _Reader(arrays, kind.__module__, known).decode(json.loads(str(arrays[_DOCUMENT]))["root"])
     require(isinstance(thing, kind), f"path must hold a {kind.__name__}", f"a {type(thing).__name__} in {path}")
     return thing
 
@@ -58,11 +60,11 @@ def load_object(path: str | Path, kind: type[T]) -> T:
 class _Writer:
     """An object as plain values, and arrays aside; what occurs twice is written once."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, known: Sequence[object]) -> None:
         self.arrays: dict[str, np.ndarray] = {}
         self._module = module
-        self._seen: dict[int, int] = {}
-        self._kept: list[object] = []  # as long as they live their ids stay theirs
+        self._seen = {id(x): i for i, x in enumerate(known)}
+        self._kept = [*known]  # as long as they live their ids stay theirs
 
     def encode(self, x: Any, where: str) -> Any:
         if x is None or isinstance(x, bool | str) or type(x) is int:
@@ -85,7 +87,9 @@ class _Writer:
                 if stride == 0 and x.shape[dim] > 1:
                     core = core.narrow(dim, 0, 1)
             kind = "parameter" if isinstance(x, torch.nn.Parameter) else "tensor"
-            return {kind: self._array(core.cpu().numpy()), "shape": list(x.shape), "grad": x.requires_grad}
+            order = sorted(range(core.dim()), key=core.stride, reverse=True)  # decides how sums of it are rounded
+            array = self._array(core.permute(order).cpu().numpy())
+            return {kind: array, "order": order, "shape": list(x.shape), "grad": x.requires_grad}
         if isinstance(x, np.ndarray | np.generic):
             return {"array": self._array(np.asarray(x))}
         if isinstance(x, torch.dtype | torch.device):
@@ -124,9 +128,9 @@ class _Writer:
 class _Reader:
     """What ``_Writer`` wrote, back as objects."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], module: str) -> None:
+    def __init__(self, arrays: dict[str, np.ndarray], module: str, known: Sequence[object]) -> None:
         self._arrays, self._module = arrays, module
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, Any] = dict(enumerate(known))
 
     def decode(self, x: Any) -> Any:
         if not isinstance(x, dict):
@@ -144,8 +148,7 @@ class _Reader:
             elif state:
                 made.__dict__.update(state)
             return made
-        made = self._made[x["number"]] = self._decode(x)
-        return made
+        return self._made.setdefault(x["number"], self._decode(x))
 
     def _decode(self, x: dict[str, Any]) -> Any:
         if "generator" in x:
@@ -154,7 +157,8 @@ class _Reader:
             return made
         for kind in ("tensor", "parameter"):
             if kind in x:
-                tensor = torch.from_numpy(self._arrays[x[kind]]).expand(x["shape"])
+                stored = torch.from_numpy(self._arrays[x[kind]])
+                tensor = stored.movedim(tuple(range(stored.dim())), tuple(x["order"])).expand(x["shape"])
                 return torch.nn.Parameter(tensor, x["grad"]) if kind == "parameter" else tensor
         if "array" in x:
             return self._arrays[x["array"]]

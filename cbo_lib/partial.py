@@ -266,8 +266,7 @@ class PartialPosterior(CompletedPosterior):
         right = left.unsqueeze(-2) * self._nodes.unsqueeze(-3)  # ... n r t
         # One system a replicate, not one a group; its columns lie one behind the other, as LAPACK wants them.
         columns = right.reshape(*self._batch, right.shape[len(self._batch) : -1].numel(), right.shape[-1])
-        solved = torch.linalg.solve_triangular(self._factor, columns.mT, upper=False).mT
-        return solved.reshape(right.shape)
+        return torch.linalg.solve_triangular(self._factor, columns.mT, upper=False).mT.reshape(right.shape)
 
     def _reduction(self, left: Tensor) -> Tensor:
         """By how much the observations reduce the variance, ``batch x groups x n x M``, or ``N`` where interpolated."""

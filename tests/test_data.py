@@ -89,6 +89,25 @@ def test_an_expanded_tensor_is_stored_once_and_stays_expanded(tmp_path):
     assert (tmp_path / "bag").stat().st_size < 400 * 50 * 8 * 1.1
 
 
+def test_a_tensor_lies_in_memory_as_it_did(tmp_path):
+    """Layout decides in which order a product is summed up, and so its last digit."""
+    base = torch.arange(24.0).view(2, 3, 4)
+    views = [base, base.mT, base.permute(2, 0, 1), base[:, 1], base[0, 0, 0], base.mT.expand(5, 2, 4, 3)]
+    save_object(tmp_path / "views.npz", views)
+    for old, new in zip(views, load_object(tmp_path / "views.npz", list), strict=True):
+        assert torch.equal(new, old)
+        assert sorted(range(old.dim()), key=new.stride) == sorted(range(old.dim()), key=old.stride)
+
+
+def test_what_reader_and_writer_both_know_is_not_written(tmp_path):
+    apart, other = [lambda: 1, {"a": 1.0}], [lambda: 2, {"b": 2.0}]
+    save_object(tmp_path / "known.npz", {"f": apart[0], "deep": [apart[1], apart[0]], "own": [3]}, apart)
+    back = load_object(tmp_path / "known.npz", dict, other)
+    assert back["f"] is other[0] and back["deep"][0] is other[1] and back["deep"][1] is other[0] and back["own"] == [3]
+    with pytest.raises(ValueError, match="damaged or another file"):
+        load_object(tmp_path / "known.npz", dict)
+
+
 def test_generators_go_on_where_they_were(tmp_path):
     generator = torch.Generator().manual_seed(3)
     torch.rand(5, generator=generator)

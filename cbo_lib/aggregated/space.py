@@ -88,8 +88,7 @@ class Space:
         node, path = torch.zeros(1, dtype=torch.long, device=side.device), [self.bounds]
         for _ in range(levels - 1):
             children = tree.children(node)[0]
-            boxes = tree.boxes[children]
-            diagonal = ((boxes[:, 1] - boxes[:, 0]) / side).norm(dim=-1)
+            diagonal = (tree.boxes[children].diff(dim=1).squeeze(1) / side).norm(dim=-1)
             node = children[diagonal.argmax()].unsqueeze(0)
             path.append(tree.boxes[node[0]])
         return torch.stack(path)

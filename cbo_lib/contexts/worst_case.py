@@ -176,8 +176,7 @@ class MMDBall:
         eps = torch.finfo(torch.float64).eps
         radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
         # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
-        factor = self._factor(2.5e-6 * radius.square(), 16 * eps)
-        return SimplexBall(factor, self._reference.double(), radius)
+        return SimplexBall(self._factor(2.5e-6 * radius.square(), 16 * eps), self._reference.double(), radius)
 
     @cached_property
     def _inverse(self) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,151 @@
+"""A task that is stopped in the middle goes on where it was a minute before.
+
+``simulate`` with a checkpoint makes no observation twice, but the policy thinks about every step again. So here the
+policy is written to a file now and then; a run that is resumed gives it back its old questions up to there, and what it
+had learned by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cbo_lib.data import load_object, save_object
+from cbo_lib.history import History, pack_arrays, unpack_arrays, write_atomically
+from cbo_lib.policy import Policy
+from cbo_lib.simulate import Problem, simulate
+
+#: Seconds between two writings of a policy.
+EVERY = 60.0
+
+
+@dataclass
+class UnderWay:
+    """What is kept of a task until it is done.
+
+    Args:
+        folder: where.
+        name: how the names of its files begin.
+
+    Attributes:
+        runs: how many runs it has begun.
+        earlier: CPU seconds that went, before it was stopped, into what it need not do again.
+    """
+
+    folder: Path
+    name: str
+    runs: int = 0
+    earlier: float = 0.0
+
+    def file(self, kind: str) -> Path:
+        """A file of the run under way."""
+        return self.folder / f".{self.name}-{self.runs}.{kind}"
+
+    def forget(self) -> None:
+        """Remove what was kept."""
+        for path in self.folder.glob(f".{self.name}-*"):
+            path.unlink(missing_ok=True)
+
+
+_under_way: ContextVar[UnderWay | None] = ContextVar("under_way", default=None)
+
+
+@contextmanager
+def kept(path: Path) -> Iterator[UnderWay]:
+    """Inside, ``run`` keeps what it does, in hidden files beside a path and of its name."""
+    token = _under_way.set(under := UnderWay(path.parent, path.name))
+    try:
+        yield under
+    finally:
+        _under_way.reset(token)
+
+
+def run(
+    problem: Problem,
+    policy: Policy,
+    steps: int,
+    seeds: Sequence[int],
+    stop: Callable[[Mapping[str, Tensor]], Tensor] | None,
+) -> History:
+    """``simulate``; in a task it begins where it was stopped."""
+    under = _under_way.get()
+    if under is None or policy.space.like.device.type != "cpu":  # a policy is loaded onto the CPU
+        return simulate(problem, policy, steps, seeds, stop=stop)
+    under.runs += 1
+    log = under.file("log")
+    try:
+        with _written(policy, under):
+            return simulate(problem, policy, steps, seeds, checkpoint=log, stop=stop)
+    except ValueError as error:
+        if "checkpoint must have one writer" not in str(error):
+            raise
+    return simulate(problem, policy, steps, seeds, stop=stop)  # another process does the same task
+
+
+@contextmanager
+def _written(policy: Policy, under: UnderWay) -> Iterator[None]:
+    """Inside, a policy writes itself to a file, and once it is started it goes on from there."""
+    kind: Any = type(policy)
+    file, log = under.file("policy"), under.file("log")
+    asked: list[Tensor] = []
+    told, later = 0, None  # what the file has, until all is told that it knows
+    begun, earlier, last = time.process_time(), 0.0, time.monotonic()
+
+    class Written(kind):
+        def start(self, seeds: Sequence[int]) -> None:
+            nonlocal later, earlier
+            super().start(seeds)
+            if file.exists() and log.exists():
+                later, about = load_object(file, dict, self._own()), unpack_arrays(under.file("asked").read_bytes())
+                asked.extend(torch.from_numpy(about["asked"]))
+                earlier = float(about["seconds"])
+                under.earlier += earlier
+
+        def ask(self) -> Any:
+            if later is None and len(asked) == told:
+                asked.append(super().ask())
+            return asked[told].clone()
+
+        def tell(self, query: Any, y: Any, **seen: Any) -> None:
+            nonlocal told, later
+            told += 1
+            if later is None:
+                super().tell(query, y, **seen)
+                self._write()
+            elif told == later["count"]:
+                self.__dict__.update(later)
+                later = None
+
+        def _own(self) -> list[object]:
+            """What does not change, and who makes the policy anew has too: its space, and functions of its own."""
+            parts = [getattr(self.space, part.name) for part in fields(self.space)]
+            return [self.space, *parts, *filter(callable, self.settings.values())]
+
+        def _write(self) -> None:
+            nonlocal last
+            if time.monotonic() < last + EVERY:
+                return
+            spent = earlier + time.process_time() - begun
+            questions = pack_arrays({"asked": torch.stack(asked), "seconds": torch.tensor(spent)})
+            write_atomically(under.file("asked"), questions)  # first: it may know more than the policy
+            try:
+                save_object(file, dict(vars(self)), self._own())
+                last = time.monotonic()
+            except ValueError:  # it holds what can't be stored
+                last = inf
+
+    Written.__name__ = kind.__name__
+    policy.__class__ = Written
+    try:
+        yield
+    finally:
+        policy.__class__ = kind
