@@ -56,8 +56,8 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
         variance = gram.diagonal(dim1=-2, dim2=-1)
         prior = variance.amax(-1, keepdim=True)
         # f is F^T w with independent normal w, few for a smooth kernel; what is followed is the covariance of w.
-        factor = pivoted_cholesky(rows_of(gram), variance, measure.n, 10 * torch.finfo(gram.dtype).eps * prior[..., 0])
-        assert factor is not None  # any rank will do
+        factor = pivoted_cholesky(rows_of(gram), variance, measure.n, 1e3 * torch.finfo(gram.dtype).eps * prior[..., 0])
+        assert factor is not None  # with as many rows as columns nothing but rounding is left over
         left = torch.eye(factor.shape[-2]).to(factor).expand(*factor.shape[:-1], -1)
         gains = [torch.zeros_like(variance[..., 0])]
         for _ in range(n):  # a stationary kernel begins with nothing but ties
