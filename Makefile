@@ -56,10 +56,9 @@ BESIDE := tests/book/hyperparameters/test_beyond.py
 beside: .venv/.installed
 	$(call stage,tests beside the book,$(AGG) $(ONE_THREAD) $(BIN)/pytest $(BESIDE) -q)
 
-# The longest files first, so that all workers end together; one worker more than cores, as tests wait for their processes.
-LONGEST := $(addprefix tests/,test_portability.py book/test_runs.py test_accelerator.py book/test_grade.py test_checkpoint_attack.py)
+# One worker more, as tests wait for processes that they started.
 unit: .venv/.installed
-	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest $(LONGEST) tests $(BESIDE:%=--ignore=%) -n $$(($(WORKERS) + 1)) --dist loadscope --no-loadscope-reorder)
+	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests $(BESIDE:%=--ignore=%) -n $$(($(WORKERS) + 1)) --dist loadscope --no-loadscope-reorder)
 
 # A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
 .PHONY: rounding

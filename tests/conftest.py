@@ -29,6 +29,7 @@ def rng():
 # option --no-loadscope-reorder keeps this order.
 _FIRST = (
     "book/test_served_pages.py",
+    "book/test_runs.py",
     "test_portability.py",
     "contexts/test_policies.py",
     "test_accelerator.py",
