@@ -8,7 +8,7 @@ import cbo_lib.partial as module
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior
+from cbo_lib.partial import PartialPosterior, PointwisePosterior
 from cbo_lib.partial_tracked import TrackedPartial
 from cbo_lib.split import NoProductError
 from tests.products import (
@@ -207,6 +207,26 @@ def test_groups_are_a_loop_over_their_coordinates(rng, t, batch):
         close((mean[..., i, :, :], variance[..., i, :, :]), alone.mean_and_variance(own_x))
         wanted = pointwise_ucb(posterior, own_x, own_contexts, GROUPS[i], 1.5)
         close([value[..., i, :]], [wanted.mean(-1)])
+
+
+@pytest.mark.parametrize("kind", [PartialPosterior, PointwisePosterior])
+@pytest.mark.parametrize("tolerance", [1e-14, None])
+@pytest.mark.parametrize("front", [(), (3, 1), (3, 5)])
+@pytest.mark.parametrize("t", [0, 40])
+def test_some_of_the_contexts_are_those_of_a_posterior_made_with_them(rng, kind, tolerance, front, t):
+    options = () if kind is PointwisePosterior else (tolerance,)
+    posterior = given_points(rng, t, 3)[0] if t else GaussianProcess(rbf_kernel(0.5), 0.1).posterior(3)
+    controlled = GROUPS if front else mask(1, 1, 0)
+    x, contexts = uniform(rng, 3, *controlled.shape[:-1], 4, 3), uniform(rng, *front, 30, 3)
+    whole, places = kind(posterior, contexts, controlled, *options), torch.randint(30, (3, 6), generator=rng)
+    before, few = whole.ucb(x, 1.5), whole.among(places)
+    index = places.reshape(3, *[1] * (controlled.dim() - 1), 6, 1)
+    chosen = whole.contexts.take_along_dim(index, -2)
+    new = kind(posterior, chosen, controlled, *options)
+    close(few.mean_and_variance(x), new.mean_and_variance(x))
+    close([few.expected_ucb(x, 1.5), few.mean(x)], [new.expected_ucb(x, 1.5), new.mean(x)])
+    close([few.ucb(x, 1.5)], [before.take_along_dim(index.mT, -1)])
+    assert torch.equal(whole.ucb(x, 1.5), before)  # it is left as it was
 
 
 @pytest.mark.parametrize("front", [(), (1, 1), (1, 5), (3, 1), (5,)])
