@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from cbo_lib.data import load_object, save_object
-from cbo_lib.history import History, pack_arrays, unpack_arrays, write_atomically
+from cbo_lib.history import History
 from cbo_lib.policy import Policy
 from cbo_lib.simulate import Problem, simulate
 
@@ -81,13 +80,14 @@ def run(
     if under is None or policy.space.like.device.type != "cpu":  # a policy is loaded onto the CPU
         return simulate(problem, policy, steps, seeds, stop=stop)
     under.runs += 1
-    log = under.file("log")
+    earlier = under.earlier
     try:
         with _written(policy, under):
-            return simulate(problem, policy, steps, seeds, checkpoint=log, stop=stop)
+            return simulate(problem, policy, steps, seeds, checkpoint=under.file("log"), stop=stop)
     except ValueError as error:
         if "checkpoint must have one writer" not in str(error):
             raise
+    under.earlier = earlier
     return simulate(problem, policy, steps, seeds, stop=stop)  # another process does the same task
 
 
@@ -95,7 +95,7 @@ def run(
 def _written(policy: Policy, under: UnderWay) -> Iterator[None]:
     """Inside, a policy writes itself to a file, and once it is started it goes on from there."""
     kind: Any = type(policy)
-    file, log = under.file("policy"), under.file("log")
+    file = under.file("policy")
     asked: list[Tensor] = []
     told, later = 0, None  # what the file has, until all is told that it knows
     begun, earlier, last = time.process_time(), 0.0, time.monotonic()
@@ -104,10 +104,12 @@ def _written(policy: Policy, under: UnderWay) -> Iterator[None]:
         def start(self, seeds: Sequence[int]) -> None:
             nonlocal later, earlier
             super().start(seeds)
-            if file.exists() and log.exists():
-                later, about = load_object(file, dict, self._own()), unpack_arrays(under.file("asked").read_bytes())
-                asked.extend(torch.from_numpy(about["asked"]))
-                earlier = float(about["seconds"])
+            if not (file.exists() and under.file("log").exists()):
+                return
+            with suppress(ValueError):  # damaged: it thinks again
+                kept = load_object(file, dict, self._own())
+                later, earlier = kept["policy"], kept["seconds"]
+                asked.extend(kept["asked"])
                 under.earlier += earlier
 
         def ask(self) -> Any:
@@ -134,11 +136,9 @@ def _written(policy: Policy, under: UnderWay) -> Iterator[None]:
             nonlocal last
             if time.monotonic() < last + EVERY:
                 return
-            spent = earlier + time.process_time() - begun
-            questions = pack_arrays({"asked": torch.stack(asked), "seconds": torch.tensor(spent)})
-            write_atomically(under.file("asked"), questions)  # first: it may know more than the policy
+            seconds = earlier + time.process_time() - begun
             try:
-                save_object(file, dict(vars(self)), self._own())
+                save_object(file, {"policy": {**vars(self)}, "asked": asked, "seconds": seconds}, self._own())
                 last = time.monotonic()
             except ValueError:  # it holds what can't be stored
                 last = inf

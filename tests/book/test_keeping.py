@@ -112,6 +112,35 @@ def test_without_its_policy_a_run_thinks_again(case, tmp_path):
     assert min(proposed) < 9
 
 
+def test_with_a_damaged_policy_a_run_thinks_again(case, tmp_path):
+    whole, go_on = case
+    go_on(stop_at=9)
+    (file,) = tmp_path.glob(".*.policy")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+    proposed, history, under = go_on()
+    same(history, whole)
+    assert min(proposed) < 9 and under.earlier == 0
+
+
+def test_a_run_that_is_killed_while_it_writes_has_what_it_wrote_before(case, monkeypatch):
+    whole, go_on = case
+    save, written = keeping.save_object, []
+
+    def dying(*about):
+        if len(written) == 8:
+            raise KeyboardInterrupt
+        written.append(save(*about))
+
+    monkeypatch.setattr(keeping, "save_object", dying)
+    assert go_on()[1] is None
+    monkeypatch.undo()
+    proposed, history, _ = go_on()
+    same(history, whole)
+    assert min(proposed) == 8
+
+
 def test_without_its_log_a_run_begins_anew(case, tmp_path):
     whole, go_on = case
     go_on(stop_at=9)
