@@ -8,10 +8,12 @@ of the last run into the folder.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -63,7 +65,7 @@ def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Pat
     """Make all of a folder's files from its tasks, for those of an older run; gives what ``about.json`` says."""
     results, seconds = gather(experiment, tasks, folder / "tasks")
     (folder / "results").mkdir(parents=True, exist_ok=True)
-    files = stored(experiment, results, command)
+    files = stored(experiment, results, _anywhere(command))
     for path in (folder / "results").iterdir():  # of a run with other parts
         if path.name not in files and path.is_file():
             path.unlink()
@@ -93,6 +95,14 @@ def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Pat
     }
     _write_json(folder / "about.json", about)
     return about
+
+
+def _anywhere(command: str) -> str:
+    """A command without what says where it is done, which no number depends on."""
+    where = argparse.ArgumentParser(add_help=False)
+    for option in ("--workers", "--scheduler", "--out"):
+        where.add_argument(option)
+    return shlex.join(where.parse_known_args(shlex.split(command))[1])
 
 
 def stored(experiment: Experiment, results: Mapping[str, Any], command: str) -> dict[str, Any]:

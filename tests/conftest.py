@@ -31,6 +31,8 @@ _FIRST = (
     "book/test_served_pages.py",
     "book/test_runs.py",
     "test_portability.py",
+    "book/test_keeping.py",
+    "book/test_grade.py",
     "contexts/test_policies.py",
     "test_accelerator.py",
     "subsets/test_policies.py",

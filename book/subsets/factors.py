@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from book import keeping
 from book.subsets import experiments, problems
 from book.subsets.airfoil import load_airfoil
 from book.subsets.prior import calibrated, fit_prior, published, scaled
@@ -30,7 +31,6 @@ from book.subsets.refit import refitting
 from book.subsets.repaired import Repaired, halved_once, halved_with_budget
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import History
-from cbo_lib.simulate import simulate
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, GroupETC, SubsetPolicy
 from cbo_lib.subsets.baselines import InverseRoot
 
@@ -275,13 +275,12 @@ def run(name: str, steps: int | None = None, seeds: Sequence[int] | None = None)
     """One run, all seeds, as compact arrays (see ``compact``)."""
     panel, prior, policy = parse(name)
     problem = _played(panel)
-    history = simulate(
+    history = keeping.run(
         problem,
         policy_of(panel, prior, policy),
         steps or most(panel, policy),
         seeds or panel.seeds,
-        progress=False,
-        stop=lambda record: record["spent"] > panel.budget,
+        lambda record: record["spent"] > panel.budget,
     )
     return compact(history, problem)
 

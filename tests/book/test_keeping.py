@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from book import harness, keeping, tasks
+from book import harness, keeping, registry, tasks
 from cbo_lib.history import CheckpointLog
 from cbo_lib.hyperparameters import HEGPUCB
 from cbo_lib.simulate import simulate
@@ -179,6 +179,31 @@ def test_outside_of_a_task_nothing_is_kept(tmp_path, monkeypatch):
     made = make("hyperparameters", "HE-GP-UCB")
     harness.run(made.problem, {"HE-GP-UCB": made.policy}, 4, SEEDS)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("contexts.figure_1", "branin/StableOpt"),
+        ("contexts.figure_2", "ackley_4/GP-UCB"),
+        ("contexts.map", "newsvendor/SBO-KDE"),
+        ("contexts.slips", None),
+        ("subsets.figure_1", "hartmann-cheap-0.02/UCB-PSQ"),
+        ("subsets.map", "hartmann-cheap-0.04-25/pilot/UCB-PSQ"),
+    ],
+)
+def test_the_long_tasks_are_kept(name, part, tmp_path, monkeypatch):
+    found, forget = [], keeping.UnderWay.forget
+
+    def looking(under):
+        found.extend(path.suffix for path in tmp_path.iterdir())
+        forget(under)
+
+    monkeypatch.setattr(keeping.UnderWay, "forget", looking)
+    part = part or registry.load(name).parts()[0]
+    (task,) = tasks.plan(name, "reader", seeds=[0], steps=2, parts=[part])
+    tasks.perform(task, str(tmp_path))
+    assert sorted(found) == [".log", ".npz", ".policy"]
 
 
 CODE = """

@@ -354,6 +354,18 @@ def test_a_verdict_needs_seeds_and_spread(tmp_path: Path) -> None:
     assert verdict_of("enough", [1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.5, 4.0, 5.0, 6.0]) == "holds"
 
 
+def test_results_do_not_say_where_they_were_made(tmp_path: Path, monkeypatch) -> None:
+    arguments = ["run", "synthesis.combined", "--seeds", "0:2", "--parts", "truth: lengthscale 0.1", "--workers", "0"]
+    arguments += [f"--out={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", ["book", *arguments])
+    assert main(arguments) == 0
+    (file,) = (tmp_path / "synthesis.combined" / "results").iterdir()
+    wanted = "python -m book run synthesis.combined --seeds 0:2 --parts 'truth: lengthscale 0.1'"
+    assert json.loads(file.read_text("utf-8"))["about"]["command"] == wanted
+    for path in (ROOT / "book").glob("*/results/*.json"):
+        assert not re.search(r"--(out|scheduler)\b", path.read_text("utf-8")), path
+
+
 def test_results_without_numbers_by_seed_are_compared_as_they_are(tmp_path: Path, capsys) -> None:
     import pandas as pd
 
@@ -671,6 +683,9 @@ def test_what_the_page_says_of_a_thousand_workers() -> None:
     assert len(drawn) == 10 and {part["how"] for part in parts} == {"whole"}
     assert f"the figures took {sum(part['seconds'] for part in parts) / 3600:.1f} hours of one core" in page
     assert all(row["whole"] == row["parts"] for row in rows if ".figure_" in row["experiment"])
+    others = [row for row in rows if row["experiment"].partition(".")[0] not in ("contexts", "subsets")]
+    longest = max(part["seconds"] for row in others for part in row["timed"].values())
+    assert f"the longest that was timed {longest:.0f} of them; those begin anew" in page
     assert "With four contexts DRBO-MMD ends after 60" in page and PANELS["ackley_4"].limits == {"DRBO-MMD": 60}
     took = "StableOpt's seven panels took {:.0f} minutes, DRBO-KDE's {:.0f}, and DRBO-MMD's {:.0f}."
     assert took.format(*map(sum, seven)) in page
