@@ -74,7 +74,8 @@ def maximize_box(
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
         kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
-            gradients of 20, as the processor's rounding chooses where it stops at a kink else. Default no.
+            gradients of 20, as the processor's rounding chooses where it stops at a kink else. Line searches at kinks
+            are long, so starts that ended are not evaluated with the others, of whatever replicate. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -96,27 +97,29 @@ def maximize_box(
 
     def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
-        # Always the whole batch: the shape decides how matrix products are rounded.
-        rows = first_rows.copy()
-        rows[batch_indices] = x
-        points = low + side * torch.from_numpy(rows).to(begin).view_as(begin)
+        # Without kinks it is always all starts, as the shape decides how matrix products are rounded.
+        rows, going, result = first_rows.copy(), np.full(shape[:2], not kinks), np.empty((*shape[:2], 1 + dim))
+        rows[batch_indices], going.flat[batch_indices] = x, True
+        place = (~going).argsort(1, kind="stable")[:, : going.sum(1).max(), None]
+        points = low + side * torch.from_numpy(np.take_along_axis(rows.reshape(shape), place, 1)).to(begin)
         if slopes is not None:
             got, gradient = slopes(points)
         else:
-            wanted = f"values must map points {tuple(begin.shape)} to values {tuple(begin.shape[:-1])}"
-            require((got := values(points.requires_grad_())).shape == begin.shape[:-1], wanted, got.shape)
+            wanted = f"values must map points {tuple(points.shape)} to values {tuple(points.shape[:-1])}"
+            require((got := values(points.requires_grad_())).shape == points.shape[:-1], wanted, got.shape)
             require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
         whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()
         whole = (whole / seen).round() * seen if kinks else whole
-        both = (whole / unit).flatten(0, 1).double().cpu().numpy()[batch_indices]
+        np.put_along_axis(result, place, (whole / unit).double().cpu().numpy(), 1)
+        both = result.reshape(len(rows), -1)[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
         return -both[:, 0], -both[:, 1:]
 
     # In the unit box, as the rules by which L-BFGS-B stops are absolute.
-    low, side = bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
+    shape, low, side = begin.shape, bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
     first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
     ends = torch.stack([raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)])
     size, spread = 2.0 ** torch.frexp(ends).exponent[..., None, None]

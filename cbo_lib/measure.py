@@ -183,8 +183,7 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     _check_kernel(kernel, a)
     if _is_shared(a):
         points = a.points[..., 0, :, :]
-        dense = matrix(kernel, points, points)
-        return ((a.weights @ dense) * a.weights).sum(-1)
+        return ((a.weights @ matrix(kernel, points, points)) * a.weights).sum(-1)
     batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape).numel()
     rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * a.p))
     if rows < a.n:

@@ -274,8 +274,7 @@ class PartialPosterior(CompletedPosterior):
         if self._features is None:
             return whitened.square().sum(-1)
         # phi^T G phi for all completions as one matrix product with the products of the features.
-        gram = whitened @ whitened.mT  # ... n r r
-        return gram[..., self._row, self._column] @ self._products.mT
+        return (whitened @ whitened.mT)[..., self._row, self._column] @ self._products.mT
 
     def _shorten(self, tolerance: float | None, interpolate: bool) -> None:
         """Find ``_loadings`` (``W^T``, ``... r x t``) and ``_features`` (``Phi``, ``... M x r``, None: the identity).

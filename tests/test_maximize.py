@@ -391,6 +391,22 @@ def test_a_search_that_sees_rounded_numbers_is_not_moved_by_rounding(rng):
     assert abs(float((found[True] - found[False]).mean())) <= 1e-4  # neither finds more
 
 
+def test_at_kinks_starts_that_ended_are_left_out_and_all_others_are_evaluated(rng):
+    values, raw = creases(rng, 20)
+    sizes = {}
+    for kinks in (True, False):
+        sizes[kinks] = []
+
+        def seen(x, sizes=sizes[kinks]):
+            sizes.append(tuple(x.shape[:2]))
+            return values(x)
+
+        maximize_box(seen, box(2), raw, 6, 30, kinks=kinks)
+    assert set(sizes[False][1:]) == {(20, 6)}
+    assert sizes[True][:2] == [(20, 16), (20, 6)]
+    assert sizes[True][-1][1] < 6 and all(replicates == 20 for replicates, _ in sizes[True])
+
+
 def test_a_side_of_length_zero_and_a_constant_are_searched_with_kinks():
     flat = torch.tensor([[0.0, 1.0], [2.0, 1.0]], dtype=F64)
     raw = flat[:1].repeat(3, 1)

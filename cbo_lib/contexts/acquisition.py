@@ -31,7 +31,7 @@ class TotalVariationUpperConfidenceBound(PartialAcquisition):
 
     def reduce(self, bounds: Tensor) -> Tensor:
         """The closed form of Proposition 2."""
-        return tv_average(bounds[..., : self.count], bounds.amin(-1), self.radius, self.radius)
+        return tv_average(bounds[..., : self.count], bounds.min(-1).values, self.radius, self.radius)
 
 
 class MinimaxUpperConfidenceBound(PartialAcquisition):

@@ -36,19 +36,19 @@ def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tens
     radius = _check_radius(radius, values, values.shape[:-1])
     floor = as_expanded("floor", floor, values.shape[:-1])
     require(floor > -torch.inf, "floor must be a number or inf", "a NaN or -inf")
+    floor = torch.minimum(floor, values.amin(-1))
     return tv_average(values, floor, radius, float(radius.max()) if radius.numel() else 0.0)
 
 
 def tv_average(values: Tensor, floor: Tensor, radius: float | Tensor, most: float) -> Tensor:
-    """``tv_worst_case`` of arguments that are known to be right; no radius is larger than ``most``. Nothing waits."""
+    """``tv_worst_case`` of right arguments; no radius is larger than ``most``, no value smaller than ``floor``."""
     m = values.shape[-1]
     moved = torch.as_tensor(radius, dtype=values.dtype, device=values.device).div(2).clamp_max(1.0)
     # Of each sample in descending order, the part of its mass 1/m that is taken.
     count = min(m, max(1, math.ceil(min(most / 2, 1.0) * m - 1e-9)))
     top = values.topk(count, dim=-1).values
     taken = (moved.unsqueeze(-1) * m - torch.arange(count).to(values)).clamp(0.0, 1.0) / m
-    lowest = torch.minimum(floor, values.amin(-1))
-    return values.mean(-1) - (taken * (top - lowest.unsqueeze(-1))).sum(-1)
+    return values.mean(-1) - (taken * (top - floor.unsqueeze(-1))).sum(-1)
 
 
 class MMDBall:

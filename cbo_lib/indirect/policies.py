@@ -154,8 +154,7 @@ class IndirectPolicy(Policy):
     def propose(self) -> Tensor:
         """The affordable place of the largest score; the last one again of a replicate that is over."""
         payable = self._payable() | ~self.active.unsqueeze(-1)
-        query = argmax_finite(self.scores(), payable, self.places)
-        return torch.where(self.active, query, self.last)
+        return torch.where(self.active, argmax_finite(self.scores(), payable, self.places), self.last)
 
     def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
         """Condition the process, pay for what was asked, and see what can still be afforded."""

@@ -96,11 +96,12 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_botorchs_posterior_a_p
     assert slow / fast >= 50
 
 
-def test_a_step_of_drbo_kde_takes_less_than_twice_as_long_as_one_of_sbo_kde(benchmark, capsys):
+def test_a_step_of_drbo_kde_takes_one_and_a_half_times_as_long_as_one_of_sbo_kde(benchmark, capsys):
     """At full effort, the 100th row of data told and a fit in every step; both see the same data.
 
-    The ratio was 1.1 to 1.3 before the search of DRBO-KDE saw rounded numbers, which is what makes it the same on every
-    processor. Where values no longer change its line searches go on to their limit, so it asks three times as often.
+    DRBO-KDE has twice as many contexts, and asks three times as often: its search sees rounded numbers, which makes it
+    the same on every processor, and where these no longer change a line search goes on to its limit. The ratio was 1.65
+    to 1.7 when starts that had ended were evaluated with the others. The limit leaves room for a noisy machine.
     """
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
@@ -117,7 +118,7 @@ def test_a_step_of_drbo_kde_takes_less_than_twice_as_long_as_one_of_sbo_kde(benc
     benchmark.pedantic(lambda: step(DRBOKDE), rounds=3)
     title = f"SBO-KDE step, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, with a fit"
     report(capsys, benchmark, (title, f"DRBO-KDE with a cover of {CONTEXTS}"), fast, slow)
-    assert slow / fast <= 2
+    assert slow / fast <= 1.7
 
 
 def test_the_steps_of_table_1_have_the_papers_order(benchmark, capsys):
