@@ -37,10 +37,10 @@ from cbo_lib.unit_box import in_units, lengthscales
 
 # Mean log likelihoods are flat to this at a maximum.
 FLAT = 1e-3
-_ATTEMPTS = 4
 # Losses, means over the observations, and their slopes are seen to one part of this.
 _SEEN = 2.0**30
-# Newton's method goes on until they are flat to this.
+# Newton's method goes on until they are flat to this; where they are not flat to a hundred times as much in the end,
+# L-BFGS-B begins again.
 _FLATTER = 1e-10
 
 
@@ -228,7 +228,7 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
     """L-BFGS-B and then Newton's method, as the first compares values and so stops at the root of their rounding.
 
     The first sees rounded numbers, lest the processor's rounding choose between two maxima. Second derivatives are
-    differences of slopes; a step of Newton's method that makes slopes steeper is not taken.
+    differences of slopes; a step is taken if slopes get smaller in the metric of the method, which knows no units.
 
     Returns:
         The steepest slope, ``replicates``.
@@ -250,31 +250,30 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
 
     box = get_per_element_bounds(parameters, dict(ends), batch)
     low, high = torch.as_tensor(box).to(targets).unbind(-1)
-    for _ in range(_ATTEMPTS):  # a line search may fail for what the search remembers: begin again where it is
-        found = fmin_l_bfgs_b_batched(seen, closure.state, box, factr=1e-3, pgtol=1e-9, pass_batch_indices=True)[0]
+    for flat in (FLAT / 2, *[1e-9] * 3):  # a line search may fail for what the search remembers
+        found = fmin_l_bfgs_b_batched(seen, closure.state, box, factr=1e-3, pgtol=flat, pass_batch_indices=True)[0]
         slope, steepest = slopes(theta := torch.from_numpy(found).to(targets))
-        if bool((steepest <= FLAT).all()):
-            break
-    for _ in range(3):
-        going = steepest > _FLATTER
-        if not bool(going.any()):
-            break
-        shifts = torch.diag_embed(1e-5 * theta.abs().clamp_min(1e-3)).unbind(-1)
-        hessian = torch.stack(
-            [(slopes(theta + s)[0] - slopes(theta - s)[0]) / (2 * s.sum(-1, keepdim=True)) for s in shifts], -1
-        )
-        free = (slope != 0).to(slope)  # those at a bound stay there
-        hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
-        factor, failed = torch.linalg.cholesky_ex(hessian)
         for _ in range(3):
-            step, most = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1), 0.1 * theta.abs() + 1e-3
-            step = torch.where((going & (failed == 0)).unsqueeze(-1), step.clamp(-most, most), 0.0)
-            new = torch.minimum(torch.maximum(theta - step, low), high)
-            new_slope, new_steepest = slopes(new)
-            better = new_steepest < steepest
-            theta, slope = (torch.where(better.unsqueeze(-1), *pair) for pair in ((new, theta), (new_slope, slope)))
-            steepest = torch.where(better, new_steepest, steepest)
-    closure.state = theta.cpu().numpy()
+            going = steepest > _FLATTER
+            if not bool(going.any()):
+                break
+            shifts = torch.diag_embed(1e-5 * theta.abs().clamp_min(1e-3)).unbind(-1)
+            hessian = torch.stack([(slopes(theta + s)[0] - slope) / s.sum(-1, keepdim=True) for s in shifts], -1)
+            free = (slope != 0).to(slope)  # those at a bound stay there
+            hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
+            factor, failed = torch.linalg.cholesky_ex(hessian)
+            for _ in range(3):
+                step, most = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1), 0.1 * theta.abs() + 1e-3
+                step = torch.where((going & (failed == 0)).unsqueeze(-1), step.clamp(-most, most), 0.0)
+                new = torch.minimum(torch.maximum(theta - step, low), high)
+                new_slope, new_steepest = slopes(new)
+                both = torch.linalg.solve_triangular(factor, torch.stack([new_slope, slope], -1), upper=False)
+                better = both.square().sum(-2).diff(dim=-1) > 0
+                theta, slope = (torch.where(better, *pair) for pair in ((new, theta), (new_slope, slope)))
+                steepest = torch.where(better.squeeze(-1), new_steepest, steepest)
+        closure.state = theta.cpu().numpy()
+        if bool((steepest <= 100 * _FLATTER).all()):
+            break
     return steepest
 
 

@@ -364,8 +364,8 @@ def step_work(
 
     Returns:
         One row a policy and kind of decisions: the fitted lengthscale of the context, at how many contexts variances
-        are computed, how often the search evaluates its starts, the share of these evaluations that belong to a start
-        that has not ended, and the CPU seconds of the search.
+        are computed, how often the search evaluates its starts, the mean share of the starts that have not ended when
+        it does, and the CPU seconds of the search.
     """
     problem, rows = problems.ackley(), {}
     seeds = list(range(100, 103) if seeds is None else seeds)
@@ -401,10 +401,11 @@ def _search(
         return acquisition.values(points)
 
     start = time.process_time()
-    maximize_box(values, box, policy.sobol(policy.raw, box), policy.starts, policy.iterations)
+    maximize_box(values, box, policy.sobol(policy.raw, box), policy.starts, policy.iterations, kinks=policy.kinks)
     seconds = time.process_time() - start
-    moved = [(points != asked[0]).any(-1).double().mean() for points in asked[1:]]  # who has ended stands at its start
-    active = (1 + float(sum(moved))) / len(asked)
+    # A start that has ended is left out at kinks, and else it stands where it began.
+    going = [points.shape[1] if policy.kinks else (points != asked[0]).any(-1).sum() for points in asked[1:]]
+    active = (1 + float(sum(going)) / policy.starts) / len(asked)
     fit = policy.surrogate.fit
     assert isinstance(acquisition, PartialAcquisition) and fit is not None
     completed = acquisition.completed(problem.space.decision_dim)
