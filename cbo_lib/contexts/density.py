@@ -24,8 +24,7 @@ def silverman_bandwidth(samples: Tensor) -> Tensor:
     n, d = samples.shape[-2:]
     varies = samples.amax(-2) > samples.amin(-2)
     square = (samples - samples.mean(-2, keepdim=True)).square().sum(-2) / max(1, n - 1)
-    factor = (4 / ((d + 2) * n)) ** (1 / (d + 4))
-    return torch.where(varies, factor * square.sqrt(), 0.0)
+    return torch.where(varies, (4 / ((d + 2) * n)) ** (1 / (d + 4)) * square.sqrt(), 0.0)
 
 
 class GaussianKDE:

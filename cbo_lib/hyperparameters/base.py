@@ -63,6 +63,7 @@ class CandidatePolicy(Policy):
     noise: float | Tensor
     _multiplier: tuple[int | None, Tensor] | None = None
     _tracked: TrackedPosterior | None = None
+    _proposed: Tensor | None
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class CandidatePolicy(Policy):
     def begin(self) -> None:
         """Make the posteriors of all candidates, who know nothing yet."""
         space, like = self.space, self.space.like
-        self._multiplier, self._tracked, self._fitted_at = None, None, -1
+        self._multiplier, self._tracked, self._proposed, self._fitted_at = None, None, None, -1
         self._places = self.place(like[:1].expand(self.replicates, -1))[:, :0]
         self._record: dict[str, Tensor] = {}
         self._fitted: dict[str, Tensor] = {}
@@ -227,7 +228,7 @@ class CandidatePolicy(Policy):
     def propose(self) -> Tensor:
         """The point of the largest score."""
         self._refresh()
-        place = self.search(self.score)
+        self._proposed = place = self.search(self.score)
         return place if self.space.points is None else self.space.points[place]
 
     def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
@@ -238,7 +239,9 @@ class CandidatePolicy(Policy):
         """
         query, y, played = row["query"], row["y"], asked & (self.round >= 1)
         multiplier = self.multiplier() if self.round >= 1 else torch.zeros_like(y[0])
-        index = None if self._tracked is None else self._locate(query.unsqueeze(-2))
+        index, known, self._proposed = None, self._proposed if bool(asked.all()) else None, None
+        if self._tracked is not None:
+            index = self._locate(query.unsqueeze(-2)) if known is None else known.unsqueeze(-1)
         mean, std = self.moments(query.unsqueeze(-2), index)
         self.mean, self.std = mean.squeeze(-1), std.squeeze(-1)
         nobody = torch.full_like(self.mean[:, 0], -1).long()
@@ -290,6 +293,8 @@ class CandidatePolicy(Policy):
         """In a box nearly what was asked; of a finite domain the same point."""
         if self.space.points is None:
             return super().is_asked(row, asked)
+        if bool((same := (row["query"] == asked).all(-1)).all()):
+            return same
         place = self.place(row["query"]).squeeze(1)
         return (place >= 0) & (self.space.points[place] == asked).all(-1)
 

@@ -212,8 +212,7 @@ class Space:
         side = float((self.finite().amax(-2) - self.points.amin(-2)).amax())
         rounding = 1e-9 * side + 16 * torch.finfo(self.points.dtype).eps * float(self.points.abs().amax())
         # The matrix product would cancel far from the origin.
-        distance = torch.cdist(x, self.points, compute_mode="donot_use_mm_for_euclid_dist")
-        return distance <= self.epsilon + rounding
+        return torch.cdist(x, self.points, compute_mode="donot_use_mm_for_euclid_dist") <= self.epsilon + rounding
 
     @cached_property
     def neighbors(self) -> Tensor:

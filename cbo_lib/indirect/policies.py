@@ -178,8 +178,7 @@ class IndirectPolicy(Policy):
 
     def best(self) -> Tensor:
         """The place of the point with the largest posterior mean of f."""
-        best = argmax_finite(self.mean, self.places >= self.n, self.places)
-        return torch.where(self._kept < 0, best, self._kept)
+        return torch.where(self._kept < 0, argmax_finite(self.mean, self.places >= self.n, self.places), self._kept)
 
     def posteriors(self) -> Posterior:
         """The posterior of f; of all places, if the prior is a table of them."""

@@ -50,8 +50,7 @@ def cost_lower_bound(mean: Tensor, plays: Tensor, horizon: float | Tensor, sprea
 
 def cheapest(current: Tensor, cost: Tensor, good: Tensor) -> Tensor:
     """Of rows ``... x m`` lines 25 and 26: of the good ones, those that cost least; of these, the largest bound."""
-    least = cost.masked_fill(~good, torch.inf).amin(-1, keepdim=True)
-    return argmax_finite(current, good & (cost == least))  # of S_3
+    return argmax_finite(current, good & (cost == cost.masked_fill(~good, torch.inf).amin(-1, keepdim=True)))  # of S_3
 
 
 def halving(start: float, every: int, s: int) -> float:
