@@ -39,8 +39,7 @@ from cbo_lib.unit_box import in_units, lengthscales
 FLAT = 1e-3
 # Losses, means over the observations, and their slopes are seen to one part of this.
 _SEEN = 2.0**30
-# Newton's method goes on until they are flat to this; where they are not flat to a hundred times as much in the end,
-# L-BFGS-B begins again.
+# Newton's method goes on until they are flat to this; if they end steeper than a hundred times this all begins again.
 _FLATTER = 1e-10
 
 
@@ -228,7 +227,8 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
     """L-BFGS-B and then Newton's method, as the first compares values and so stops at the root of their rounding.
 
     The first sees rounded numbers, lest the processor's rounding choose between two maxima. Second derivatives are
-    differences of slopes; a step is taken if slopes get smaller in the metric of the method, which knows no units.
+    differences of slopes. A step is taken if slopes get smaller in the metric of the method, which knows no units; or
+    if the loss does: where it bends down the step goes the other way, off the saddle, and L-BFGS-B begins again.
 
     Returns:
         The steepest slope, ``replicates``.
@@ -242,36 +242,36 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
         return tuple((part * _SEEN).round() / _SEEN for part in closure(x, batch_indices))
 
     def slopes(theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the loss in all parameters, zero where they point out of the bounds; and the steepest."""
-        slope = torch.from_numpy(closure(theta.cpu().numpy())[1]).to(theta)
+        """The loss, and its slopes in all parameters, zero where they point out of the bounds."""
+        value, slope = (torch.from_numpy(part).to(theta) for part in closure(theta.cpu().numpy()))
         outward = ((theta <= low + 1e-9) & (slope > 0)) | ((theta >= high - 1e-9) & (slope < 0))
-        slope = slope.masked_fill(outward, 0.0)
-        return slope, slope.abs().amax(-1)
+        return value, slope.masked_fill(outward, 0.0)
 
     box = get_per_element_bounds(parameters, dict(ends), batch)
     low, high = torch.as_tensor(box).to(targets).unbind(-1)
     for flat in (FLAT / 2, *[1e-9] * 3):  # a line search may fail for what the search remembers
         found = fmin_l_bfgs_b_batched(seen, closure.state, box, factr=1e-3, pgtol=flat, pass_batch_indices=True)[0]
-        slope, steepest = slopes(theta := torch.from_numpy(found).to(targets))
+        value, slope = slopes(theta := torch.from_numpy(found).to(targets))
         for _ in range(3):
-            going = steepest > _FLATTER
+            going = slope.abs().amax(-1, keepdim=True) > _FLATTER
             if not bool(going.any()):
                 break
             shifts = torch.diag_embed(1e-5 * theta.abs().clamp_min(1e-3)).unbind(-1)
-            hessian = torch.stack([(slopes(theta + s)[0] - slope) / s.sum(-1, keepdim=True) for s in shifts], -1)
+            hessian = torch.stack([(slopes(theta + s)[1] - slope) / s.sum(-1, keepdim=True) for s in shifts], -1)
             free = (slope != 0).to(slope)  # those at a bound stay there
             hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
-            factor, failed = torch.linalg.cholesky_ex(hessian)
+            curvature, axes = torch.linalg.eigh(hessian)
+            size = curvature.abs().clamp_min(1e-6)
             for _ in range(3):
-                step, most = torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1), 0.1 * theta.abs() + 1e-3
-                step = torch.where((going & (failed == 0)).unsqueeze(-1), step.clamp(-most, most), 0.0)
-                new = torch.minimum(torch.maximum(theta - step, low), high)
-                new_slope, new_steepest = slopes(new)
-                both = torch.linalg.solve_triangular(factor, torch.stack([new_slope, slope], -1), upper=False)
-                better = both.square().sum(-2).diff(dim=-1) > 0
-                theta, slope = (torch.where(better, *pair) for pair in ((new, theta), (new_slope, slope)))
-                steepest = torch.where(better.squeeze(-1), new_steepest, steepest)
-        closure.state = theta.cpu().numpy()
+                along = (slope.unsqueeze(-2) @ axes).squeeze(-2)
+                step, most = (axes @ (along / size).unsqueeze(-1)).squeeze(-1), 0.1 * theta.abs() + 1e-3
+                new = torch.minimum(torch.maximum(theta - torch.where(going, step.clamp(-most, most), 0.0), low), high)
+                new_value, new_slope = slopes(new)
+                gain = along.square() - (new_slope.unsqueeze(-2) @ axes).squeeze(-2).square()
+                nearer = (curvature > 0).all(-1) & ((gain / size).sum(-1) > 0)
+                value, better = torch.minimum(value, new_value), nearer | (new_value < value - 1e-10)
+                theta, slope = (torch.where(better.unsqueeze(-1), *pair) for pair in ((new, theta), (new_slope, slope)))
+        closure.state, steepest = theta.cpu().numpy(), slope.abs().amax(-1)
         if bool((steepest <= 100 * _FLATTER).all()):
             break
     return steepest

@@ -247,6 +247,17 @@ def test_a_fit_ends_flat_where_parameters_have_scales_of_their_own(monkeypatch, 
     assert bool(fit.converged.all()) and float(ended[0].max()) <= 1e-8
 
 
+def test_a_fit_leaves_a_saddle(monkeypatch):
+    """L-BFGS-B ends where the loss is nearly flat, and in the thirteenth replicate it bends down there."""
+    rng, inner, ended = torch.Generator().manual_seed(15), module._maximize, []
+    x = torch.rand(20, 12, 3, generator=rng, dtype=F64)
+    y = torch.sin(9 * x).prod(-1) + 0.02 * torch.randn(20, 12, generator=rng, dtype=F64)
+    monkeypatch.setattr(module, "_maximize", lambda mll: ended.append(inner(mll)) or ended[-1])
+    box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=F64)
+    fit_gaussian_process(Measure.dirac(x), y, box, "matern", ((0, 1), (2,)))
+    assert float(ended[0].max()) <= 1e-8
+
+
 def test_a_fit_that_stops_early_is_reported(seen, monkeypatch):
     x, y = seen
     monkeypatch.setattr(module, "fmin_l_bfgs_b_batched", lambda function, start, *_, **__: (start,))
