@@ -260,7 +260,7 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
             hessian = torch.stack([(slopes(theta + s)[1] - slope) / s.sum(-1, keepdim=True) for s in shifts], -1)
             free = (slope != 0).to(slope)  # those at a bound stay there
             hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
-            curvature, axes = torch.linalg.eigh(hessian)
+            curvature, axes = torch.linalg.eigh(hessian.nan_to_num(0.0, 0.0, 0.0))  # NaN where a kernel is
             size = curvature.abs().clamp_min(1e-6)
             for _ in range(3):
                 along = (slope.unsqueeze(-2) @ axes).squeeze(-2)

@@ -11,6 +11,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_operator.utils.errors import NanError
 from scipy import optimize, stats
 
 from cbo_lib import fit as module
@@ -256,6 +257,30 @@ def test_a_fit_leaves_a_saddle(monkeypatch):
     box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=F64)
     fit_gaussian_process(Measure.dirac(x), y, box, "matern", ((0, 1), (2,)))
     assert float(ended[0].max()) <= 1e-8
+
+
+def test_a_kernel_that_is_nan_beside_the_maximum_ends_the_search_there(seen, monkeypatch):
+    search, ended = module.fmin_l_bfgs_b_batched, []
+    factor = module.psd_safe_cholesky
+
+    def searched(*args, **options):
+        ended.clear()
+        found = search(*args, **options)
+        ended.append(0)
+        return found
+
+    def beside(gram):
+        if ended:
+            ended[0] += 1
+            if ended[0] > 1:  # the first is the maximum itself
+                raise NanError("a NaN")
+        return factor(gram)
+
+    monkeypatch.setattr(module, "fmin_l_bfgs_b_batched", searched)
+    monkeypatch.setattr(module, "psd_safe_cholesky", beside)
+    x, y = seen
+    fit = fit_gaussian_process(Measure.dirac(x), y, UNIT)
+    assert bool(fit.converged.all()) and all(bool(torch.isfinite(getattr(fit, name)).all()) for name in NAMES)
 
 
 def test_a_fit_that_stops_early_is_reported(seen, monkeypatch):
