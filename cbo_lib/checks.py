@@ -30,8 +30,7 @@ def require(holds: Any, expected: str, got: Any) -> None:
 
 def _slack(at: Tensor, span: Tensor) -> Tensor:
     """A millionth of the span and what single precision is off at a coordinate, of a span far from zero 2^-13 of it."""
-    rounding = torch.minimum(1e-6 * span + 2**-24 * at.abs(), 2**-13 * span)
-    return rounding + 16 * torch.finfo(at.dtype).eps * at.abs()
+    return torch.minimum(1e-6 * span + 2**-24 * at.abs(), 2**-13 * span) + 16 * torch.finfo(at.dtype).eps * at.abs()
 
 
 def nearly(a: Tensor, b: Tensor, like: Tensor) -> Tensor:

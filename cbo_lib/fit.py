@@ -317,8 +317,7 @@ def _round(mll: ExactMarginalLogLikelihood) -> None:
 
 def in_octaves(value: Tensor) -> Tensor:
     """Fitted values rounded to 1/64 of an octave, so that rounding of the processor does not reach a run."""
-    octaves = (value.abs().log2() * 64).round() / 64
-    return torch.where(value == 0, value, value.sign() * octaves.exp2())
+    return torch.where(value == 0, value, value.sign() * ((value.abs().log2() * 64).round() / 64).exp2())
 
 
 def _fit(

@@ -165,8 +165,7 @@ class MMDBall:
         """The discrepancy of the reference and all mass at one context, of every context, ``g x 1 x m``."""
         embedded = (self._gram @ self._reference.unsqueeze(-1)).squeeze(-1)  # g m
         own = (embedded * self._reference).sum(-1, keepdim=True)
-        square = self._gram.diagonal(dim1=-2, dim2=-1) - 2 * embedded + own
-        return square.clamp_min(0.0).sqrt().unsqueeze(-2)
+        return (self._gram.diagonal(dim1=-2, dim2=-1) - 2 * embedded + own).clamp_min(0.0).sqrt().unsqueeze(-2)
 
     @cached_property
     def _solver(self) -> SimplexBall | None:
