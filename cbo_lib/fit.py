@@ -249,7 +249,7 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
 
     box = get_per_element_bounds(parameters, dict(ends), batch)
     low, high = torch.as_tensor(box).to(targets).unbind(-1)
-    for flat in (FLAT / 2, *[1e-9] * 3):  # a line search may fail for what the search remembers
+    for flat in (FLAT / 2, *[1e-9] * 3):  # again, as a line search may fail for what the search remembers
         found = fmin_l_bfgs_b_batched(seen, closure.state, box, factr=1e-3, pgtol=flat, pass_batch_indices=True)[0]
         value, slope = slopes(theta := torch.from_numpy(found).to(targets))
         for _ in range(3):
@@ -260,7 +260,7 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
             hessian = torch.stack([(slopes(theta + s)[1] - slope) / s.sum(-1, keepdim=True) for s in shifts], -1)
             free = (slope != 0).to(slope)  # those at a bound stay there
             hessian = (hessian + hessian.mT) / 2 * free.unsqueeze(-1) * free.unsqueeze(-2) + torch.diag_embed(1 - free)
-            curvature, axes = torch.linalg.eigh(hessian.nan_to_num(0.0, 0.0, 0.0))  # NaN where a kernel is
+            curvature, axes = torch.linalg.eigh(hessian.nan_to_num(0.0, 0.0, 0.0))  # a kernel's slope may be NaN
             size = curvature.abs().clamp_min(1e-6)
             for _ in range(3):
                 along = (slope.unsqueeze(-2) @ axes).squeeze(-2)
@@ -268,9 +268,10 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
                 new = torch.minimum(torch.maximum(theta - torch.where(going, step.clamp(-most, most), 0.0), low), high)
                 new_value, new_slope = slopes(new)
                 gain = along.square() - (new_slope.unsqueeze(-2) @ axes).squeeze(-2).square()
-                nearer = (curvature > 0).all(-1) & ((gain / size).sum(-1) > 0)
-                value, better = torch.minimum(value, new_value), nearer | (new_value < value - 1e-10)
+                nearer = (curvature > 0).all(-1) & ((gain / size).sum(-1) > 0) & torch.isfinite(new_value)
+                better = nearer | (new_value < value - 1e-10)
                 theta, slope = (torch.where(better.unsqueeze(-1), *pair) for pair in ((new, theta), (new_slope, slope)))
+                value = torch.where(better, new_value, value)
         closure.state, steepest = theta.cpu().numpy(), slope.abs().amax(-1)
         if bool((steepest <= 100 * _FLATTER).all()):
             break

@@ -232,55 +232,68 @@ def test_constant_outputs_are_fitted_without_a_warning():
     assert float(fit.mean) == pytest.approx(2.5, abs=1e-3)
 
 
+@pytest.fixture
+def steepest(monkeypatch):
+    """The steepest slopes at the ends of all searches."""
+    search, found = module._maximize, []
+    monkeypatch.setattr(module, "_maximize", lambda mll: found.append(search(mll)) or found[-1])
+    return found
+
+
 @pytest.mark.parametrize("seed", [8, 14])
-def test_a_fit_ends_flat_where_parameters_have_scales_of_their_own(monkeypatch, seed):
+def test_a_fit_ends_flat_where_parameters_have_scales_of_their_own(steepest, seed):
     """Half of the data are crowded and without noise: the loss is far steeper in the noise than in a lengthscale.
 
     A step of Newton's method that leads to the maximum may make the largest of such slopes larger. When those were not
     taken, two of forty fits ended with slopes of 1e-3 and more here.
     """
-    rng, inner, ended = torch.Generator().manual_seed(seed), module._maximize, []
+    rng = torch.Generator().manual_seed(seed)
     x, center = (torch.rand(40, n, 4, generator=rng, dtype=F64) for n in (25, 1))
     x[:, 12:] = (center + 0.2 * torch.randn(40, 13, 4, generator=rng, dtype=F64)).clamp(0, 1)
-    monkeypatch.setattr(module, "_maximize", lambda mll: ended.append(inner(mll)) or ended[-1])
     box = torch.tensor([[0.0] * 4, [1.0] * 4], dtype=F64)
-    fit = fit_gaussian_process(Measure.dirac(x), torch.sin(9 * x).prod(-1), box, "matern", ((0, 1), (2, 3)))
-    assert bool(fit.converged.all()) and float(ended[0].max()) <= 1e-8
+    fit_gaussian_process(Measure.dirac(x), torch.sin(9 * x).prod(-1), box, "matern", ((0, 1), (2, 3)))
+    assert float(steepest[0].max()) <= 1e-8
 
 
-def test_a_fit_leaves_a_saddle(monkeypatch):
+def test_a_fit_leaves_a_saddle(steepest):
     """L-BFGS-B ends where the loss is nearly flat, and in the thirteenth replicate it bends down there."""
-    rng, inner, ended = torch.Generator().manual_seed(15), module._maximize, []
+    rng = torch.Generator().manual_seed(15)
     x = torch.rand(20, 12, 3, generator=rng, dtype=F64)
     y = torch.sin(9 * x).prod(-1) + 0.02 * torch.randn(20, 12, generator=rng, dtype=F64)
-    monkeypatch.setattr(module, "_maximize", lambda mll: ended.append(inner(mll)) or ended[-1])
     box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=F64)
-    fit_gaussian_process(Measure.dirac(x), y, box, "matern", ((0, 1), (2,)))
-    assert float(ended[0].max()) <= 1e-8
+    exact = fit_gaussian_process(Measure.dirac(x), y, box, "matern", ((0, 1), (2,)))
+    assert float(steepest[0].max()) <= 1e-8
+    for seed in range(3):
+        with other_rounding(seed):
+            fit = fit_gaussian_process(Measure.dirac(x), y, box, "matern", ((0, 1), (2,)))
+        for name in NAMES:
+            torch.testing.assert_close(getattr(fit, name), getattr(exact, name), rtol=1e-9, atol=1e-12)
 
 
-def test_a_kernel_that_is_nan_beside_the_maximum_ends_the_search_there(seen, monkeypatch):
-    search, ended = module.fmin_l_bfgs_b_batched, []
-    factor = module.psd_safe_cholesky
+@pytest.mark.parametrize("right", [1, 5])  # at the end of L-BFGS-B; and for second derivatives in four parameters
+def test_a_kernel_that_is_nan_beside_the_maximum_ends_the_search_there(seen, steepest, monkeypatch, right):
+    """BoTorch says of a NaN that the value is one and the slopes are zero: that is no maximum."""
+    search, factor, x, y = module.fmin_l_bfgs_b_batched, module.psd_safe_cholesky, *seen
+    exact, calls = fit_gaussian_process(Measure.dirac(x), y, UNIT), []
 
     def searched(*args, **options):
-        ended.clear()
+        calls.clear()
         found = search(*args, **options)
-        ended.append(0)
+        calls.extend([True] * right + [False])
         return found
 
     def beside(gram):
-        if ended:
-            ended[0] += 1
-            if ended[0] > 1:  # the first is the maximum itself
-                raise NanError("a NaN")
+        if calls and not calls[0]:
+            raise NanError("a NaN")
+        calls[:1] = []
         return factor(gram)
 
     monkeypatch.setattr(module, "fmin_l_bfgs_b_batched", searched)
     monkeypatch.setattr(module, "psd_safe_cholesky", beside)
-    x, y = seen
     fit = fit_gaussian_process(Measure.dirac(x), y, UNIT)
-    assert bool(fit.converged.all()) and all(bool(torch.isfinite(getattr(fit, name)).all()) for name in NAMES)
+    for name in NAMES:
+        torch.testing.assert_close(getattr(fit, name), getattr(exact, name), rtol=0.02, atol=0.01)
+    assert bool((steepest[-1] > 0).all())
 
 
 def test_a_fit_that_stops_early_is_reported(seen, monkeypatch):

@@ -93,9 +93,8 @@ class StoOO(TreePolicy):
 
     def may_expand(self, node: Tensor) -> Tensor:
         """Whether its width has come down to delta."""
-        draws = self.draws[self.rows, node]
         delta = (self.delta_at(self.tree.depth) / self.span)[self.rows, node]
-        return draws >= self.squared_width() / delta.square()
+        return self.draws[self.rows, node] >= self.squared_width() / delta.square()
 
 
 class AveStoOO(StoOO):

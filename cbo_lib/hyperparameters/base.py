@@ -239,9 +239,7 @@ class CandidatePolicy(Policy):
         """
         query, y, played = row["query"], row["y"], asked & (self.round >= 1)
         multiplier = self.multiplier() if self.round >= 1 else torch.zeros_like(y[0])
-        index, known, self._proposed = None, self._proposed if bool(asked.all()) else None, None
-        if self._tracked is not None:
-            index = self._locate(query.unsqueeze(-2)) if known is None else known.unsqueeze(-1)
+        index = None if self._tracked is None else self._locate(query.unsqueeze(-2))
         mean, std = self.moments(query.unsqueeze(-2), index)
         self.mean, self.std = mean.squeeze(-1), std.squeeze(-1)
         nobody = torch.full_like(self.mean[:, 0], -1).long()
@@ -328,6 +326,8 @@ class CandidatePolicy(Policy):
         """The tracked indices of points ``replicates x m x d``; what is not there yet is tracked from now on."""
         assert self._tracked is not None
         x, known = x.expand(self.replicates, -1, -1), self._tracked.queries.points.squeeze(-2)
+        if self._proposed is not None and torch.equal(known[self._proposed, None], x):
+            return self._proposed.unsqueeze(-1)
         index = nearest(x, known, self.space.like)
         if bool((new := index < 0).any()):
             index[new] = self._tracked.add(Measure.dirac(x[new]))
