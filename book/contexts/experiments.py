@@ -364,8 +364,8 @@ def step_work(
 
     Returns:
         One row a policy and kind of decisions: the fitted lengthscale of the context, at how many contexts variances
-        are computed, how often the search evaluates its starts, the mean share of the starts that have not ended when
-        it does, and the CPU seconds of the search.
+        are computed, how often the search evaluates its starts, how often it would if it saw numbers that are not
+        rounded, the mean share of the starts that have not ended, and the CPU seconds of the search.
     """
     problem, rows = problems.ackley(), {}
     seeds = list(range(100, 103) if seeds is None else seeds)
@@ -379,7 +379,7 @@ def step_work(
                 for x, seen in zip(decisions, history["context"], strict=True)
             ]
             rows[f"{name}, {kind}"] = np.median(parts, axis=0)
-    columns = ["lengthscale", "contexts", "evaluations", "active", "seconds"]
+    columns = ["lengthscale", "contexts", "evaluations", "unrounded", "active", "seconds"]
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     frame.attrs = {"device": f"CPU ({platform.machine()})", "torch": torch.__version__, "observations": count}
     return frame
@@ -387,7 +387,7 @@ def step_work(
 
 def _search(
     name: str, problem: ContextProblem, x: Tensor, seen: Tensor, scale: Scale
-) -> tuple[float, int, int, float, float]:
+) -> tuple[float, int, int, int, float, float]:
     """One row of ``step_work`` for one seed."""
     policy = make_policy(name, problem, **paper_effort(scale, *PAPER_EFFORT[name]))
     policy.start([0])
@@ -400,14 +400,16 @@ def _search(
             asked.append(points.detach().clone())
         return acquisition.values(points)
 
-    start = time.process_time()
-    maximize_box(values, box, policy.sobol(policy.raw, box), policy.starts, policy.iterations, kinks=policy.kinks)
-    seconds = time.process_time() - start
+    start, raw = time.process_time(), policy.sobol(policy.raw, box)
+    maximize_box(values, box, raw, policy.starts, policy.iterations, kinks=policy.kinks)
+    seconds, evaluations = time.process_time() - start, len(asked)
     # A start that has ended is left out at kinks, and else it stands where it began.
     going = [points.shape[1] if policy.kinks else (points != asked[0]).any(-1).sum() for points in asked[1:]]
-    active = (1 + float(sum(going)) / policy.starts) / len(asked)
+    active = (1 + float(sum(going)) / policy.starts) / evaluations
+    asked.clear()
+    maximize_box(values, box, raw, policy.starts, policy.iterations)
     fit = policy.surrogate.fit
     assert isinstance(acquisition, PartialAcquisition) and fit is not None
     completed = acquisition.completed(problem.space.decision_dim)
     assert isinstance(completed, PartialPosterior)  # the kernel is a product
-    return float(fit.lengthscale[0, -1]), completed.chosen, len(asked), active, seconds
+    return float(fit.lengthscale[0, -1]), completed.chosen, evaluations, len(asked), active, seconds

@@ -96,12 +96,14 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_botorchs_posterior_a_p
     assert slow / fast >= 50
 
 
-def test_a_step_of_drbo_kde_takes_one_and_a_half_times_as_long_as_one_of_sbo_kde(benchmark, capsys):
+@pytest.mark.parametrize(("kernel", "most"), [("rbf", 1.7), ("matern", 2.3)])
+def test_a_step_of_drbo_kde_takes_up_to_twice_as_long_as_one_of_sbo_kde(benchmark, capsys, kernel, most):
     """At full effort, the 100th row of data told and a fit in every step; both see the same data.
 
     DRBO-KDE has twice as many contexts, and asks three times as often: its search sees rounded numbers, which makes it
-    the same on every processor, and where these no longer change a line search goes on to its limit. The ratio was 1.65
-    to 1.7 when starts that had ended were evaluated with the others. The limit leaves room for a noisy machine.
+    the same on every processor, and where these no longer change a line search goes on to its limit. The ratios were
+    1.5 and 2 (1.65 to 1.7 with the first kernel when starts that had ended were evaluated with the others), and with
+    the second kernel a fit is a small part of a step. The limits leave room for a noisy machine.
     """
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
@@ -109,16 +111,16 @@ def test_a_step_of_drbo_kde_takes_one_and_a_half_times_as_long_as_one_of_sbo_kde
     y = problem.f(problem.space.join(x, seen))
 
     def step(kind):
-        policy = kind(problem.space, raw=RAW, starts=RESTARTS, refit_every=1, kernel="rbf")
+        policy = kind(problem.space, raw=RAW, starts=RESTARTS, refit_every=1, kernel=kernel)
         policy.start([0])
         policy.tell(x, y, context=seen)
         return policy.ask()
 
     fast, slow, *_ = in_turn(lambda: step(SBOKDE), lambda: step(DRBOKDE), 5)
     benchmark.pedantic(lambda: step(DRBOKDE), rounds=3)
-    title = f"SBO-KDE step, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, with a fit"
+    title = f"SBO-KDE step, {kernel}, t = {T}, {CONTEXTS} contexts, {RAW} raw points, {RESTARTS} restarts, with a fit"
     report(capsys, benchmark, (title, f"DRBO-KDE with a cover of {CONTEXTS}"), fast, slow)
-    assert slow / fast <= 1.7
+    assert slow / fast <= most
 
 
 def test_the_steps_of_table_1_have_the_papers_order(benchmark, capsys):

@@ -32,6 +32,14 @@ def test_one_dimension_is_scipys_estimate(seed, n):
     )
 
 
+def test_many_points_are_as_few_at_once(rng):
+    estimate = GaussianKDE(torch.rand(3, 200, 2, generator=rng, dtype=F64))
+    c = torch.rand(3, 1000, 2, generator=rng, dtype=F64)  # five slices
+    few = torch.cat([estimate.density(part) for part in c.split(7, -2)], -1)
+    torch.testing.assert_close(estimate.density(c), few, rtol=1e-13, atol=0)
+    assert estimate.density(c[:, :0]).shape == (3, 0)
+
+
 @given(st.integers(0, 10_000), st.integers(2, 25), st.integers(1, 4))
 def test_several_dimensions_are_a_mixture_of_normal_distributions(seed, n, d):
     rng = np.random.default_rng(seed)

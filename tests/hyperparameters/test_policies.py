@@ -689,3 +689,22 @@ def test_ties_of_recommendations_go_to_the_point_asked_first():
     assert float(means.abs().max()) == 0.0
     assert torch.equal(policy.recommend(), points[:, 0])
     assert int(argmax_finite(means[0, 0], torch.ones(3, dtype=torch.bool), torch.arange(3))) == 0
+
+
+def test_a_policy_that_asks_beside_its_own_proposal_learns_where_it_asked():
+    class Beside(HEGPUCB):
+        def propose(self):
+            place = super().propose()
+            return torch.where(place < 0.5, self.space.points[-1], self.space.points[0])
+
+    problem = problem_of(bump, lengthscale_candidates(LENGTHSCALES), line(30), truth=0)
+    policy = Beside(problem.space, sqrt_beta=2.0)
+    policy.start([0, 1])
+    told = HEGPUCB(problem.space, sqrt_beta=2.0)
+    told.start([0, 1])
+    for y in (0.3, -0.2, 0.7):
+        query = policy.ask()
+        for one in (policy, told):
+            one.tell(query, torch.tensor([y, -y], dtype=F64))
+        for mine, theirs in zip(policy.moments(), told.moments(), strict=True):
+            assert torch.equal(mine, theirs)

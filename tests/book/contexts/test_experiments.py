@@ -171,6 +171,7 @@ def test_the_work_of_a_step_is_counted_after_own_and_random_decisions():
     assert list(frame.index) == ["SBO-KDE, own", "SBO-KDE, random", "DRBO-KDE, own", "DRBO-KDE, random"]
     assert bool((frame > 0).all(axis=None)) and bool((frame.active <= 1).all())
     assert (frame.contexts <= 1024).all() and (frame.evaluations >= 5).all()
+    assert (frame.unrounded == frame.evaluations).filter(like="SBO-KDE,").iloc[:2].all()  # it sees no rounded numbers
 
 
 def test_table_2_agrees_with_the_papers():
