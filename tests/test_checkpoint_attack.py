@@ -261,18 +261,26 @@ def environment(seed):
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": str(seed)}
 
 
+#: Whichever of the two holds the log stays at its first observation until the other has ended.
 WRITER = """
-import sys, warnings
+import sys, time, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
 from tests.test_checkpoint_attack import run
 from tests.toys import Bumps, Watched
-folder = Path(sys.argv[1])
+folder, name, other = Path(sys.argv[1]), *sys.argv[2:]
+last = time.monotonic() + 30
+class Patient(Bumps):
+    def observe(self, query, generators):
+        while not (folder / other).exists() and time.monotonic() < last:
+            time.sleep(0.01)
+        return super().observe(query, generators)
+print("ready", flush=True)
 input()
 try:
-    run(folder / "log", 12, Watched(folder / "side", 0.1, Bumps(5))).save(folder / sys.argv[2])
+    run(folder / "log", 12, Watched(folder / "side", bumps=Patient(5))).save(folder / name)
 except ValueError as error:
-    (folder / sys.argv[2]).write_text(str(error))
+    (folder / name).write_text(str(error))
 """
 
 
@@ -280,19 +288,24 @@ def test_two_processes_on_one_log(tmp_path):
     """A policy that repeats its query: without a lock most observations were wrong, and no one noticed."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path), str(i)], env=environment(i), stdin=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(tmp_path), str(i), str(1 - i)],
+            env=environment(i),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for i in range(2)
     ]
-    for process in started:  # both go on at the same moment, once both are ready
-        process.stdin.write("\n")
-        process.stdin.flush()
     try:
+        assert [process.stdout.readline() for process in started] == ["ready\n", "ready\n"]
+        for process in started:  # both go on at the same moment
+            process.stdin.write("\n")
+            process.stdin.flush()
         assert [process.wait(120) for process in started] == [0, 0]
     finally:
         for process in started:
             process.kill()
-            process.stdin.close()
+            process.communicate()
     expected = run(steps=12, problem=Watched(tmp_path / "other", 0.0, Bumps(5)))
     found = []
     for i in range(2):
