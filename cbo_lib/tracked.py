@@ -55,7 +55,9 @@ class TrackedPosterior:
         self.batch_shape = posterior.batch_shape
         self.queries = queries
         self.count = 0
-        self.mean, self.variance = (part.clone() for part in posterior.mean_and_variance(queries))
+        mean, variances = posterior.mean_and_variance(queries)
+        # A kernel may lay out its diagonal otherwise, which would make every step slow.
+        self.mean, self.variance = mean.clone(), variances.clone(memory_format=torch.contiguous_format)
         like = self.mean
         batch, n = self.batch_shape, queries.n
         self._kernel = posterior.prior.kernel
@@ -222,10 +224,9 @@ class TrackedPosterior:
         first = torch.arange(n, n + m, device=self.mean.device)
         if m == 0:
             return first
-        posterior = self.posterior
-        base = posterior.whiten(queries) if self._start else self._rows.new_zeros(0, m)
+        base = self.posterior.whiten(queries) if self._start else self._rows.new_zeros(0, m)
         base = base.expand(*self.batch_shape, self._start, m)
-        mean, variances = posterior.mean_and_variance(queries)
+        mean, variances = self.posterior.mean_and_variance(queries)
         mean, variances = mean.expand(*self.mean_shape, m), variances.expand(*self.batch_shape, m)
         if self._basis is not None:  # new queries have no coefficients
             self._rows, self._basis = self._rows @ self._basis, None
@@ -234,7 +235,7 @@ class TrackedPosterior:
         if k := self._gram_queries.numel():
             gram[..., :k, :] = covariance(self._kernel, self.queries[self._gram_queries], queries)
         self._gram = torch.cat([self._gram, gram], -1)
-        self._gram_row = torch.cat([self._gram_row, self._gram_row.new_full((m,), -1)])
+        self._gram_row = torch.cat([self._gram_row, torch.full_like(first, -1)])
         self.queries = Measure.cat([self.queries, queries])
         if t:
             index = self._index[..., :t]
@@ -247,10 +248,8 @@ class TrackedPosterior:
             mean = mean + (solved.mT @ self._whitened[..., :t].unsqueeze(-1)).squeeze(-1)
             variances = (variances - solved.square().sum(-2)).clamp_min(0.0)
             self._last_row = torch.cat([self._last_row, solved[..., -1, :]], -1)
-        self._rows = torch.cat([self._rows, rows], -1)
-        self._base = torch.cat([self._base, base], -1)
-        self.mean = torch.cat([self.mean, mean], -1)
-        self.variance = torch.cat([self.variance, variances], -1)
+        self._rows, self._base = torch.cat([self._rows, rows], -1), torch.cat([self._base, base], -1)
+        self.mean, self.variance = torch.cat([self.mean, mean], -1), torch.cat([self.variance, variances], -1)
         added = variance(self._kernel, queries).expand(*self.batch_shape, m)
         self._prior_variance = torch.cat([self._prior_variance, added], -1)
         return first

@@ -184,8 +184,9 @@ class CandidatePolicy(Policy):
             inside, named = space.contains(places), places.clamp(space.bounds[0], space.bounds[1])
             scores = score(*self.moments(named if spread is None else spread(named)))
         else:
-            inside, named = places >= 0, space.points[places]
-            scores = score(*self.moments()).gather(-1, places.clamp_min(0))
+            inside, at = places >= 0, places.clamp_min(0)
+            named = space.points[at]
+            scores = score(*self.moments(named, at)) if spread is None else score(*self.moments()).gather(-1, at)
         none = ~inside.any(-1)
         best = argmax_finite(scores, inside | none.unsqueeze(-1))
         found = named.take_along_dim(best[:, None, None], 1).squeeze(1)

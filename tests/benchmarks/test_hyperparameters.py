@@ -58,7 +58,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loo
         torch.testing.assert_close(history["observation"][r], observed, rtol=0, atol=1e-12)
     benchmark.pedantic(lambda: library(panel), rounds=3)
     report(capsys, benchmark, (TITLE, "plain NumPy loops"), fast, slow)
-    assert slow / fast >= 13  # 18 on a quiet machine; neighbors disturb short runs more than long ones
+    assert slow / fast >= 15  # 21 on a quiet machine; neighbors disturb short runs more than long ones
 
 
 def test_fifty_replicates_of_he_gp_ucb_are_twenty_times_as_fast_as_a_loop_of_botorch_models(benchmark, capsys, panel):
