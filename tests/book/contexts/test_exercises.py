@@ -408,7 +408,7 @@ MISTAKES: list[Case] = [
         (1.0, "half in the exponent"),
         (math.pi**1.5, "constant in front"),
         (0.7, "There are three"),
-        (0.35, "Nearly: give four digits."),
+        (0.35, "Nearly, but not to four digits."),
     ),
     *changed(
         1,
@@ -446,7 +446,7 @@ MISTAKES: list[Case] = [
         (1.0, "too rarely"),
         (2 * math.log(5), "rate of 2"),
         (0.6, "weigh the same"),
-        (0.81, "Nearly: give four digits."),
+        (0.81, "Nearly, but not to four digits."),
     ),
     *changed(
         2,
@@ -459,7 +459,7 @@ MISTAKES: list[Case] = [
         (0.0, "costs nothing"),
         (worth(0.5) - worth(LOW), "not the mean"),
         (0.5, "half of the kept days"),
-        (0.017, "Nearly: give four digits."),
+        (0.017, "Nearly, but not to four digits."),
     ),
     *changed(
         3,
@@ -485,7 +485,7 @@ MISTAKES: list[Case] = [
         (0.75, "no straight line"),
         (0.4, "leads by 0.04"),
         (1.0, "from one context to the next"),
-        (0.52, "Nearly: give four digits."),
+        (0.52, "Nearly, but not to four digits."),
     ),
     *changed(
         3,
@@ -528,7 +528,7 @@ MISTAKES: list[Case] = [
         (0.46875, "not the smallest"),
         (0.5, "without any ball"),
         (0.3, "arrives at 0"),
-        (0.28, "Nearly: give four digits."),
+        (0.28, "Nearly, but not to four digits."),
     ),
     *changed(
         4,
@@ -540,7 +540,7 @@ MISTAKES: list[Case] = [
         (0.25, "from the top"),
         (0.21875, "first ball costs"),
         (0.5, "mass 0.5 moves"),
-        (0.154, "Nearly: give four digits."),
+        (0.154, "Nearly, but not to four digits."),
     ),
     *changed(
         5,
@@ -599,7 +599,7 @@ MISTAKES: list[Case] = [
         (math.sqrt(2 - 2 * math.exp(-1)), "one half"),
         (math.sqrt(2 - 2 * math.exp(-(0.05**2) / 2)), "farthest apart"),
         (0.5, "at corners"),
-        (0.89, "Nearly: give four digits."),
+        (0.89, "Nearly, but not to four digits."),
     ),
     *changed(
         6,

@@ -148,7 +148,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (1, "its inverse", lambda s: (s[0], 1 / s[1])),
     (1, "the variances", lambda s: (s[0], s[1] ** 2)),
     (1, "largest over smallest", lambda s: (s[0], 2.0)),
-    (1, "Nearly: give four digits.", lambda s: (s[0], 1.01 * s[1])),
+    (1, "Nearly, but not to four digits.", lambda s: (s[0], 1.01 * s[1])),
     (1, "Give a pair", lambda s: (lambda *case: s[0](*case)[0], s[1])),
     (2, "sign is reversed", lambda s: (likelihood(-0.5, -0.5, -0.5), 4, 0)),
     (2, "Give its logarithm", lambda s: (lambda *args: likelihood()(*args).exp(), 4, 0)),
@@ -199,8 +199,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (4, "R is squared", lambda s: (s[0], FACTOR, tail(SHORT, 1.1))),
     (4, "before the observation", lambda s: (s[0], FACTOR, tail(LONG))),
     (4, "How likely", lambda s: (s[0], FACTOR, 0.1)),
-    (4, "Nearly: give four digits.", lambda s: (s[0], FACTOR, 0.45)),
-    (4, "Nearly: give four digits.", lambda s: (s[0], 1.01 * FACTOR, s[2])),
+    (4, "Nearly, but not to four digits.", lambda s: (s[0], FACTOR, 0.45)),
+    (4, "Nearly, but not to four digits.", lambda s: (s[0], 1.01 * FACTOR, s[2])),
     (6, "This is the bound", lambda s: (lambda T, U: math.sqrt(T * U), 6, 25)),
     (6, "one candidate is chosen", lambda s: (lambda T, U: math.sqrt(T), 6, 25)),
     (6, "rest of the division is missing", lambda s: (lambda T, U: U * math.sqrt(T // U), 6, 25)),
@@ -231,8 +231,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (7, "still falls", lambda s: (norm, math.sqrt(3), 1.0)),
     (7, "its inverse", lambda s: (norm, math.sqrt(3), math.sqrt(0.5))),
     (7, "stop falling", lambda s: (norm, math.sqrt(3), 1.5)),
-    (7, "Nearly: give four digits.", lambda s: (norm, 1.73, math.sqrt(2))),
-    (7, "Nearly: give four digits.", lambda s: (norm, math.sqrt(3), 1.41)),
+    (7, "Nearly, but not to four digits.", lambda s: (norm, 1.73, math.sqrt(2))),
+    (7, "Nearly, but not to four digits.", lambda s: (norm, math.sqrt(3), 1.41)),
 ]
 
 
@@ -320,7 +320,7 @@ def test_mistakes_about_the_share(solved: dict[str, Any]) -> None:
     assert "all replicates" in check((choose, share * 800))
     assert "another candidate" in check((choose, 1 - share))
     assert "with 0" in check((choose, 0.5))
-    assert "Nearly: give four digits." in check((choose, 0.99 * share))
+    assert "Nearly, but not to four digits." in check((choose, 0.99 * share))
 
 
 def test_indices_may_be_the_rows_of_one_tensor(solved: dict[str, Any]) -> None:

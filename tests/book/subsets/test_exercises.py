@@ -284,7 +284,7 @@ MISTAKES: list[Case] = [
         (math.inf, "at most 1 / 4"),
         (0.08, "also after truncation"),
         (0.5, "very large s"),
-        (0.083, "Nearly: give four digits."),
+        (0.083, "Nearly, but not to four digits."),
     ),
     *changed(
         1,
@@ -294,7 +294,7 @@ MISTAKES: list[Case] = [
         (0.1419, "variance 0.02"),
         (by_scipy(0.2), "This is a variance"),
         (0.3, "Solve"),
-        (0.21, "Nearly: give four digits."),
+        (0.21, "Nearly, but not to four digits."),
     ),
     *changed(
         2,
@@ -322,7 +322,7 @@ MISTAKES: list[Case] = [
         (2.56, "not zero"),
         (3.06, "it does not vary"),
         (1.0, "both squares"),
-        (3.2, "Nearly: give four digits."),
+        (3.2, "Nearly, but not to four digits."),
     ),
     *changed(
         2,
@@ -361,7 +361,7 @@ MISTAKES: list[Case] = [
         (6.62 / 7.04, "1 - alpha"),
         (0.16 / 7.04, "{x_1, x_3}"),
         (0.5, "Then divide"),
-        (0.06, "Nearly: give four digits."),
+        (0.06, "Nearly, but not to four digits."),
     ),
     *changed(
         4,
@@ -441,7 +441,7 @@ MISTAKES: list[Case] = [
     (5, "its inverse", lambda s: (*s[:2], 1 / s[2])),
     (5, "its square", lambda s: (*s[:2], s[2] ** 2)),
     (5, "second by the first", lambda s: (*s[:2], 7.0)),
-    (5, "Nearly: give four digits.", lambda s: (*s[:2], 1.01 * s[2])),
+    (5, "Nearly, but not to four digits.", lambda s: (*s[:2], 1.01 * s[2])),
     *changed(
         6,
         0,
