@@ -87,7 +87,7 @@ INTRODUCTION = {
     " library as you got it.",
     " Try it here, then move it into the library and replace the function here by"
     " `from cbo_lib.partition import split_golden`.": " It stays in this notebook.",
-    "Add a second one, `split_golden`.": "Write a second one, `split_golden`.",
+    "Add a third one, `split_golden`.": "Write a third one, `split_golden`.",
     " (The test of the library's size in `tests/test_architecture.py` allows no line more; that it fails then is no"
     " fault of yours.)": "",
     " Try the class here, then move it to `cbo_lib/aggregated/policies.py` and import it.": " It stays in this"
