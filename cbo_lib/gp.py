@@ -247,8 +247,7 @@ class Posterior:
         whitened = torch.cat([self.data.whitened.expand(*shape, t), step.expand(*shape, n)], -1)
         lost = lost.expand(shape)
         if bool(lost.any()):  # the product of the old factors has the matrix to rounding
-            rows = factor[..., :t].clone()
-            matrix = rows @ rows.mT
+            matrix = (rows := factor[..., :t].clone()) @ rows.mT
             matrix[..., t:, t:] = block
             again, jitter = stable_cholesky(matrix, jitter=jitter, lost=lost)
             old = (rows[..., :t, :] @ whitened[..., :t, None]).squeeze(-1)

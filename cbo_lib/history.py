@@ -267,8 +267,7 @@ class CheckpointLog:
         ValueError: if the file is no log, is damaged, belongs to another run or has another writer. It is left alone.
     """
 
-    _magic = b"cbo_lib checkpoint 2\n"
-    _frame = struct.Struct("<QQII")
+    _magic, _frame = b"cbo_lib checkpoint 2\n", struct.Struct("<QQII")
     _number = 0  # of the next record
 
     def __init__(self, path: str | Path, header: Mapping[str, Any]) -> None:

@@ -190,11 +190,8 @@ class TabulatedKernel(_EagerKernel):
         i, j = x1[..., 0].long(), x2[..., 0].long()
         if not diag:
             i, j = i.unsqueeze(-1), j.unsqueeze(-2)
-        depth = 1 if diag else 2
-        where = [
-            torch.arange(size, device=i.device).reshape(-1, *[1] * (len(self.batch_shape) - 1 - k + depth))
-            for k, size in enumerate(self.batch_shape)
-        ]
+        last = len(self.batch_shape) + (0 if diag else 1)
+        where = [torch.arange(n, device=i.device).view(-1, *[1] * (last - k)) for k, n in enumerate(self.batch_shape)]
         return self.gram[(*where, i, j)]
 
 

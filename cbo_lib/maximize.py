@@ -134,8 +134,7 @@ def maximize_box(
 
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
-    points = torch.cat([refined_points, best_raw], -2)
-    results = torch.cat([refined, top], -1)
+    points, results = torch.cat([refined_points, best_raw], -2), torch.cat([refined, top], -1)
     # What fell below the best raw value must not win by the tolerance.
     best = argmax_finite(results, results >= top).unsqueeze(-1)
     return torch.take_along_dim(points, best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
@@ -167,8 +166,7 @@ def search_box(
             near = rounded((points.unsqueeze(-2) + reach[..., None, None] * ways).clamp(low, high))
             if torch.equal(near, points.unsqueeze(-2).expand_as(near)):  # no reach is longer than a step of the grid
                 break
-            found = values(near, 1, top + 1e-9)
-            place = argmax_finite(found).unsqueeze(-1)
+            place = argmax_finite(found := values(near, 1, top + 1e-9)).unsqueeze(-1)
             value, better = found.take_along_dim(place, -1).squeeze(-1), near.take_along_dim(place.unsqueeze(-1), -2)
             moves = value > top + 1e-9
             points, top = torch.where(moves.unsqueeze(-1), better.squeeze(-2), points), torch.where(moves, value, top)

@@ -125,10 +125,8 @@ class Measure:
 
     def expand(self, *batch_shape: int) -> "Measure":
         """The same measures seen by every element of a batch."""
-        return Measure._of(
-            self.points.expand(*batch_shape, *self.points.shape[-3:]),
-            self.weights.expand(*batch_shape, *self.weights.shape[-2:]),
-        )
+        parts = (self.points, 3), (self.weights, 2)
+        return Measure._of(*(x.expand(*batch_shape, *x.shape[-own:]) for x, own in parts))
 
     @staticmethod
     def cat(measures: Sequence["Measure"]) -> "Measure":
@@ -154,6 +152,7 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
         A ``... x n x m`` tensor; the batch dimensions are those of the kernel, ``a`` and ``b``, broadcast.
     """
     _check_kernel(kernel, a)
+    require(isinstance(b, Measure) and a.dim == b.dim, f"measure must be a Measure of points of {a.dim} coordinates", b)
     batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape)
     if a.n == 0 or b.n == 0:
         return a.points.new_zeros(*batch, a.n, b.n)

@@ -44,8 +44,7 @@ class MeasureModel(Model, FantasizeMixin):  # type: ignore[misc]  # the two base
         """Noise variances of one observation of each average; broadcasts to ``... x q``."""
 
     def _read(self, X: Tensor) -> Measure:
-        measure = self.measure(X)
-        shape = measure.weights.shape[:-1]
+        shape = (measure := self.measure(X)).weights.shape[:-1]
         expected = f"measure must map candidates {tuple(X.shape)} to measures {tuple(X.shape[:-1])}"
         require(shape == X.shape[:-1], expected, shape)
         return measure

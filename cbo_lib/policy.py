@@ -41,7 +41,6 @@ class Space(Protocol):
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and device of the run."""
-        ...
 
 
 class Policy(ABC):
@@ -73,9 +72,10 @@ class Policy(ABC):
     #: Of these, what may be left out.
     optional: ClassVar[frozenset[str]] = frozenset()
 
-    count: int
-    data: dict[str, Tensor]
+    count: int = 0
+    data: dict[str, Tensor] = {}  # noqa: RUF012, before anything began
     active: Tensor
+    _alone: bool = True
     _asked: Tensor | None
     _design: Tensor
     _random: ReplicateGenerators
@@ -160,7 +160,7 @@ class Policy(ABC):
 
     @torch.no_grad()
     def observations(self) -> dict[str, Any]:
-        """What was told, as ``tell`` of a new policy takes it, whose space may be another."""
+        """What was told, as ``tell`` of a new policy takes it; its space may be another, its budget is whole."""
         known = {name: rows for name, rows in self.data.items() if not bool(rows.isnan().all())}
         return {name: self.decode(name, rows[0]) for name, rows in known.items()} if self._alone else known
 

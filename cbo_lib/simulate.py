@@ -24,11 +24,9 @@ class Problem(Protocol):
         A problem that shows more gives a mapping: ``y``, and what else ``Policy.tell`` takes, each
         ``replicates x ...``. ``played`` is told as the query, where it is not the query that was asked.
         """
-        ...
 
     def value(self, query: Tensor) -> Tensor:
         """What the queries are worth, ``replicates``, without noise."""
-        ...
 
 
 class ObservationError(ValueError):

@@ -19,11 +19,11 @@ def read(policy: "Policy", query: Any, y: Any, seen: Mapping[str, Any]) -> dict[
     Raises:
         ValueError: if something is missing or unknown, does not fit or is not finite.
     """
-    wrong = [f"{name} is missing" for name in sorted(policy.sees.keys() - seen.keys() - policy.optional)]
+    given = {name: value for name, value in seen.items() if value is not None}
+    wrong = [f"{name} is missing" for name in sorted(policy.sees.keys() - given.keys() - policy.optional)]
     wrong += [f"{name} is unknown" for name in sorted(seen.keys() - policy.sees.keys())]
     if wrong:
         raise ValueError(f"tell takes {', '.join(['query', 'y', *policy.sees])}; {' and '.join(wrong)}")
-    given = {name: value for name, value in seen.items() if value is not None}
     if policy._alone:
         values = as_values("y", y, like=policy.space.like)  # first: new actions are numbered as they are encoded
         rows = {name: policy.encode(name, value) for name, value in {**given, "query": query}.items()}

@@ -316,6 +316,7 @@ SETTINGS = [
     ("noise_std", lambda: doubted(candidates=[RBFKernel()], noise_std=-1), "positive"),
     ("noise_std", lambda: doubted(noise_std=0.1), "left to"),
     ("names", lambda: doubted(names=["a", "a"]), "different labels"),
+    ("names", lambda: doubted(names=["a"]), "one label a candidate"),
     ("actions", lambda: actions(actions=[]), "n >= 1"),
     ("actions", lambda: actions(actions=GRID * NAN), "finite"),
     ("samples", lambda: actions(samples=(ROWS,)), "pair"),
@@ -335,6 +336,9 @@ SETTINGS = [
     ("center", lambda: indirect.ClippedGaussian(0.5, 0.1), "function"),
     ("regularization", lambda: indirect.ConditionalMeanEmbedding(GRID, GRID, regularization=-1.0), "positive"),
     ("levels", lambda: indirect.Nodes.complete(torch.tensor(SQUARE), -1), "integer of at least 0"),
+    ("branching", lambda: indirect.Nodes.complete(torch.tensor(SQUARE), 1, 2), "give cubes"),
+    ("measure", lambda: condition(torch.zeros(5)).mean(GRID.numpy()), "Measure of points of 1 coordinates"),
+    ("measure", lambda: condition(torch.zeros(5)).mean(Measure.dirac(ROWS)), "Measure of points of 1 coordinates"),
     # a policy built for another space
     ("space", lambda: gpoo(boxes()), "aggregated"),
     ("space", lambda: sbokde(cells()), "contexts"),

@@ -138,6 +138,33 @@ def test_the_fit_to_measures_is_a_minimum_of_the_negative_log_posterior(rng, kin
     assert all(is_a_minimum(fit, r, kinds[kind], y, matern) for r in range(len(y)))
 
 
+def test_what_was_asked_again_is_fitted_as_if_it_were_new(rng):
+    """Alone a replicate computes the covariances of each measure once; in company, of all of them."""
+    kinds, y = measures(rng, replicates=1, n=6)
+    few, which = kinds["averages"], [0, 1, 2, 3, 4, 5, 0, 0, 3, 5, 2, 2]
+    again = Measure(few.points[:, which], few.weights[:, which])
+    y = torch.cat([y, y[:, which[6:]] + 0.1], -1)
+    alone = fit_gaussian_process(again, y, UNIT)
+    both = fit_gaussian_process(again.expand(2), y.expand(2, -1), UNIT)
+    assert is_a_minimum(alone, 0, again, y, matern)
+    for name in ("lengthscale", "scale", "mean", "noise_std"):
+        assert torch.equal(getattr(alone, name)[0], getattr(both, name)[0])
+
+
+def test_measures_of_the_same_points_share_a_kernel_after_a_fit(rng):
+    points = torch.rand(1, 1, 7, 2, generator=rng, dtype=F64).expand(1, 9, 7, 2)
+    weights = torch.rand(1, 9, 7, generator=rng, dtype=F64)
+    weights, y = weights / weights.sum(-1, keepdim=True), torch.randn(1, 9, generator=rng, dtype=F64)
+    model, x = Surrogate(UNIT, 1), Measure.dirac(torch.rand(4, 2, generator=rng, dtype=F64))
+    for k in range(9):
+        model.observe(Measure(points[:, k : k + 1].clone(), weights[:, k : k + 1]), y[:, k : k + 1])
+    posterior = model.posterior()
+    assert model.measure.points.stride(-3) == 0
+    copied = posterior.prior.posterior().extend(Measure(points.clone(), weights), y)
+    torch.testing.assert_close(posterior.mean(x), copied.mean(x), rtol=0, atol=1e-10)
+    torch.testing.assert_close(posterior.variance(x), copied.variance(x), rtol=0, atol=1e-10)
+
+
 def test_predictions_are_those_of_botorchs_default_model(rng, seen):
     x, y = seen
     model = SingleTaskGP(x, y.unsqueeze(-1))

@@ -259,6 +259,7 @@ def test_settings_are_what_the_constructor_was_given():
     ("told", "match"),
     [
         ({"query": X0, "y": Y0}, r"tell takes query, y, context, price; context is missing$"),
+        ({"query": X0, "y": Y0, "context": None}, r"tell takes query, y, context, price; context is missing$"),
         ({"query": X0, "y": Y0, "context": C0, "wind": 1}, r"; wind is unknown$"),
         ({"query": X0, "y": Y0[:2], "context": C0}, "y must hold as many rows as query, 3, got 2"),
         ({"query": X0, "y": Y0, "context": C0[:2]}, "context must hold as many rows as query, 3, got 2"),
@@ -276,6 +277,13 @@ def test_what_does_not_fit_is_refused_and_nothing_is_learned(told, match):
     with pytest.raises(ValueError, match=match):
         policy.tell(**told)
     assert policy.count == 3 and torch.equal(policy.ask(), before)
+
+
+def test_a_new_policy_knows_that_it_was_told_nothing():
+    policy = Sampler()
+    assert policy.count == 0 and policy.round == 1 and policy.data == {} and policy.observations() == {}
+    play(policy, 0, 2)
+    assert policy.count == 2 and Sampler().data == {}
 
 
 def test_rows_of_a_batch_must_fit_the_replicates():

@@ -162,6 +162,7 @@ class Space:
             taken.append((kernel, float(mean) if isinstance(mean, Tensor) else mean, float(own)))
         kernels, means, noise = zip(*taken, strict=True)
         names = [f"candidate {u + 1}" for u in range(len(given))] if self.names is None else list(self.names)
+        require(len(names) == len(given), f"names must have one label a candidate, {len(given)}", names)
         noise_std = noise[0] if len(set(noise)) == 1 and not math.isnan(noise[0]) else self.like.new_tensor(noise)
         alone = self.noise_std is None and all(map(math.isnan, noise))
         object.__setattr__(self, "candidates", Candidates(tuple(names), kernels, means))

@@ -63,8 +63,7 @@ def _truncation_gain(gamma: Tensor) -> Tensor:
     # few entries need: those where the cut takes more than half.
     tail = 0.5 * torch.erfc(gamma.clamp_min(0.0) * math.sqrt(0.5))
     gain = 0.5 * gamma * phi(gamma) / (1 - tail) - torch.log1p(-tail)
-    below = gamma < 0
-    low = gamma[below]
+    low = gamma[below := gamma < 0]
     log_cdf = torch.special.log_ndtr(low)
     exact = 0.5 * low * (log_phi(low) - log_cdf).exp() - log_cdf
     # Far below, the two parts are huge and cancel; their difference grows like a logarithm.

@@ -27,7 +27,6 @@ class Conditional(Protocol):
 
     def measure(self, actions: Tensor, order: int) -> Measure:
         """A rule that averages under ``p(x | a)`` for actions ``... x n x q``; ``order`` nodes a dimension."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ class ClippedGaussian:
         Clipping makes the integrand less smooth, so the rule then converges slowly (like ``1 / order``).
         """
         nodes, weights = (torch.as_tensor(p).to(actions) for p in np.polynomial.hermite_e.hermegauss(order))
-        center = self.center(actions)
-        d = center.shape[-1]
+        d = (center := self.center(actions)).shape[-1]
         grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
         mass = torch.cartesian_prod(*[weights / weights.sum()] * d).reshape(-1, d).prod(-1)
         points = center.unsqueeze(-2) + self.scale(actions)[..., None, None] * grid

@@ -34,13 +34,18 @@ class Nodes:
         """All nodes down to a level.
 
         Args:
-            bounds: the box of the root, ``2 x d``.
+            bounds: the box of the root, ``2 x d``, all sides alike, as those of each node must be: it has one radius.
             levels: the deepest level, nonnegative.
             branching: children of a node; four quarter a square. Default 4.
+
+        Raises:
+            ValueError: if a node has sides that differ.
         """
         tree = PartitionTree(bounds, branching, split_by_factors)
         tree.complete(as_count("levels", levels))  # numbers the nodes level by level
-        radius = (tree.boxes[:, 1] - tree.boxes[:, 0]).amax(-1, keepdim=True) / 2
+        radius = (sides := tree.boxes[:, 1] - tree.boxes[:, 0]).amax(-1, keepdim=True) / 2
+        alike = "bounds and branching must give cubes, as a node has one radius: scale inputs, take 2^d children"
+        require(sides >= 2 * radius * (1 - 1e-6), alike, f"sides {sides[-1].tolist()}")
         children = torch.full((len(tree), branching), -1, device=radius.device)
         inner = (tree.depth < levels).nonzero().flatten()
         children[inner] = tree.children(inner)

@@ -198,10 +198,11 @@ class SubsetPolicy(Policy):
         sets = [frozenset(subset) for subset in self.space.control_sets]
         given = value.tolist() if hasattr(value, "tolist") else value
         require(isinstance(given, Collection) and not isinstance(given, str), "subset must be a set of indices", value)
+        given = [None if isinstance(row, float) and math.isnan(row) else row for row in given]  # of a table with gaps
         several = given and all(row is None or isinstance(row, Collection | Tensor) for row in given)
         found: list[float] = []
         for row in given if several else [given]:
-            asked = None if row is None else frozenset(as_count("subset", j) for j in row)
+            asked = None if row is None else frozenset(as_count("each index of subset", j) for j in row)
             require(asked is None or asked in sets, f"subset must be one of {list(self.space.control_sets)}", row)
             found.append(math.nan if asked is None else float(sets.index(asked)))
         return self.space.like.new_tensor(found)
@@ -219,8 +220,7 @@ class SubsetPolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Variables that were set lie in the box, and no cost is negative."""
         space, points, subset = self.space, rows["query"], rows["subset"].to(self.spent)
-        known = ~subset.isnan()
-        index = subset.nan_to_num(0.0).long()
+        known, index = ~subset.isnan(), subset.nan_to_num(0.0).long()
         require((index >= 0) & (index < space.m), f"subset must be an index from 0 to {space.m - 1}", subset)
         where = space.controlled[index] & known.unsqueeze(-1)
         require_inside("query, in the variables that were set,", points, space.bounds, where)

@@ -108,7 +108,7 @@ def _control_sets(sets: Any, dim: int) -> tuple[tuple[int, ...], ...]:
     listed = isinstance(sets, Collection) and all(isinstance(subset, Collection) for subset in sets)
     right = listed and not isinstance(sets, str) and len(sets) > 0
     require(right, "control_sets must be one or more sets of indices", repr(sets))
-    made = tuple(tuple(as_count("control_sets", j, 0, dim - 1) for j in subset) for subset in sets)
+    made = tuple(tuple(as_count("each index of control_sets", j, 0, dim - 1) for j in subset) for subset in sets)
     for subset in made:
         apart = len(subset) > 0 and len(set(subset)) == len(subset)
         require(apart, "control_sets must be nonempty, with different variables", subset)

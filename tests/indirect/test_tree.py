@@ -56,7 +56,7 @@ def test_nodes_are_the_cells_of_grids_level_by_level(levels):
         assert {tuple(c) for c in here[:, :2].tolist()} == {tuple(c) for c in unit_grid(2**level).tolist()}
 
 
-@pytest.mark.parametrize(("dim", "branching"), [(1, 2), (1, 3), (2, 4), (2, 2), (3, 8)])
+@pytest.mark.parametrize(("dim", "branching"), [(1, 2), (1, 3), (2, 4), (2, 9), (3, 8)])
 def test_parents_and_children_know_each_other(dim, branching):
     bounds = torch.stack([torch.zeros(dim, dtype=F64), torch.ones(dim, dtype=F64)])
     nodes = Nodes.complete(bounds, 2, branching)
@@ -77,9 +77,18 @@ def test_parents_and_children_know_each_other(dim, branching):
         )
 
 
-def test_a_box_that_is_no_square_has_half_its_longest_side_as_radius():
-    nodes = Nodes.complete(torch.tensor([[0.0, 1.0], [4.0, 2.0]], dtype=F64), 1, 2)
-    assert nodes.actions.tolist() == [[2.0, 1.5, 2.0], [1.0, 1.5, 1.0], [3.0, 1.5, 1.0]]
+@pytest.mark.parametrize(("bounds", "branching"), [([[3e5, 250.0], [8e5, 330.0]], 4), ([[0.0, 0.0], [1.0, 1.0]], 2)])
+def test_a_node_whose_sides_differ_has_no_radius(bounds, branching):
+    """A window around its center would average over points outside of it."""
+    with pytest.raises(ValueError, match="bounds and branching must give cubes"):
+        Nodes.complete(torch.tensor(bounds, dtype=F64), 1, branching)
+
+
+def test_the_window_of_a_node_is_its_cell_in_any_unit():
+    nodes = Nodes.complete(torch.tensor([[250.0, 10.0], [330.0, 90.0]], dtype=F64), 1)
+    points = UniformWindow().measure(nodes.actions, 8).points[1]
+    assert bool((points >= torch.tensor([250.0, 10.0])).all() and (points <= torch.tensor([290.0, 90.0])).all())
+    assert float(points[:, 0].amin()) < 252 and float(points[:, 0].amax()) > 288
 
 
 def test_costs_are_those_of_section_7():
