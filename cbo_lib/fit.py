@@ -184,7 +184,7 @@ class _MeasureKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """What GPyTorch asks of every kernel."""
-        if len(x1) == 1 and x1.shape == x2.shape and self.points is None and torch.equal(x1, x2):
+        if x1.shape[:-2] == (1,) and x1.shape == x2.shape and self.points is None and torch.equal(x1, x2):
             rows, at = x1[0].unique(dim=0, return_inverse=True)  # what was asked again needs no kernel of its own
             dense = covariance(self.kernel, *[self.measure(rows.unsqueeze(0))] * 2)[:, at][..., at]
         else:
