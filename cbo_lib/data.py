@@ -121,8 +121,7 @@ class _Writer:
         except ValueError:
             found = None
         if found is not x:
-            way = f"give a number or what {self._module} has, or keep the policy's observations()"
-            raise ValueError(f"{where} holds {x!r}, which can't be stored; {way}")
+            raise ValueError(f"{where} holds {x!r}, which can't be stored; give a number or what {self._module} has")
         return name
 
 

@@ -143,8 +143,7 @@ def fit_gaussian_process(
         converged = _maximize(mll) <= FLAT
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
-        said = f"the fit of hyperparameters in {y.dtype} did not reach a maximum in replicates {which}"
-        warnings.warn(said, FitWarning, 2)
+        warnings.warn(f"the fit in {y.dtype} did not reach a maximum in replicates {which}", FitWarning, 2)
     _round(mll)
     shift, factor = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
     center = shift + factor * mean.constant.detach().reshape(-1)
@@ -218,11 +217,10 @@ def _batched(kernel: str | Kernel, y: Tensor, dim: int, groups: Sequence[Sequenc
 
 def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, ConstantMean]:
     """Measures as rows for a model that knows points alone, its kernel and its mean."""
-    points, weights = measure.points, measure.weights
-    batch, n = weights.shape[:1], weights.shape[1]
+    points, weights, batch = measure.points, measure.weights, measure.weights.shape[:1]
     if measure.p == 1 and bool((weights == 1).all()):
         return points.squeeze(-2), kernel, ConstantMean(batch_shape=batch)
-    shared = (n > 1 and points.stride(-3) == 0) or bool((points == points[:, :1]).all())
+    shared = measure.p > 1 and measure.compact().points.stride(-3) == 0
     covar = _MeasureKernel(kernel, measure.dim, points[:, 0] if shared else None)
     rows = weights if shared else torch.cat([points.flatten(-2), weights], -1)
     return rows, covar, _MeasureMean(covar)

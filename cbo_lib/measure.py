@@ -125,8 +125,13 @@ class Measure:
 
     def expand(self, *batch_shape: int) -> "Measure":
         """The same measures seen by every element of a batch."""
-        parts = (self.points, 3), (self.weights, 2)
-        return Measure._of(*(x.expand(*batch_shape, *x.shape[-own:]) for x, own in parts))
+        return Measure._of(*(x.expand(*batch_shape, *x.shape[-k:]) for x, k in ((self.points, 3), (self.weights, 2))))
+
+    def compact(self) -> "Measure":
+        """The same measures; points that all of them weigh are held once, so that covariances need one kernel."""
+        one = self.points[..., :1, :, :]
+        same = min(self.n, self.p) > 1 and bool((self.points == one).all())
+        return Measure._of(one.expand(self.points.shape), self.weights) if same else self
 
     @staticmethod
     def cat(measures: Sequence["Measure"]) -> "Measure":

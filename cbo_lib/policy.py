@@ -160,7 +160,7 @@ class Policy(ABC):
 
     @torch.no_grad()
     def observations(self) -> dict[str, Any]:
-        """What was told, as ``tell`` of a new policy takes it; its space may be another, its budget is whole."""
+        """What was told, as ``tell`` of a new policy takes it, of another space if need be; it charges none of it."""
         known = {name: rows for name, rows in self.data.items() if not bool(rows.isnan().all())}
         return {name: self.decode(name, rows[0]) for name, rows in known.items()} if self._alone else known
 

@@ -134,10 +134,8 @@ class Surrogate:
         return unfitted(self.y[:, :n], self.bounds, self.kernel, self.groups)
 
     def _given(self, prior: GaussianProcess) -> Posterior:
-        posterior, seen = prior.posterior(None if prior.kernel.batch_shape else len(self.y)), self.measure
-        if seen is not None and min(seen.n, seen.p) > 1 and bool((seen.points == (one := seen.points[:, :1])).all()):
-            self.measure = Measure(one.expand(seen.points.shape), seen.weights)  # one kernel of all
-        return posterior if self.measure is None else posterior.extend(self.measure, self.y)
+        posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))
+        return posterior if self.measure is None else posterior.extend(self.measure.compact(), self.y)
 
 
 def _joined(old: Fit, new: Fit, rows: Tensor) -> Fit:

@@ -159,7 +159,7 @@ def test_measures_of_the_same_points_share_a_kernel_after_a_fit(rng):
     for k in range(9):
         model.observe(Measure(points[:, k : k + 1].clone(), weights[:, k : k + 1]), y[:, k : k + 1])
     posterior = model.posterior()
-    assert model.measure.points.stride(-3) == 0
+    assert posterior.data.measure.points.stride(-3) == 0
     copied = posterior.prior.posterior().extend(Measure(points.clone(), weights), y)
     torch.testing.assert_close(posterior.mean(x), copied.mean(x), rtol=0, atol=1e-10)
     torch.testing.assert_close(posterior.variance(x), copied.variance(x), rtol=0, atol=1e-10)

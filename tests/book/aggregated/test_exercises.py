@@ -138,19 +138,30 @@ def test_mistake_about_first_draws(says: str, change: Callable[..., tuple[Any, .
     assert says in solved["check_2"](change(*solved["solution_2"]))
 
 
+def equal_up_to_rounding(size: torch.Tensor) -> torch.Tensor:
+    return (size > size.amax(-1, keepdim=True) * (1 - 1e-9)).to(torch.uint8)
+
+
+SIDES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "longest": lambda size: size.argmax(-1),
+    "first of the longest": lambda size: equal_up_to_rounding(size).argmax(-1),
+    "last of the longest": lambda size: size.shape[-1] - 1 - equal_up_to_rounding(size).flip(-1).argmax(-1),
+    "first": lambda size: torch.zeros(len(size), dtype=torch.long),
+}
+
+
 def golden(
-    boxes: torch.Tensor, depth: torch.Tensor, branching: int, alternate: bool = True, longest: bool = True
+    boxes: torch.Tensor, depth: torch.Tensor, branching: int, alternate: bool = True, cut: str = "longest"
 ) -> torch.Tensor:
     if branching != 2:
         raise ValueError("branching must be 2")
     low, high = boxes.unbind(-2)
     side = torch.zeros_like(low, dtype=torch.bool)
-    at = (high - low).argmax(-1, keepdim=True) if longest else torch.zeros(len(low), 1, dtype=torch.long)
-    side.scatter_(1, at, True)
+    side.scatter_(1, SIDES[cut](high - low).unsqueeze(-1), True)
     share = GOLDEN + (1 - 2 * GOLDEN) * (depth % 2 if alternate else 0 * depth).to(boxes).unsqueeze(-1)
-    cut = torch.lerp(low, high, share)
-    first = torch.stack([low, torch.where(side, cut, high)], -2)
-    return torch.stack([first, torch.stack([torch.where(side, cut, low), high], -2)], 1)
+    end = torch.lerp(low, high, share)
+    first = torch.stack([low, torch.where(side, end, high)], -2)
+    return torch.stack([first, torch.stack([torch.where(side, end, low), high], -2)], 1)
 
 
 def halves(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
@@ -199,7 +210,10 @@ def asserting(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch
         ("fill their parent", gap, GOLDEN),
         ("at odd depths", lambda b, h, k: golden(b, h, k, alternate=False), GOLDEN),
         ("at odd depths", lambda b, h, k: golden(b, h + 1, k), GOLDEN),
-        ("longest side", lambda b, h, k: golden(b, h, k, longest=False), GOLDEN),
+        ("longest side", lambda b, h, k: golden(b, h, k, cut="first"), GOLDEN),
+        ("cut the first of them", lambda b, h, k: golden(b, h, k, cut="last of the longest"), GOLDEN),
+        ("Exercise 6: correct.", lambda b, h, k: golden(b, h, k, cut="first of the longest"), GOLDEN),
+        ("still returns None", lambda b, h, k: None, GOLDEN),
         ("dtype of the boxes", rounded, GOLDEN),
         ("must raise ValueError.", any_branching, GOLDEN),
         ("must raise ValueError, not NotImplementedError.", unfinished, GOLDEN),

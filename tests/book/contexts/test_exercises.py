@@ -565,6 +565,7 @@ MISTAKES: list[Case] = [
     (5, "Which mass should lie there", lambda s: (s[0], 0.7, s[2])),
     (5, "for the floor 0", lambda s: (s[0], 0.4, -0.4)),
     (5, "as small as is allowed", lambda s: (s[0], 0.6, -0.2)),
+    (5, "must be at least -floor", lambda s: (s[0], 0.2, -0.6)),
     (5, "for the floor 0", lambda s: (s[0], 0.4, s[2])),  # each number is also judged beside the right other one
     (5, "for the floor 0", lambda s: (s[0], s[1], -0.4)),
     (5, "which constraint binds", lambda s: (s[0], 0.6, s[2])),

@@ -163,6 +163,7 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (2, "count from zero", lambda s: (s[0], 5, 0)),
     (2, "count from zero", lambda s: (s[0], 4, 1)),
     (2, "not a lengthscale", lambda s: (s[0], 4, 0.3)),
+    (2, "not the lengthscale", lambda s: (s[0], 1.0, 0)),
     (2, "With the peak missed, another", lambda s: (s[0], 0, 0)),
     (2, "With the peak seen, another", lambda s: (s[0], 4, 4)),
     (3, "sum first", lambda s: (lambda e, w, xi, n: e.abs().sum(-1) > (xi * n).sqrt() + w.sum(-1), s[1])),
@@ -198,6 +199,8 @@ MISTAKES: list[tuple[int, str, Any]] = [
     (4, "variance is 1 + R^2", lambda s: (s[0], FACTOR, tail(SHORT, 1.0))),
     (4, "R is squared", lambda s: (s[0], FACTOR, tail(SHORT, 1.1))),
     (4, "before the observation", lambda s: (s[0], FACTOR, tail(LONG))),
+    (4, "do not round it", lambda s: (s[0], FACTOR, 0.44945)),
+    (4, "do not round it", lambda s: (s[0], 6.2174, s[2])),
     (4, "How likely", lambda s: (s[0], FACTOR, 0.1)),
     (4, "Nearly, but not to four digits.", lambda s: (s[0], FACTOR, 0.45)),
     (4, "Nearly, but not to four digits.", lambda s: (s[0], 1.01 * FACTOR, s[2])),
@@ -319,6 +322,7 @@ def test_mistakes_about_the_share(solved: dict[str, Any]) -> None:
     assert "number of rounds." in check((choose, share * 40))
     assert "all replicates" in check((choose, share * 800))
     assert "another candidate" in check((choose, 1 - share))
+    assert "in percent" in check((choose, 100 * share))
     assert "with 0" in check((choose, 0.5))
     assert "Nearly, but not to four digits." in check((choose, 0.99 * share))
 
