@@ -74,8 +74,8 @@ def maximize_box(
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
         kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
-            gradients of 20, as the processor's rounding chooses where it stops at a kink else. Line searches at kinks
-            are long, so starts that ended are not evaluated with the others, of whatever replicate. Default no.
+            gradients of 20, not 36 of both: at kinks, and less at bounds, rounding chooses where it goes. Line searches
+            are long there, so starts that ended are not evaluated with the others, of whatever replicate. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -111,8 +111,7 @@ def maximize_box(
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
         whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()
-        whole = (whole / seen).round() * seen if kinks else whole
-        np.put_along_axis(result, place, (whole / unit).double().cpu().numpy(), 1)
+        np.put_along_axis(result, place, ((whole / seen).round() * seen / unit).double().cpu().numpy(), 1)
         both = result.reshape(len(rows), -1)[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
@@ -121,9 +120,11 @@ def maximize_box(
     # In the unit box, as the rules by which L-BFGS-B stops are absolute.
     shape, low, side = begin.shape, bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
     first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
-    ends = torch.stack([raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)])
+    largest, span = raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)
+    ends = torch.stack([largest, torch.where(span > 0, span, largest)])
     size, spread = 2.0 ** torch.frexp(ends).exponent[..., None, None]
-    seen = spread * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
+    coarse = bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
+    seen = spread * coarse if kinks else torch.maximum(spread, size / 1024) * 2.0**-36
     unit = torch.where(size < 2**-8, size, 1.0)  # of outcomes in a tiny unit
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(

@@ -171,7 +171,7 @@ def test_it_beats_a_fine_grid_and_repeats_itself(rng):
     points, best = maximize_box(values, box(2), raw, starts=8)
     fine = torch.cartesian_prod(*[torch.linspace(0, 1, 61, dtype=F64)] * 2)
     assert (best >= values(fine.unsqueeze(0)).amax(-1) - 1e-6).all()
-    torch.testing.assert_close(values(points.unsqueeze(1)).squeeze(1), best, rtol=0, atol=1e-12)
+    torch.testing.assert_close(values(points.unsqueeze(1)).squeeze(1), best, rtol=0, atol=1e-10)  # 36 bits
     again = maximize_box(values, box(2), raw, starts=8)
     assert torch.equal(again[0], points) and torch.equal(again[1], best)
 
@@ -384,11 +384,29 @@ def test_a_search_that_sees_rounded_numbers_is_not_moved_by_rounding(rng):
     for kinks in (True, False):
         points, found[kinks] = maximize_box(values, box(2), raw, 2, 30, kinks=kinks)
         moved = (maximize_box(otherwise, box(2), raw, 2, 30, kinks=kinks)[0] != points).any(-1)
-        assert not moved.any() if kinks else moved.sum() > 100
+        assert not moved.any() if kinks else moved.sum() > 5
         alone, _ = maximize_box(values, box(2), raw[:1], 2, 30, kinks=kinks)
         assert torch.equal(alone, points[:1])
     torch.testing.assert_close(found[True], found[False], rtol=0, atol=0.02)
     assert abs(float((found[True] - found[False]).mean())) <= 1e-4  # neither finds more
+
+
+def test_the_last_bit_does_not_decide_whether_a_step_reaches_a_bound(rng):
+    """At a bound or 1e-17 off it the next step is not as long; that shows after few steps, in one search of 1,500."""
+    frequency = 4 * torch.randn(6000, 1, 12, 3, generator=rng, dtype=F64)
+    phase = 6 * torch.rand(6000, 1, 12, generator=rng, dtype=F64)
+    raw = torch.rand(6000, 2, 3, generator=rng, dtype=F64)
+
+    def values(x):
+        return ((x.unsqueeze(-2) * frequency).sum(-1) + phase).cos().sum(-1)
+
+    def otherwise(x):
+        return values(x) * (1 + 4e-16 * (2 * torch.rand(x.shape[:-1], generator=rng, dtype=F64) - 1))
+
+    points, _ = maximize_box(values, box(3), raw, 1, 4)
+    assert ((points == 0) | (points == 1)).any(-1).sum() > 2000
+    for _ in range(3):
+        torch.testing.assert_close(maximize_box(otherwise, box(3), raw, 1, 4)[0], points, rtol=0, atol=1e-7)
 
 
 def test_at_kinks_starts_that_ended_are_left_out_and_all_others_are_evaluated(rng):
