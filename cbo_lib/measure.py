@@ -20,8 +20,8 @@ from cbo_lib.kernels import matrix
 #: A function of points ``... x d`` with values ``...``.
 Function = Callable[[Tensor], Tensor]
 
-# Kernel matrices of point sets are made in slices of at most this many entries (64 MiB in float64).
-_SLICE_ENTRIES = 2**23
+# The entries of a slice of a kernel matrix, 8 MiB in float64: larger ones get their memory from the system every time.
+_SLICE_ENTRIES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,9 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
     shared = _is_shared(a) or _is_shared(b)
     rows = max(1, _SLICE_ENTRIES // max(1, batch.numel() * a.p * b.n * b.p))
     if rows < a.n and not shared:
-        return torch.cat([covariance(kernel, a[start : start + rows], b) for start in range(0, a.n, rows)], -2)
+        parts = [covariance(kernel, a[i : i + rows], a[i:] if a is b else b) for i in range(0, a.n, rows)]
+        above = torch.cat([torch.nn.functional.pad(part, (b.n - part.shape[-1], 0)) for part in parts], -2)
+        return above.triu() + above.triu(1).mT if a is b else above
     # One kernel between shared points replaces one between all pairs of weighted points.
     left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
     dense = matrix(kernel, left, right)

@@ -233,7 +233,7 @@ def test_batches_on_both_sides_broadcast(rng):
 def test_slices_of_a_large_matrix_give_the_whole(rng, monkeypatch, entries, u):
     kernel = batched_rbf(torch.full(u, 0.4, dtype=F64), torch.ones(u, dtype=F64)) if u else rbf_kernel(0.4)
     a, b = random_measure(rng, 2, *[1] * len(u), 7), random_measure(rng, 5, p=2)
-    whole, own = covariance(kernel, a, b), variance(kernel, a)
+    whole, own, gram = covariance(kernel, a, b), variance(kernel, a), covariance(kernel, a, a)
     calls = []
     original = type(kernel).forward
     monkeypatch.setattr(type(kernel), "forward", lambda *args, **kw: calls.append(1) or original(*args, **kw))
@@ -241,6 +241,28 @@ def test_slices_of_a_large_matrix_give_the_whole(rng, monkeypatch, entries, u):
     torch.testing.assert_close(covariance(kernel, a, b), whole, rtol=0, atol=1e-14)
     torch.testing.assert_close(variance(kernel, a), own, rtol=0, atol=1e-14)
     assert (len(calls) > 2) == (entries < 10_000)
+    symmetric = covariance(kernel, a, a)
+    torch.testing.assert_close(symmetric, gram, rtol=0, atol=1e-14)
+    assert torch.equal(symmetric, symmetric.mT) or entries == 10_000
+
+
+def test_of_measures_with_themselves_slices_hold_one_half(rng, monkeypatch):
+    kernel, a = rbf_kernel(torch.tensor([0.4, 0.7], dtype=F64)), random_measure(rng, 3, 40, p=2)
+    sizes, original = [], ScaleKernel.forward
+    counted = lambda *args, **kw: sizes.append((k := original(*args, **kw)).shape.numel()) or k  # noqa: E731
+    monkeypatch.setattr(ScaleKernel, "forward", counted)
+    monkeypatch.setattr(module, "_SLICE_ENTRIES", 3 * 2 * 40 * 2)
+    kernel.requires_grad_(True)
+    gradients = {}
+    for other in (a, a[:]):
+        sizes.clear()
+        kernel.zero_grad()
+        covariance(kernel, a, other).square().sum().backward()
+        gradients[sum(sizes)] = [parameter.grad.clone() for parameter in kernel.parameters()]
+    half, whole = sorted(gradients)
+    assert half < 0.52 * whole
+    for one, both in zip(gradients[half], gradients[whole], strict=True):
+        torch.testing.assert_close(one, both, rtol=1e-10, atol=0)
 
 
 def test_slices_stay_below_the_limit(rng, monkeypatch):
