@@ -74,8 +74,8 @@ def maximize_box(
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
         kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
-            gradients of 20, not 36 of both: at kinks, and less at bounds, rounding chooses where it goes. Line searches
-            are long there, so starts that ended are not evaluated with the others, of whatever replicate. Default no.
+            gradients of 20 (36 of both in less than ten iterations), as rounding chooses else where it stops at a kink
+            or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -111,7 +111,8 @@ def maximize_box(
             gradient = torch.autograd.grad(got.sum(), points)[0]
         # One copy, and one wait for a device.
         whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()
-        np.put_along_axis(result, place, ((whole / seen).round() * seen / unit).double().cpu().numpy(), 1)
+        whole = (whole / seen).round() * seen if kinks or max_iterations < 10 else whole
+        np.put_along_axis(result, place, (whole / unit).double().cpu().numpy(), 1)
         both = result.reshape(len(rows), -1)[batch_indices]
         require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
         require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")

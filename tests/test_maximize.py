@@ -171,7 +171,7 @@ def test_it_beats_a_fine_grid_and_repeats_itself(rng):
     points, best = maximize_box(values, box(2), raw, starts=8)
     fine = torch.cartesian_prod(*[torch.linspace(0, 1, 61, dtype=F64)] * 2)
     assert (best >= values(fine.unsqueeze(0)).amax(-1) - 1e-6).all()
-    torch.testing.assert_close(values(points.unsqueeze(1)).squeeze(1), best, rtol=0, atol=1e-10)  # 36 bits
+    torch.testing.assert_close(values(points.unsqueeze(1)).squeeze(1), best, rtol=0, atol=1e-12)
     again = maximize_box(values, box(2), raw, starts=8)
     assert torch.equal(again[0], points) and torch.equal(again[1], best)
 
@@ -384,7 +384,7 @@ def test_a_search_that_sees_rounded_numbers_is_not_moved_by_rounding(rng):
     for kinks in (True, False):
         points, found[kinks] = maximize_box(values, box(2), raw, 2, 30, kinks=kinks)
         moved = (maximize_box(otherwise, box(2), raw, 2, 30, kinks=kinks)[0] != points).any(-1)
-        assert not moved.any() if kinks else moved.sum() > 5
+        assert not moved.any() if kinks else moved.sum() > 100
         alone, _ = maximize_box(values, box(2), raw[:1], 2, 30, kinks=kinks)
         assert torch.equal(alone, points[:1])
     torch.testing.assert_close(found[True], found[False], rtol=0, atol=0.02)
