@@ -74,7 +74,7 @@ def maximize_box(
         max_iterations: of each L-BFGS-B run, at least 1.
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
         kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
-            gradients of 20 (36 of both in less than ten iterations), as rounding chooses else where it stops at a kink
+            gradients of 20 (38 of both in less than ten iterations), as rounding chooses else where it stops at a kink
             or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there. Default no.
 
     Returns:
@@ -121,11 +121,9 @@ def maximize_box(
     # In the unit box, as the rules by which L-BFGS-B stops are absolute.
     shape, low, side = begin.shape, bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
     first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
-    largest, span = raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)
-    ends = torch.stack([largest, torch.where(span > 0, span, largest)])
+    ends = torch.stack([raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)])
     size, spread = 2.0 ** torch.frexp(ends).exponent[..., None, None]
-    coarse = bounds.new_tensor([2.0**-27] + [2.0**-20] * dim)
-    seen = spread * coarse if kinks else torch.maximum(spread, size / 1024) * 2.0**-36
+    seen = spread * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim) if kinks else size * 2.0**-38
     unit = torch.where(size < 2**-8, size, 1.0)  # of outcomes in a tiny unit
     with torch.enable_grad():  # where a line search fails the run ends; its start or the best raw point remains
         found, least, _ = fmin_l_bfgs_b_batched(

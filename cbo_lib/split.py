@@ -128,8 +128,7 @@ def _correlation(nu: float, a: Tensor, b: Tensor) -> Tensor:
 def _sides(kernel: Kernel, controlled: Tensor) -> Tensor:
     """Whether a kernel looks at controlled coordinates alone, else at free ones alone, boolean, one a group."""
     name, dims = type(kernel).__name__, kernel.active_dims
-    masks = controlled.reshape(-1, controlled.shape[-1])
-    own = masks if dims is None else masks[:, dims]
+    own = controlled.reshape(-1, controlled.shape[-1])[:, slice(None) if dims is None else dims]
     if not kernel.is_stationary:
         raise NoProductError(f"the kernel must be stationary, got a {name}")
     if bool((own != own[:, :1]).any()):

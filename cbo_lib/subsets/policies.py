@@ -146,11 +146,11 @@ class CheapestGoodSubset(SubsetPolicy):
         self.lower = torch.maximum(self.lower, today_lower)
         if self._opened:
             played = torch.nn.functional.one_hot(self._query[:, 0].long(), self.space.m).bool()
-            ahead = torch.where(exploring, turn, self._good(shares))
+            ahead = torch.where(exploring, turn, self._searched(shares))
             found = self.search.maximize(played, -sqrt_beta, ahead=ahead)
             today_lower = torch.maximum(today_lower, found.bound(-sqrt_beta).amax(-1))
             self.lower = torch.maximum(self.lower, today_lower)  # lines 10 and 14
-        alive = torch.where(exploring, turn, self._good(shares))
+        alive = torch.where(exploring, turn, self._searched(shares))
         decisions = self.search.maximize(alive, sqrt_beta)
         self.upper = torch.where(alive, torch.minimum(self.upper, decisions.bound(sqrt_beta)), self.upper)
         self.lower = torch.maximum(self.lower, decisions.bound(-sqrt_beta).amax(-1))
@@ -168,6 +168,10 @@ class CheapestGoodSubset(SubsetPolicy):
         begun = zip(self.exploring.tolist(), self._begun.tolist(), strict=True)
         alpha: Any = self.alpha if callable(self.alpha) else lambda s: self.alpha
         return self.spent.new_tensor([0.0 if e else float(alpha(self.count - b)) for e, b in begun])
+
+    def _searched(self, alpha: Tensor) -> Tensor:
+        """The subsets whose bounds an exploitation computes today, ``replicates x m``."""
+        return self._good(alpha)
 
     def _costs(self) -> tuple[Tensor, Tensor]:
         """Average costs, and their lower bounds of lines 22 to 24, ``replicates x m``."""
