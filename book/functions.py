@@ -77,7 +77,7 @@ def posterior_mean_function(kernel: Kernel, x: Tensor, y: Tensor, noise_std: flo
     def f(points: Tensor) -> Tensor:
         flat = points.reshape(-1, points.shape[-1])
         centers = x.to(flat)
-        # In slices that fit the cache, so that a fine grid does not need one kernel matrix.
+        # In slices, so that a fine grid does not need one kernel matrix, and small ones, whose memory is used again.
         parts = [matrix(kernel, part, centers) @ alpha.to(flat) for part in flat.split(2**13)]
         return torch.cat(parts).reshape(points.shape[:-1])
 
@@ -123,7 +123,7 @@ def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: in
 
     def f(points: Tensor) -> Tensor:
         flat = points.reshape(len(z), -1, 1)
-        # In slices that fit the cache, so that a fine grid does not need one kernel matrix.
+        # In slices, so that a fine grid does not need one kernel matrix, and small ones, whose memory is used again.
         parts = [
             kernel(part.reshape(-1, 1), x).to_dense().unflatten(0, part.shape[:2]) @ alpha.mT.unsqueeze(-1)
             for part in flat.split(max(1, 2**13 // len(z)), 1)

@@ -56,24 +56,24 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
         variance = gram.diagonal(dim1=-2, dim2=-1)
         prior = variance.amax(-1, keepdim=True)
         # f is F^T w with independent normal w, few for a smooth kernel; what is followed is the covariance of w.
-        factor = pivoted_cholesky(rows_of(gram), variance, measure.n, 1e3 * torch.finfo(gram.dtype).eps * prior[..., 0])
-        assert factor is not None  # with as many rows as columns nothing but rounding is left over
-        left = torch.eye(factor.shape[-2]).to(factor).expand(*factor.shape[:-1], -1)
-        # With fewer observations than there are w, what each of them explained is less to keep.
-        explained = gram.new_empty(*gram.shape[:-2], n, measure.n) if factor.shape[-2] > n else None
+        factor = pivoted_cholesky(rows_of(gram), variance, n, 1e3 * torch.finfo(gram.dtype).eps * prior[..., 0])
+        if factor is None:  # there are more w than observations: what each of these explains is less to follow
+            explained = gram.new_empty(*gram.shape[:-2], n, measure.n)
+        else:
+            left = torch.eye(factor.shape[-2]).to(factor).expand(*factor.shape[:-1], -1)
         gains = [torch.zeros_like(variance[..., 0])]
         for t in range(n):  # a stationary kernel begins with nothing but ties
             index = argmax_finite(variance / prior)[..., None, None]
             largest = variance.amax(-1)
             gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise))
             std = (largest + noise).sqrt()[..., None, None]
-            if explained is None:
-                step = left @ factor.take_along_dim(index, -1) / std
-                left = left - step @ step.mT
-                now = step.mT @ factor
-            else:
+            if factor is None:
                 known = explained[..., :t, :]
                 now = (gram.take_along_dim(index, -2) - known.take_along_dim(index, -1).mT @ known) / std
                 explained[..., t : t + 1, :] = now
+            else:
+                step = left @ factor.take_along_dim(index, -1) / std
+                left = left - step @ step.mT
+                now = step.mT @ factor
             variance = (variance - now.squeeze(-2).square()).clamp_min(0.0)
     return torch.stack(gains, -1)

@@ -92,4 +92,5 @@ class AveragedUCB(CandidatePolicy):
 
 def _of_candidate(schedule: Callable[[int], float | Tensor], candidate: int, t: int) -> float | Tensor:
     """The multiplier of one candidate, from a number or one a candidate."""
-    return value[..., candidate : candidate + 1] if isinstance(value := schedule(t), Tensor) and value.dim() else value
+    value = schedule(t)
+    return value[..., candidate : candidate + 1] if isinstance(value, Tensor) and value.dim() else value

@@ -200,8 +200,7 @@ class Search:
         return PartialPosterior(self.posterior, self.contexts, self.controlled[subsets], None)
 
     def _moments(self, subsets: list[int], points: Tensor, partial: PartialPosterior | None = None) -> Decisions:
-        partial = partial or self._partial(subsets)
-        mean, variance = partial.mean_and_variance(points.unsqueeze(-2))
+        mean, variance = (partial or self._partial(subsets)).mean_and_variance(points.unsqueeze(-2))
         return Decisions(points, mean.mean(-1).squeeze(-1), variance.sqrt().mean(-1).squeeze(-1))
 
     def _gather(self, columns: list[int], part: Decisions, wanted: Tensor) -> Decisions:
