@@ -54,11 +54,11 @@ notebooks: executed
 # These take the half minute that is left of Sphinx.
 BESIDE := tests/book/hyperparameters/test_beyond.py
 beside: .venv/.installed
-	$(call stage,tests beside the book,$(AGG) $(ONE_THREAD) $(BIN)/pytest $(BESIDE) -q)
+	$(call stage,tests beside the book,$(AGG) $(ONE_THREAD) $(BIN)/pytest $(BESIDE) -q -p no:nbval)
 
 # One worker more, as tests wait for processes that they started.
 unit: .venv/.installed
-	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests $(BESIDE:%=--ignore=%) -n $$(($(WORKERS) + 1)) --dist loadscope --no-loadscope-reorder)
+	$(call stage,tests,$(AGG) $(ONE_THREAD) $(BIN)/pytest tests $(BESIDE:%=--ignore=%) -p no:nbval -n $$(($(WORKERS) + 1)) --dist loadscope --no-loadscope-reorder)
 
 # A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
 .PHONY: rounding

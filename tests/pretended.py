@@ -30,6 +30,9 @@ _library = None
 class _Tensor(torch.Tensor):
     """A tensor of the device; `numbers` holds what is in it."""
 
+    # Nothing is to be done there that `_Python` does not do, and to pass takes a quarter of an operation.
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
     @staticmethod
     def __new__(cls, numbers):
         made = torch.Tensor._make_wrapper_subclass(
