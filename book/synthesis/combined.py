@@ -3,7 +3,7 @@
 Elimination of candidate priors inside SBO-KDE, on a grid of decisions and contexts, written out so that it can be read
 from top to bottom. No paper has this combination.
 
-    python -m book run synthesis.combined --scale paper --publish    # about 5 minutes
+    python -m book run synthesis.combined --scale paper --publish    # under a minute
 """
 
 from __future__ import annotations

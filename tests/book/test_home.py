@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from book._tools import handout
 from book._tools.draw_home import CHAPTERS, LANES, STATIC, THEMES, moving, pictures
 from tests.book.colors import contrast
 
@@ -71,32 +72,33 @@ def test_notebooks_on_regret_have_titles_of_their_own() -> None:
     assert len(set(titles)) == len(CHAPTERS) and all(title.startswith("# ") for title in titles)
 
 
-HOURS = {
-    "about two hours": 2,
-    "about five hours": 5,
-    "about six hours": 6,
-    "about seven hours": 7,
-    "about eight hours": 8,
-    "about nine hours": 9,
-    "about ten hours": 10,
-    "about 90 minutes": 1.5,
-}
+HOURS = {"two": 2, "two and a half": 2.5, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
 
 @pytest.mark.parametrize("chapter", sorted({path.parent.name for path in Path(STATIC).parent.glob("*/1_*.ipynb")}))
-def test_reading_times_follow_from_the_words(chapter: str) -> None:
-    """At 50 words a minute, within three quarters of an hour; the home page says what the chapter's own page says."""
+def test_times_follow_from_the_words_and_the_exercises(chapter: str) -> None:
+    """At 50 words a minute and as the exercises say; the home page says what the chapter's own page says."""
     folder = Path(STATIC).parent / chapter
     page = (folder / "index.md").read_text(encoding="utf-8")
-    notebooks = [nbformat.read(path, as_version=4) for path in folder.glob("*.ipynb")]
-    texts = [page, *(cell.source for notebook in notebooks for cell in notebook.cells if cell.cell_type == "markdown")]
-    stated = HOURS[re.search(r"\*\*Time:\*\* (about \w+ \w+)", page)[1]]
-    assert abs(sum(len(text.split()) for text in texts) / 3000 - stated) < 0.75
+    texts, minutes = [page], 0
+    for path in folder.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        if path.stem == "5_exercises":
+            minutes = sum(exercise.minutes for exercise in handout.exercises(notebook))
+        else:
+            texts += [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    read, answer = re.search(
+        r"\*\*Time:\*\* about ([\w ]+) hours to read(?:, and (\w+) for the exercises)?\.", page
+    ).groups()
+    assert abs(sum(len(text.split()) for text in texts) / 3000 - HOURS[read]) <= 0.5
+    assert abs(minutes / 60 - (HOURS[answer] if answer else 0)) <= 0.5
     card = re.search(
-        rf":link: {chapter}/index\n.*?About (\d+) (\w+)", (folder.parent / "index.md").read_text("utf-8"), re.S
+        rf":link: {chapter}/index\n.*?About (\d+) hours to read(?:, and (\d+) for the exercises)?\n",
+        (folder.parent / "index.md").read_text(encoding="utf-8"),
+        re.S,
     )
     if chapter != "foundations":
-        assert float(card[1]) / (60 if card[2] == "minutes" else 1) == stated
+        assert [card[1], card[2]] == [str(HOURS[read]), str(HOURS[answer]) if answer else None]
 
 
 def test_the_moving_picture_is_the_drawn_one_and_shows_every_setting() -> None:
