@@ -74,10 +74,14 @@ class Setting:
     constants: Constants
 
     def gain(self, rounds: int) -> Tensor:
-        """An upper bound of the maximum information gain of 1, ..., ``rounds`` observations."""
+        """An upper bound of the maximum information gain of 1, ..., ``rounds`` observations at 512 Sobol points.
+
+        It is ``e / (e - 1)`` times the gain of greedy choice, or what variances of one would tell if that is less.
+        """
         points = sobol(self.problem.space.dim, 512)
         greedy = greedy_information_gain(self.prior.kernel, points, NOISE, rounds)[1:]
-        return greedy * math.e / (math.e - 1)
+        most = torch.arange(1, rounds + 1).to(greedy) * math.log1p(NOISE**-2) / 2
+        return (greedy * math.e / (math.e - 1)).minimum(most)
 
 
 def setting(name: str, seeds: int = 20, points: int = 150) -> Setting:

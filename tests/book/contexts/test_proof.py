@@ -1,5 +1,7 @@
 """The links of the proofs on runs."""
 
+import math
+
 import pytest
 import torch
 
@@ -26,6 +28,13 @@ def test_the_terms_have_their_bounds_and_add_up(runs):
         total = sum(term for term, _ in terms.values())
         torch.testing.assert_close(total, found.regret.cumsum(-1).mean(0), rtol=0, atol=1e-8)
         assert all(bool((term <= bound + 2.0).all()) for term, bound in terms.values())
+
+
+def test_the_gain_is_at_most_what_variances_of_one_tell():
+    gain = proof.setting("draws", seeds=1).gain(40)
+    most = torch.arange(1, 41, dtype=torch.float64) * math.log1p(proof.NOISE**-2) / 2
+    assert bool((gain <= most + 1e-9).all()) and bool((gain.diff() > 0).all())
+    torch.testing.assert_close(gain[:10], most[:10])  # greedy choice alone would bound it by more
 
 
 def test_problems_with_several_contexts_walk_too():
