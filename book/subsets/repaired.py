@@ -2,7 +2,7 @@
 
 Four lines of the algorithm may be changed. The chapter's third notebook says what its theorems say of each:
 
-* the cost radius of line 23 may follow the variance that was seen: the proof goes through with this radius;
+* the cost radius of line 23 may follow the variance that was seen: a play still costs at most two radii too much;
 * ties among the least cost bounds may go to the least average cost, in the place of the largest upper bound of line 26:
   the theorems stand;
 * a running bound that today's bounds contradict may be given up, before the global reset of lines 17 to 21: the

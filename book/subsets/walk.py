@@ -75,7 +75,7 @@ def file_of(folder: Path, objective: str, prior: str) -> Path:
 
 @dataclass(frozen=True)
 class Step:
-    """Both sides of an inequality, ``replicates x n``, and where it speaks."""
+    """Both sides of an inequality, ``replicates x n``, or ``x m`` if it speaks of every subset; where it applies."""
 
     left: Tensor
     right: Tensor
@@ -83,9 +83,11 @@ class Step:
 
     @property
     def kept(self) -> Tensor:
-        """The share of places where it holds, one a replicate."""
+        """The share of places where it holds, for every subset if it speaks of all, one a replicate."""
         holds = self.left <= self.right + 1e-9
         where = torch.ones_like(holds) if self.applies is None else self.applies.expand_as(holds)
+        if holds.dim() == 3:
+            holds, where = (holds | ~where).all(-1), where.any(-1)
         return (holds & where).flatten(1).sum(-1) / where.flatten(1).sum(-1).clamp_min(1)
 
     @property
