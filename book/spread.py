@@ -129,6 +129,8 @@ def client_of(workers: int, scheduler: str | None = None) -> Iterator[Any]:
     settings = {
         "distributed.nanny.pre-spawn-environ": {**_ENVIRONMENT, "MALLOC_TRIM_THRESHOLD_": "65536"},
         "distributed.worker.preload": [_UNTROUBLED],
+        # A worker that says nothing for minutes, on a machine that slept, say, still has its task.
+        "distributed.scheduler.worker-ttl": None,
     }
     # Any free port for what Dask would serve at 8787, which a second run on the machine could not have.
     quiet_server = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}

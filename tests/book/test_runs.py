@@ -532,6 +532,22 @@ def test_a_lost_scheduler_is_said(tmp_path: Path) -> None:
                 run(the_plan(), tmp_path, scheduler=address)
 
 
+def test_a_worker_of_this_machine_that_stands_still_is_not_given_up(monkeypatch) -> None:
+    import dask
+    import distributed
+
+    class Started(Exception):
+        pass
+
+    def cluster(**options) -> None:
+        raise Started(dask.config.get("distributed.scheduler.worker-ttl"))
+
+    monkeypatch.setattr(distributed, "LocalCluster", cluster)
+    with pytest.raises(Started) as told, spread.client_of(1):
+        pass
+    assert told.value.args == (None,)  # Dask would kill it after five minutes
+
+
 def test_a_scheduler_that_does_not_answer_is_said_in_a_line(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(spread, "ANSWER", 1.0)
     with socket.socket() as silent:  # bound, but nobody listens
