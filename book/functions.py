@@ -53,11 +53,12 @@ def maximum(f: Function, bounds: Tensor, replicates: int | None = None) -> tuple
     stencil = stencil.to(low)
     stencil = torch.cat([torch.zeros_like(stencil[:1]), stencil, -stencil])
     radius = (high - low) * 4 / 2 ** (12 / dim)
-    for _ in range(45):
+    halvings = 2 if dim == 1 else 1  # an eighth of the radius lies between neighbors of the stencil in an interval
+    for _ in range(0, 45, halvings):
         around = (start.unsqueeze(-2) + radius * stencil).clamp(low, high)
         best = f(around).argmax(-1, keepdim=True).unsqueeze(-1)
         start = around.gather(-2, best.expand(*best.shape[:-1], dim)).squeeze(-2)
-        radius = radius * 0.5
+        radius = radius / 2**halvings
     values, best_start = f(start).max(-1, keepdim=True)
     point = start.gather(-2, best_start.unsqueeze(-1).expand(*best_start.shape, dim)).squeeze(-2)
     return point, values.squeeze(-1)
@@ -122,6 +123,8 @@ def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: in
     alpha = torch.linalg.solve_triangular(factor.mT, z.mT, upper=True)  # grid replicates, K^{-1} (L z)
 
     def f(points: Tensor) -> Tensor:
+        if points.stride(0) == 0:  # the same for all
+            return (matrix(kernel, points[0].reshape(-1, 1), x) @ alpha).mT.reshape(points.shape[:-1])
         flat = points.reshape(len(z), -1, 1)
         # In slices, so that a fine grid does not need one kernel matrix, and small ones, whose memory is used again.
         parts = [

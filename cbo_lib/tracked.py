@@ -228,6 +228,7 @@ class TrackedPosterior:
         base = base.expand(*self.batch_shape, self._start, m)
         mean, variances = self.posterior.mean_and_variance(queries)
         mean, variances = mean.expand(*self.mean_shape, m), variances.expand(*self.batch_shape, m)
+        prior = variance(self._kernel, queries).expand(*self.batch_shape, m) if self._start else variances
         if self._basis is not None:  # new queries have no coefficients
             self._rows, self._basis = self._rows @ self._basis, None
         rows = self._rows.new_zeros(*self.batch_shape, self._rows.shape[-2], m)
@@ -250,8 +251,7 @@ class TrackedPosterior:
             self._last_row = torch.cat([self._last_row, solved[..., -1, :]], -1)
         self._rows, self._base = torch.cat([self._rows, rows], -1), torch.cat([self._base, base], -1)
         self.mean, self.variance = torch.cat([self.mean, mean], -1), torch.cat([self.variance, variances], -1)
-        added = variance(self._kernel, queries).expand(*self.batch_shape, m)
-        self._prior_variance = torch.cat([self._prior_variance, added], -1)
+        self._prior_variance = torch.cat([self._prior_variance, prior], -1)
         return first
 
     def _factor(self) -> Tensor | None:
