@@ -7,6 +7,7 @@ is a task's name; what comes back says which file was written. The folder must b
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,8 @@ RETRIES = 2
 ANSWER = 30.0
 #: Seconds after which a machine sees what another wrote on a disk that they share; over a network it may look late.
 PATIENCE = 60.0
+#: Seconds after which a run looks again whether there is a worker.
+LOOK = 30.0
 
 
 def run(
@@ -73,7 +76,7 @@ def _there(work: Sequence[tuple[Task, Path]], workers: int, scheduler: str | Non
     from distributed.comm import CommClosedError
 
     try:
-        with client_of(min(workers, len(work)), scheduler) as client:
+        with client_of(min(workers, len(work)), scheduler) as client, _watched(client):
             futures = {
                 # The key is the file: a task that is sent twice is done once.
                 client.submit(perform, task, str(folder.resolve()), key=task.file, pure=False, retries=RETRIES): folder
@@ -90,6 +93,31 @@ def _there(work: Sequence[tuple[Task, Path]], workers: int, scheduler: str | Non
                 future.release()
     except (CancelledError, CommClosedError):
         raise ConnectionError(f"the scheduler is lost, {scheduler or 'of this machine'}") from None
+
+
+@contextmanager
+def _watched(client: Any) -> Iterator[None]:
+    """Say so once when there is no worker, and the run waits for one."""
+    from distributed import CancelledError
+
+    over = threading.Event()
+
+    def look() -> None:
+        try:
+            while not over.wait(LOOK):
+                if not client.nthreads():
+                    tqdm.write("No worker is there, and the run waits for one. Ctrl-C ends it; what is done is stored.")
+                    return
+        except (OSError, RuntimeError, CancelledError):  # the scheduler is lost, which the run says
+            return
+
+    watch = threading.Thread(target=look, daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join(ANSWER)
 
 
 def seen(path: Path) -> bool:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -516,20 +517,24 @@ def test_a_shared_disk_may_show_a_file_late(tmp_path: Path, monkeypatch) -> None
     assert not spread.seen(tmp_path / "never.npz")
 
 
-def test_a_lost_scheduler_is_said(tmp_path: Path) -> None:
+def test_a_scheduler_without_workers_and_a_lost_one_are_said(tmp_path: Path, monkeypatch) -> None:
     """It has no worker, so nothing is done when it is killed."""
+    monkeypatch.setattr(spread, "LOOK", 0.2)
+    said = threading.Event()
+    monkeypatch.setattr(spread.tqdm, "write", lambda text: said.set() if text.startswith("No worker") else None)
     python = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen([*python, "--no-dashboard"], cwd=ROOT, stderr=subprocess.PIPE, text=True) as scheduler:
         address = next(found[0] for line in scheduler.stderr if (found := re.search(r"tcp://127\.0\.0\.1:\d+", line)))
 
         def kill() -> None:
-            next(line for line in scheduler.stderr if "Receive client connection" in line)
+            said.wait(30)
             scheduler.kill()
 
         with ThreadPoolExecutor(1) as pool:
             pool.submit(kill)
             with pytest.raises(ConnectionError, match=f"the scheduler is lost, {address}"):
                 run(the_plan(), tmp_path, scheduler=address)
+    assert said.is_set()
 
 
 def test_a_worker_of_this_machine_that_stands_still_is_not_given_up(monkeypatch) -> None:
