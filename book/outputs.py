@@ -15,6 +15,7 @@ import os
 import platform
 import shlex
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,7 +44,12 @@ def gather(experiment: Experiment, tasks: Sequence[Task], folder: Path) -> tuple
     chunks: dict[str, list[Any]] = {}
     seconds = {}
     for task in tasks:
-        result, about = unpack((folder / task.file).read_bytes())
+        try:
+            result, about = unpack((folder / task.file).read_bytes())
+        except (KeyError, ValueError, zipfile.BadZipFile):
+            raise ValueError(
+                f"{folder / task.file} is damaged: remove it, and the same command does it again"
+            ) from None
         chunks.setdefault(task.part, []).append(result)
         seconds[task.file] = about["seconds"]
     merge = experiment.merge or side_by_side
@@ -64,6 +70,7 @@ def side_by_side(chunks: Sequence[Any]) -> Any:
 def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Path, command: str) -> dict[str, Any]:
     """Make all of a folder's files from its tasks, for those of an older run; gives what ``about.json`` says."""
     results, seconds = gather(experiment, tasks, folder / "tasks")
+    (folder / "about.json").unlink(missing_ok=True)  # what it says is of what is replaced now
     (folder / "results").mkdir(parents=True, exist_ok=True)
     files = stored(experiment, results, _anywhere(command))
     for path in (folder / "results").iterdir():  # of a run with other parts
@@ -302,8 +309,9 @@ def compare(own: Path, other: Path) -> tuple[pd.DataFrame, list[str]]:
                 continue
             a = torch.tensor([values[i] for i in at[0]], dtype=torch.float64)
             b = torch.tensor([rival[i] for i in at[1]], dtype=torch.float64)
-            if shared and torch.equal(a, b):
-                words.append(f"{part}, {measure}: the same in {len(shared)} seeds")
+            if shared and torch.allclose(a, b, rtol=1e-9, atol=1e-12):
+                how = "" if torch.equal(a, b) else ", up to rounding"
+                words.append(f"{part}, {measure}: the same in {len(shared)} seeds{how}")
             elif len(shared) < 2 or not bool((a.isfinite() & b.isfinite()).all()):
                 words.append(f"{part}, {measure}: {len(shared)} seeds in both, too few or not finite")
             else:

@@ -118,7 +118,7 @@ def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = Fa
     tensor = value
     if not isinstance(value, Tensor):
         try:
-            array = np.asarray(value)
+            array = np.asarray(np.ma.filled(value.astype(float), np.nan) if np.ma.isMaskedArray(value) else value)
             texts = array.dtype.kind == "O" and any(isinstance(x, str | bool | np.bool_) for x in array.flat)
             tensor = torch.tensor(array.astype(np.float64) if array.dtype.kind in "iufO" and not texts else None)
         except (TypeError, ValueError, RuntimeError) as error:

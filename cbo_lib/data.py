@@ -167,9 +167,8 @@ class _Reader:
         if "device" in x:
             return torch.device("cpu")
         if "mapping" in x:
-            return _find(x["class"], self._module, _CONTAINERS)(
-                (self.decode(k), self.decode(v)) for k, v in x["mapping"]
-            )
+            pairs = ((self.decode(k), self.decode(v)) for k, v in x["mapping"])
+            return _find(x["class"], self._module, _CONTAINERS)(pairs)
         if "sequence" in x:
             return _find(x["class"], self._module, _CONTAINERS)(self.decode(item) for item in x["sequence"])
         if "method" in x:

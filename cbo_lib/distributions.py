@@ -2,7 +2,7 @@
 
 A marginal is anything with ``density``, ``cdf`` and ``inverse_cdf``, from numbers of any shape to numbers. ``Normal``
 and ``Uniform`` are those of ``torch.distributions`` in the dtype and on the device of what they are asked; a subclass
-of ``Law`` makes another of them a marginal in one line.
+of ``Law`` makes another of them that has ``icdf`` a marginal in one line.
 """
 
 import math

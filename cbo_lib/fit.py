@@ -26,7 +26,6 @@ from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, Sca
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from cbo_lib.checks import as_box, as_values, require, require_shape
@@ -115,8 +114,8 @@ def fit_gaussian_process(
         measure: what was observed, ``replicates x n`` measures, ``n >= 2``.
         y: the observations, ``replicates x n``.
         bounds: the box of the inputs, ``2 x d``.
-        kernel: ``"matern"``, ``"rbf"``, or a GPyTorch kernel without batch dimensions, to begin with; its parameters
-            and their priors speak of the unit box.
+        kernel: ``"matern"``, ``"rbf"``, or a GPyTorch kernel, without batch, of the unit box. All its parameters need
+            priors: without, the likelihood may have no maximum, and the end of the search hangs on rounding.
         groups: see ``default_kernel``.
 
     Returns:
@@ -134,7 +133,9 @@ def fit_gaussian_process(
     unit = Measure((measure.points - low) / side, measure.weights)
     with torch.enable_grad(), settings.validate_input_scaling(False):
         inner = _batched(kernel, y, dim, groups)
-        standardize = Standardize(m=1, batch_shape=y.shape[:1])
+        kind = torch.finfo(y.dtype)  # constants are those of no deviation but rounding, in any unit
+        least: Any = (100 * kind.eps * y.abs().amax(-1)).clamp_min(kind.tiny)[:, None, None]
+        standardize = Standardize(m=1, batch_shape=y.shape[:1], min_stdv=least)
         rows, covar, mean = _encoded(unit, inner)
         model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
         # BoTorch's own start, the mode of its prior; it computes that in single precision, as no two processors do.
@@ -227,14 +228,11 @@ def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, Constant
 
 
 def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
-    """L-BFGS-B and then Newton's method, as the first compares values and so stops at the root of their rounding.
+    """The steepest slope, ``replicates``, after L-BFGS-B, which stops at the root of rounding, and Newton's method.
 
     The first sees rounded numbers, lest the processor's rounding choose between two maxima. Second derivatives are
     differences of slopes. A step is taken if slopes get smaller in the metric of the method, which knows no units; or
     if the loss does: where it bends down the step goes the other way, off the saddle, and L-BFGS-B begins again.
-
-    Returns:
-        The steepest slope, ``replicates``.
     """
     targets = mll.model.train_targets
     parameters, ends = get_parameters_and_bounds(mll, requires_grad=True)
@@ -290,7 +288,8 @@ def _loss(mll: ExactMarginalLogLikelihood) -> Callable[[], Tensor]:
         gap = (y - model.mean_module(rows)).unsqueeze(-1)
         gram = matrix(model.covar_module, rows) + torch.diag_embed(model.likelihood.noise.expand_as(y))
         with torch.no_grad():  # what is added to it below is zero, and has the slopes
-            factor = psd_safe_cholesky(gram)
+            factor, failed = torch.linalg.cholesky_ex(gram)  # a step too far, which a NaN ends
+            factor = torch.where((failed > 0)[:, None, None], torch.nan, factor)
             whitened = torch.linalg.solve_triangular(factor, gap, upper=False)
             solved = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
             slope = 0.5 * (solved @ solved.mT - torch.cholesky_inverse(factor))

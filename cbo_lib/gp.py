@@ -36,8 +36,7 @@ class GaussianProcess:
 
     Args:
         kernel: any GPyTorch kernel. A batched kernel gives a batch of priors, whose dimensions stay in front.
-        noise_std: standard deviation of the observation noise, positive: a number, or a tensor that broadcasts to
-            the observations ``... x t``.
+        noise_std: standard deviation of the noise, positive: a number, or a tensor that broadcasts to ``... x t``.
         mean: prior mean of f: a number, a tensor that broadcasts to ``... x n``, or a function from points
             ``... x d`` to values ``...``, or to values with the kernel's batch. Default 0.
 
@@ -92,8 +91,7 @@ class GaussianProcess:
         """The posterior before any observation.
 
         Args:
-            replicates: the size of a new dimension in front of the kernel's batch, ``replicates x batch_shape``.
-                Default: none, the batch of the kernel alone.
+            replicates: the size of a new dimension in front of the kernel's batch. Default: none.
         """
         ones = [1] * len(self.kernel.batch_shape)
         shape = [] if replicates is None else [as_count("replicates", replicates, 1), *ones]
@@ -108,11 +106,9 @@ class GaussianProcess:
             noise_std: overrides that of the process, for observations of unequal noise: a number or ``... x t``.
 
         Raises:
-            ValueError: if ``y`` does not fit the measures, or holds a NaN or an infinity, or the noise is not positive,
-                or the kernel is not positive definite.
+            ValueError: if ``y`` does not fit or is not finite, the noise not positive or the kernel not definite.
 
-        Noise that drowns in the rounding of close observations is raised where that is so (``stable_cholesky``), and a
-        ``NumericalWarning`` says by how much.
+        Noise that drowns in rounding is raised (``stable_cholesky``), and a ``NumericalWarning`` says by how much.
         """
         return self.posterior().extend(measure, y, noise_std)
 
@@ -213,8 +209,7 @@ class Posterior:
     def extend(self, measure: Measure, y: Any, noise_std: float | Tensor | None = None) -> "Posterior":
         """Condition on more observations.
 
-        The Cholesky factor grows by rows, so that one more observation costs ``O(t^2)`` and not ``O(t^3)``
-        ([Zhang2022], Appendix B).
+        The Cholesky factor grows by rows, so that a row costs ``O(t^2)``, not ``O(t^3)`` ([Zhang2022], Appendix B).
 
         Args and errors are those of ``GaussianProcess.condition``.
         """
@@ -302,7 +297,7 @@ class Posterior:
         return TrackedPosterior(self, queries)
 
     def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
-        """A BoTorch model, for any acquisition function and ``optimize_acqf``.
+        """A BoTorch model, for any acquisition function; variances below ``1e-10`` are raised to it, as by GPyTorch.
 
         Args:
             measure: what a candidate stands for: maps ``... x q x D`` to ``... x q`` measures. Default: a point.

@@ -227,9 +227,14 @@ class GaussianMeasureKernel(Kernel):
 
 @torch.no_grad()  # it writes into a buffer; and the factor is constant for whoever differentiates
 def pivoted_cholesky(
-    rows: Callable[[Tensor], Tensor], diagonal: Tensor, rank: int, tolerance: float | Tensor, tied: float = 0.0
+    rows: Callable[[Tensor], Tensor],
+    diagonal: Tensor,
+    rank: int,
+    tolerance: float | Tensor,
+    tied: float = 0.0,
+    cut: bool = False,
 ) -> Tensor | None:
-    """``F`` (``... r x N``) with ``K = F^T F`` but for a tolerance; None if ``r`` would pass ``rank``.
+    """``F`` (``... r x N``) with ``K = F^T F`` but for a tolerance; None (unless ``cut``) if ``r`` would pass ``rank``.
 
     A pivoted Cholesky decomposition ([Harbrecht2012]) that asks for one row of ``K`` a pivot. What is left over,
     ``K - F^T F``, is positive semidefinite, so that its largest entry stands on its diagonal.
@@ -242,6 +247,7 @@ def pivoted_cholesky(
             ``p`` whose row is wrong by ``e`` adds an error of at most ``e^2 / p``, no more than ``e`` as long as
             ``p >= e``; a smaller pivot would make nothing but rounding large.
         tied: pivots this close to the largest, relatively, are tied, as on grids, and the first is taken. Default 0.
+        cut: whether the first ``rank`` rows are given in the place of None. Default no.
     """
     least = torch.as_tensor(tolerance, dtype=diagonal.dtype, device=diagonal.device).unsqueeze(-1)
     left, found = diagonal, 0
@@ -255,7 +261,7 @@ def pivoted_cholesky(
             used = found if every == 1 else int((known != 0).any(-1).reshape(-1, found).any(0).sum())
             return known[..., :used, :].contiguous()
         if found >= rank:
-            return None
+            return factor[..., :found, :].contiguous() if cut else None
         if found == factor.shape[-2]:
             factor = torch.cat([factor, torch.empty_like(factor)], -2)
         known = factor[..., :found, :]
@@ -300,7 +306,7 @@ def stable_cholesky(
         jitter = torch.where(lost, (10 * jitter).clamp_min(_FIRST * eps), jitter)
         most = f"with a jitter of at most {eps**0.5:.0e} of their size"
         expected = f"kernel must give positive definite covariances of the observations, {most}"
-        require(jitter[lost] <= eps**0.5, expected, "others; a larger noise_std would help")
+        require(jitter[lost] <= eps**0.5, expected, "others; a larger noise_std or bounded lengthscales would help")
         shift = (jitter - held).unsqueeze(-1) * diagonal
         factor, lost = try_cholesky(matrix + torch.diag_embed(shift), diagonal)
         lost = lost & looked_at

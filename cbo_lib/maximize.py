@@ -8,42 +8,45 @@ import torch
 from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_expanded, as_number, require, require_shape
+from cbo_lib.checks import as_box, as_count, as_expanded, require, require_shape
 from cbo_lib.measure import Function
 
 
-def argmax_finite(
-    values: Tensor, allowed: Tensor | None = None, order: Tensor | None = None, tolerance: float = 1e-9
-) -> Tensor:
+def argmax_finite(values: Tensor, allowed: Tensor | None = None, order: Tensor | None = None) -> Tensor:
     """The best candidate of each replicate, ties broken by a fixed order.
 
     Symmetric candidates have equal values up to rounding, and rounding differs between machines and batch sizes.
-    Values within ``tolerance`` of the largest count as tied, and the tied candidate that comes first is chosen.
+    Values within ``1e-9`` of the largest count as tied, and the tied candidate that comes first is chosen. Where no
+    value reaches ``2^-8``, as of outcomes in a tiny unit, ``1e-9`` is a share of the largest size.
 
     Args:
         values: a ``... x n`` tensor; ``inf`` is allowed.
         allowed: which candidates may be chosen, boolean, broadcasts to ``values``. Default all.
         order: the rank of each candidate, ``n`` integers. Default ``0, 1, ...``: the first wins.
-        tolerance: absolute, nonnegative.
 
     Returns:
         The chosen candidates, ``...`` integers in ``[0, n)``.
 
     Raises:
-        ValueError: if a replicate has no allowed candidate, an allowed value is NaN or ``tolerance`` is negative.
+        ValueError: if a replicate has no allowed candidate, or an allowed value is NaN.
     """
-    as_number("tolerance", tolerance, 0)
     if allowed is not None:
         allowed = as_expanded("allowed", allowed, values.shape)
         require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
         values = values.masked_fill(~allowed, -torch.inf)
     best = values.amax(-1, keepdim=True)  # NaN if one of them is
     require(~best.isnan(), "values must not be NaN where a candidate is allowed", values)
-    tied = values >= best - tolerance
+    tied = values >= best - 1e-9 * _unit(values)
     tied = tied if allowed is None else tied & allowed
     if order is None:
         return tied.byte().argmax(-1)  # the first
     return order.expand_as(values).masked_fill(~tied, torch.iinfo(order.dtype).max).argmin(-1)
+
+
+def _unit(values: Tensor) -> Tensor:
+    """One, or of values in a tiny unit the size of the largest, ``... x 1``."""
+    size = values.nan_to_num(0.0, 0.0, 0.0).abs().amax(-1, keepdim=True)
+    return torch.where(size < 2**-8, size, 1.0)
 
 
 def maximize_box(
@@ -60,9 +63,8 @@ def maximize_box(
     The best raw points are refined by L-BFGS-B ([Byrd1995]) with the gradients of ``values``, by BoTorch
     ([Balandat2020], Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
     result does not depend on its company; only the evaluations are batched. The result is at least the best raw
-    value. Values within ``1e-9`` count as tied, and the better raw point, then the first, is chosen (see
-    ``argmax_finite``). Nothing is random. Gradients are enabled inside, also under ``torch.no_grad()``; the result
-    carries none.
+    value. Of ties (see ``argmax_finite``) the better raw point, then the first, is chosen. Nothing is random. Gradients
+    are enabled inside, also under ``torch.no_grad()``; the result carries none.
 
     Args:
         values: maps points ``replicates x m x d`` to values ``replicates x m``, each a function of its own point
@@ -148,7 +150,7 @@ def search_box(
     On a ridge of the smallest of many bounds L-BFGS-B stops where rounding lets it. Mesh adaptive direct search
     ([Audet2006]) compares values at points of a grid, which a last digit does not change: around the best raw points
     it asks along the axes and in six other directions a coordinate, the next of one Sobol sequence for all. Each start
-    goes to the best point or, if none is better by ``1e-9``, halves its reach.
+    goes to the best point or, if none is better by ``1e-9`` (see ``argmax_finite``), halves its reach.
 
     Arguments and results are those of ``maximize_box``; but the ``raw`` points of each replicate lie on the grid, to
     which ``rounded`` maps points, a start asks ``polls`` times at most, and ``values`` takes groups of points, how many
@@ -160,15 +162,15 @@ def search_box(
         found = values(raw.unsqueeze(1), starts, torch.full_like(raw[:, :1, 0], -torch.inf)).squeeze(1)
         top, place = found.take_along_dim(first := _first(found, starts), -1), first.unsqueeze(-1)
         points = raw.take_along_dim(place, -2)
-        reach = torch.full_like(top, raw.shape[-2] ** (-1 / dim))
+        least, reach = 1e-9 * _unit(found), torch.full_like(top, raw.shape[-2] ** (-1 / dim))
         for others in directions.split(6 * dim):
             ways = torch.cat([others, axes, -axes]) * (high - low)
             near = rounded((points.unsqueeze(-2) + reach[..., None, None] * ways).clamp(low, high))
             if torch.equal(near, points.unsqueeze(-2).expand_as(near)):  # no reach is longer than a step of the grid
                 break
-            place = argmax_finite(found := values(near, 1, top + 1e-9)).unsqueeze(-1)
+            place = argmax_finite(found := values(near, 1, top + least)).unsqueeze(-1)
             value, better = found.take_along_dim(place, -1).squeeze(-1), near.take_along_dim(place.unsqueeze(-1), -2)
-            moves = value > top + 1e-9
+            moves = value > top + least
             points, top = torch.where(moves.unsqueeze(-1), better.squeeze(-2), points), torch.where(moves, value, top)
             reach = torch.where(moves, reach, reach / 2)
         best = argmax_finite(top).unsqueeze(-1)

@@ -110,8 +110,7 @@ class Measure:
     def expectation(self, f: Function) -> Tensor:
         """``sum_j w_j f(x_j)`` of each set, ``... x n``.
 
-        ``f`` maps points ``... x d`` to values ``...``. A batch of functions may add dimensions to the batch of the
-        points, or fill its dimensions of size one.
+        ``f`` maps points ``... x d`` to values ``...``. A batch of functions may add dimensions to that of the points.
         """
         values = f(self.points)
         shape = values.shape if isinstance(values, Tensor) else torch.Size()
@@ -119,8 +118,9 @@ class Measure:
         require(fits, f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}", shape)
         return (self.weights * values).sum(-1)
 
-    def __getitem__(self, index: Tensor | slice | Sequence[int]) -> "Measure":
+    def __getitem__(self, index: Tensor | slice | Sequence[int] | int) -> "Measure":
         """Select along the ``n`` dimension; an index tensor ``(m,)`` gives ``m`` sets."""
+        index = [index] if isinstance(index, int) else index
         return Measure._of(self.points[..., index, :, :], self.weights[..., index, :])
 
     def expand(self, *batch_shape: int) -> "Measure":
@@ -220,6 +220,9 @@ def require_fit(name: str, kernel: Kernel, point: Tensor) -> None:
     except (IndexError, RuntimeError) as error:  # of a part of it
         found = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"{name} must have a kernel of {point.shape[-1]} coordinates, got {found}") from error
+    if kernel.active_dims is None:
+        for part in getattr(kernel, "kernels", ()) or filter(None, [getattr(kernel, "base_kernel", None)]):
+            require_fit(name, part, point)
 
 
 def _check_kernel(kernel: Kernel, measure: Measure) -> None:

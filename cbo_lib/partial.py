@@ -48,7 +48,9 @@ def moments(model: Posterior | Model, points: Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
         model = model.measure_posterior
     if isinstance(model, Posterior):
-        return model.mean_and_variance(Measure.dirac(points, known=True))
+        found = [model.mean_and_variance(Measure.dirac(p, known=True)) for p in points.split(2**14, -2)]
+        mean, variance = (torch.cat(part, -1) for part in zip(*found, strict=True))
+        return mean, variance
     parts = [model.posterior(part) for part in points.split(_POINTS, -2)]
     mean, variance = (torch.cat([getattr(part, name) for part in parts], -2) for name in ("mean", "variance"))
     return mean.squeeze(-1), variance.squeeze(-1).clamp_min(0.0)
@@ -68,8 +70,7 @@ class CompletedPosterior(ABC):
 
     Args:
         batch: that of the posterior.
-        contexts: the completions, ``M x d``, or ``batch x groups x M x d`` with some of these dimensions 1; as an
-            attribute, with all.
+        contexts: the completions, ``M x d``, or ``batch x groups x M x d`` with some of these dimensions 1.
         controlled: which coordinates the learner sets, boolean, ``d`` or ``groups x d``.
 
     Raises:
@@ -302,14 +303,16 @@ class PartialPosterior(CompletedPosterior):
         self._average = self._weights * rows.mean(-2, keepdim=True)  # ... 1 t
 
     def _interpolate(self, most: int, tolerance: float) -> None:
-        """Find the contexts that determine the variance at all others, if no more than ``most`` are needed."""
-        basis = pivoted_factor(lambda a, b: self._kernel.free(a, b).square(), self.contexts, most, tolerance)
-        if basis is None or basis.shape[-1] == 0:
+        """Find the contexts that determine the variance at all others, where no more than ``most`` are needed."""
+        basis = pivoted_factor(lambda a, b: self._kernel.free(a, b).square(), self.contexts, most, tolerance, cut=True)
+        assert basis is not None
+        left = (1 - basis.square().sum(-1)).amax(-1)
+        if basis.shape[-1] == 0 or bool((every := left > 2 * max(tolerance, 8 * torch.finfo(left.dtype).eps)).all()):
             return
         # Row pivoting chooses rows such that no entry of the interpolation is large.
         compact, pivots = torch.linalg.lu_factor_ex(basis)[:2]
         lower = torch.lu_unpack(compact, pivots, unpack_pivots=False)[1]
-        self.chosen = rank = basis.shape[-1]
+        count, rank = basis.shape[-2:]
         # Where others of the batch need more contexts than this one, the surplus ones are interpolated like all others.
         used = (basis != 0).any(-2).unsqueeze(-2)
         lower = torch.where(used, lower, 0.0)
@@ -320,8 +323,13 @@ class PartialPosterior(CompletedPosterior):
         for i, pivot in enumerate((pivots.long() - 1).split(1, -1)):
             here, there = order[..., i : i + 1].clone(), order.gather(-1, pivot)
             order.scatter_(-1, pivot, here)[..., i : i + 1] = there
+        self.chosen = count if bool(every.any()) else rank  # what a replicate gets does not hang on its company
+        if self.chosen > rank:
+            spread = torch.nn.functional.pad(spread, (0, count - rank))
+            spread = torch.where(every[..., None, None], torch.eye(count).to(spread), spread)
+            order = torch.where(every.unsqueeze(-1), torch.arange(count, device=order.device), order)
         self._spread = spread.take_along_dim(order.argsort(-1).unsqueeze(-1), -2)
-        self._nodes = self._loadings.take_along_dim(order[..., :rank].unsqueeze(-1), -2)
+        self._nodes = self._loadings.take_along_dim(order[..., : self.chosen].unsqueeze(-1), -2)
 
 
 def observed_points(posterior: Posterior, like: Tensor, groups: torch.Size) -> Tensor:

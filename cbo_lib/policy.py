@@ -51,8 +51,7 @@ class Policy(ABC):
         seed: of a single run, a nonnegative integer; ``start`` gives a batch its own. Default 0.
         sqrt_beta: multiplies the deviation in confidence bounds: nonnegative, or a function of the round. Default 2.
         initial: how many queries of ``design`` are asked before the first that is proposed; old data count. Default 0.
-        resolution: queries in a box are multiples of this share of its sides, as a plant has a resolution too; None for
-            none. Default ``2^-13``.
+        resolution: queries in a box are multiples of this share of its sides, or None. Default ``2^-13``.
 
     Attributes:
         count: observations known, of each replicate.
@@ -77,6 +76,7 @@ class Policy(ABC):
     active: Tensor
     _alone: bool = True
     _asked: Tensor | None
+    _open: Tensor | None = None  # what was asked and not answered, also while old data are told
     _design: Tensor
     _random: ReplicateGenerators
 
@@ -114,6 +114,7 @@ class Policy(ABC):
         if self._asked is None:
             self._random.at(self.count + 1)
             self._asked = self._design[:, self.count] if self.count < self.initial else self.propose()
+            self._open = self._asked
         if self._alone and not bool(self.active[0]):
             raise ValueError("the run is over, there is nothing left to ask; policy.finished tells so beforehand")
         asked = self._asked.clone()  # a caller may change it
@@ -140,10 +141,11 @@ class Policy(ABC):
             row = {name: tensor[:, i].clone() for name, tensor in rows.items()}  # a caller may change them
             if self._asked is None:
                 self._random.at(self.count + 1)
-            self.learn(row, torch.zeros_like(self.active) if self._asked is None else self.is_asked(row, self._asked))
+            asked = torch.zeros_like(self.active) if self._open is None else self.is_asked(row, self._open)
+            self.learn(row, asked)
             self.data = {name: torch.cat([self.data[name], row[name].unsqueeze(1)], 1) for name in self.data}
-            self._asked = None
-            self.count += 1
+            self._asked, self.count = None, self.count + 1
+            self._open = self._open if self._alone and not bool(asked) else None
         self._torn = False
 
     @torch.no_grad()
@@ -242,7 +244,7 @@ class Policy(ABC):
         t = self.round if t is None else t
         number = as_tensor("sqrt_beta", value := self.sqrt_beta(t))
         require((number >= 0) & torch.isfinite(number), f"sqrt_beta must be nonnegative and finite at round {t}", value)
-        return value if isinstance(value, Tensor) and value.numel() > 1 else float(value)
+        return number if number.numel() > 1 else float(number)
 
     def rounded(self, x: Tensor, bounds: Tensor) -> Tensor:
         """Points ``... x d`` of a box ``2 x d`` at the policy's resolution."""
@@ -326,7 +328,7 @@ class Policy(ABC):
         self._configured = getattr(self, "_configured", None) or frozenset(vars(self)) | {"_configured"}
         for name in vars(self).keys() - self._configured:
             delattr(self, name)
-        self._random, self._alone, self._asked = ReplicateGenerators(seeds, stream=1), alone, None
+        self._random, self._alone, self._asked, self._open = ReplicateGenerators(seeds, stream=1), alone, None, None
         self.count = 0
         self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=self.space.like.device)
         self.data = {}

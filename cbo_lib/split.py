@@ -39,8 +39,7 @@ class SplitKernel:
     def of(kernel: Kernel, controlled: Tensor, batch: int) -> "SplitKernel":
         """Take a kernel apart.
 
-        Arguments and errors are those of ``PartialPosterior``; ``batch`` is how many batch dimensions the posterior
-        has, at least those of the kernel.
+        Arguments are those of ``PartialPosterior``; ``batch`` counts its batch dimensions, with those of the kernel.
         """
         dim, ones = controlled.shape[-1], [1] * (controlled.dim() - 1)
         parameter = next(kernel.parameters(), torch.ones((), dtype=torch.float64))
@@ -67,11 +66,11 @@ class SplitKernel:
             else:
                 side = _sides(part, controlled)
                 if bool((side != side[0]).any()):
-                    raise NoProductError(
-                        f"the kernel of every group must lie on the same side, got a {type(part).__name__}"
-                    )
+                    raise NoProductError(f"kernels of all groups must lie on one side, got a {type(part).__name__}")
                 origin = parameter.new_zeros(1, dim)
                 at_zero = matrix(part, origin, origin).detach()
+                if not torch.allclose(matrix(part, origin + 1, origin + 1), at_zero):  # GPyTorch: has a lengthscale
+                    raise NoProductError(f"the kernel must be stationary, got a {type(part).__name__}")
                 scale = scale * at_zero[..., 0, 0]
                 others[0 if bool(side[0]) else 1].append((lambda x: x, functools.partial(_normalized, part, at_zero)))
         sides: list[list[Factor]] = []
@@ -147,19 +146,20 @@ def _normalized(kernel: Kernel, at_zero: Tensor, x: Tensor, y: Tensor) -> Tensor
 
 @torch.no_grad()
 def pivoted_factor(
-    side: Callable[[Tensor, Tensor], Tensor], points: Tensor, rank: int, tolerance: float
+    side: Callable[[Tensor, Tensor], Tensor], points: Tensor, rank: int, tolerance: float, cut: bool = False
 ) -> Tensor | None:
     """``B`` (``... N x r``) with ``side(points, points) = B B^T`` to ``tolerance``; None if ``r`` would pass ``rank``.
 
     Args:
         side: a kernel, 1 at distance zero.
         points: ``... N x d``.
-        rank: the most columns that are worth having; see ``pivoted_cholesky``.
+        rank: the most columns that are worth having; ``cut`` gives these. See ``pivoted_cholesky``.
+        cut: as there.
         tolerance: the largest entry that may be left over; never less than eight roundings of 1, an entry's own error.
     """
     tolerance = max(tolerance, 8 * torch.finfo(points.dtype).eps)
     diagonal = side(points[..., :1, :], points[..., :1, :]).squeeze(-1).expand(points.shape[:-1])
     factor = pivoted_cholesky(
-        lambda place: side(points.take_along_dim(place.unsqueeze(-1), -2), points), diagonal, rank, tolerance, 1e-9
+        lambda place: side(points.take_along_dim(place.unsqueeze(-1), -2), points), diagonal, rank, tolerance, 1e-9, cut
     )
     return None if factor is None else factor.mT.contiguous()

@@ -24,8 +24,7 @@ class Surrogate:
         prior: known hyperparameters of batch shape ``()`` or ``(replicates,)``; nothing is fitted then.
         kernel: what is fitted otherwise, see ``fit_gaussian_process``.
         groups: see ``default_kernel``.
-        refit_every: how many observations pass between two fits, at least 1. Default: a tenth of those seen at the
-            last fit, rounded down, and at least 1.
+        refit_every: how many observations pass between two fits. Default: a tenth of those at the last, at least 1.
         first: up to how many observations each one makes a fit due. Default 2.
 
     Attributes:
@@ -89,6 +88,8 @@ class Surrogate:
         nothing is fitted to it any more. Default: true.
         """
         if learned is not None:
+            if self.count and not bool(learned.all()):
+                self.posterior()  # while what is due can still be fitted
             measure = Measure(measure.points, measure.weights * learned[:, None, None])
         learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
         self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])

@@ -119,8 +119,7 @@ class TrackedPosterior:
             index: which query was observed, ``batch_shape`` integers in ``[0, n)``.
             y: its noisy value, ``batch_shape`` or ``mean_shape``.
             noise_std: overrides that of the process; broadcasts to ``y``.
-            active: which elements observed anything, boolean ``batch_shape``; the others learn nothing, whatever
-                ``y`` and the noise are there. Default: all.
+            active: which elements observed anything, boolean ``batch_shape``; the others learn nothing. Default: all.
 
         Raises:
             ValueError: if a shape or an index does not fit, or an active element has a ``y`` that is not finite, or a
@@ -198,7 +197,7 @@ class TrackedPosterior:
         self._rows[..., :t, :] = torch.where(drowned.unsqueeze(-1), solved, rows)
         self._whitened[..., :t] = torch.where(drowned, moved, whitened)
         self._scale[..., :t] = torch.where(drowned, again.diagonal(dim1=-2, dim2=-1), self._scale[..., :t])
-        last = solved if basis is None else (solved.movedim(0, -3) @ basis).movedim(-3, 0)
+        last = solved if basis is None else solved @ basis
         mean = self.posterior.mean(self.queries) + (last.mT @ moved.unsqueeze(-1)).squeeze(-1)
         variances = (self.posterior.variance(self.queries) - last.square().sum(-2)).clamp_min(0.0)
         self.mean, self.variance = torch.where(drowned, mean, self.mean), torch.where(drowned, variances, self.variance)

@@ -1,6 +1,7 @@
 """Hyperparameters fitted for all replicates at once, and the posterior that grows between two fits."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linear_operator.utils.errors import NanError
 from scipy import optimize, stats
 
 from cbo_lib import fit as module
@@ -300,7 +300,7 @@ def test_a_fit_leaves_a_saddle(steepest):
 @pytest.mark.parametrize("right", [1, 5])  # at the end of L-BFGS-B; and for second derivatives in four parameters
 def test_a_kernel_that_is_nan_beside_the_maximum_ends_the_search_there(seen, steepest, monkeypatch, right):
     """BoTorch says of a NaN that the value is one and the slopes are zero: that is no maximum."""
-    search, factor, x, y = module.fmin_l_bfgs_b_batched, module.psd_safe_cholesky, *seen
+    search, matrix, x, y = module.fmin_l_bfgs_b_batched, module.matrix, *seen
     exact, calls = fit_gaussian_process(Measure.dirac(x), y, UNIT), []
 
     def searched(*args, **options):
@@ -309,18 +309,67 @@ def test_a_kernel_that_is_nan_beside_the_maximum_ends_the_search_there(seen, ste
         calls.extend([True] * right + [False])
         return found
 
-    def beside(gram):
+    def beside(kernel, rows):
+        gram = matrix(kernel, rows)
         if calls and not calls[0]:
-            raise NanError("a NaN")
+            return torch.nan * gram
         calls[:1] = []
-        return factor(gram)
+        return gram
 
     monkeypatch.setattr(module, "fmin_l_bfgs_b_batched", searched)
-    monkeypatch.setattr(module, "psd_safe_cholesky", beside)
+    monkeypatch.setattr(module, "matrix", beside)
     fit = fit_gaussian_process(Measure.dirac(x), y, UNIT)
     for name in NAMES:
         torch.testing.assert_close(getattr(fit, name), getattr(exact, name), rtol=0.02, atol=0.01)
     assert bool((steepest[-1] > 0).all())
+
+
+def test_a_matrix_that_is_not_definite_ends_the_search_of_its_replicate_alone(seen, monkeypatch):
+    """A search may try sizes at which rounding leaves no factor; the others are none the wiser."""
+    matrix, x, y = module.matrix, *seen
+    exact, calls = fit_gaussian_process(Measure.dirac(x), y, UNIT), []
+
+    def tried(kernel, rows):
+        gram = matrix(kernel, rows)
+        calls.append(gram.shape)
+        if len(calls) == 4:
+            gram = torch.cat([gram[:1] - 2 * torch.eye(gram.shape[-1]).to(gram), gram[1:]])
+        return gram
+
+    monkeypatch.setattr(module, "matrix", tried)
+    fit = fit_gaussian_process(Measure.dirac(x), y, UNIT)
+    for name in NAMES:
+        got, wanted = getattr(fit, name), getattr(exact, name)
+        torch.testing.assert_close(got[1:], wanted[1:], rtol=1e-9, atol=1e-12)
+        assert bool(torch.isfinite(got[0]).all())
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-8, 1e-6, 1e6])
+def test_the_unit_of_outcomes_does_not_matter(seen, unit):
+    x, y = seen
+    fit, scaled = (fit_gaussian_process(Measure.dirac(x), size * y, UNIT) for size in (1.0, unit))
+    torch.testing.assert_close(scaled.lengthscale, fit.lengthscale)
+    torch.testing.assert_close(scaled.noise_std, unit * fit.noise_std)
+
+
+def test_constant_outcomes_are_not_standardized():
+    x = torch.rand(1, 9, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    fits = [fit_gaussian_process(Measure.dirac(x), torch.full((1, 9), c, dtype=F64), UNIT) for c in (0.5, 0.1, 0.0)]
+    for fit in fits[1:]:
+        torch.testing.assert_close(fit.noise_std, fits[0].noise_std)
+
+
+def test_a_kernel_of_huge_sizes_is_fitted():
+    """Without a prior the search tries sizes whose rounding passes any jitter."""
+    import gpytorch.kernels as g
+
+    x = torch.rand(12, 15, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
+    y = torch.sin(9 * x[..., 0]) + x[..., 1]
+    kernel = g.ScaleKernel(g.CosineKernel(active_dims=(0,))) + g.RBFKernel()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its likelihood has no maximum
+        fit = fit_gaussian_process(Measure.dirac(x), y, UNIT, kernel)
+    assert bool(torch.isfinite(fit.noise_std).all())
 
 
 def test_a_fit_that_stops_early_is_reported(seen, monkeypatch):

@@ -681,7 +681,7 @@ INDEFINITE = torch.tensor([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]],
 def test_a_kernel_that_is_none_is_refused(rng, parts):
     posterior = GaussianProcess(TabulatedKernel(INDEFINITE), 1e-3).posterior()
     observed, y = Measure.dirac(torch.arange(3, dtype=F64)[:, None]), normal(rng, 3)
-    with pytest.raises(ValueError, match=r"kernel must give positive definite .* a larger noise_std would help"):
+    with pytest.raises(ValueError, match=r"kernel must give positive definite .* a larger noise_std or bounded"):
         in_parts(posterior, observed, y, parts)
     assert GaussianProcess(TabulatedKernel(INDEFINITE), 2.0).condition(observed, y).count == 3
 

@@ -1,3 +1,4 @@
+import copy
 import io
 import json
 import os
@@ -547,3 +548,19 @@ def test_frames_and_dates_are_told_apart_and_large_ones_are_short():
     found = [json.dumps(describe(thing)) for thing in different]
     assert len(set(found)) == len(different) and json.dumps(describe(dated(2020))) == found[0]
     assert len(json.dumps(describe(pd.DataFrame(np.random.default_rng(0).normal(size=(20_000, 5)))))) < 500
+
+
+class Emulator(torch.nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(torch.tensor([0.2]), torch.tensor([0.8])), ([0.2], [0.8]), ({"c": 1}, {"c": 2}), (np.zeros(2), np.ones(2))],
+)
+def test_what_a_module_keeps_is_described(parts):
+    one, other = map(Emulator, parts)
+    assert describe(one) == describe(Emulator(copy.deepcopy(parts[0]))) != describe(other)
+    assert describe(Emulator(lambda x: x)) != describe(Emulator(lambda x: 2 * x))

@@ -378,3 +378,10 @@ def test_measures_that_weigh_the_same_points_need_no_kernel_of_all_pairs(rng):
             same = [apart[(a, b).index(m)] if m in (a, b) else m for m in (left, right)]
             torch.testing.assert_close(covariance(kernel, left, right), covariance(kernel, *same), rtol=0, atol=1e-12)
         torch.testing.assert_close(variance(kernel, a), variance(kernel, apart[0]), rtol=0, atol=1e-12)
+
+
+def test_an_integer_selects_one_measure_and_keeps_the_dimension(rng):
+    measure = Measure.average(torch.rand(3, 5, 2, 1, generator=rng, dtype=torch.float64))
+    one = measure[2]
+    assert one.n == 1 and one.batch_shape == (3,) and torch.equal(one.points, measure[[2]].points)
+    assert [part.n for part in measure] == [1] * 5

@@ -17,6 +17,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.models import AveragedModel
+from cbo_lib.partial import moments as found_moments
 from tests.oracles import condition, matern52, rbf, sets
 from tests.toys import normal, random_measure
 
@@ -389,3 +390,13 @@ def test_a_model_that_moves_takes_everything_along_and_nothing_from_others(rng, 
     assert torch.equal(models[1].posterior(at).mean, before)
     tensors = [*models[1].parameters(), *models[1].buffers(), *kernel.parameters(), *inner.parameters()]
     assert not any(t.dtype == torch.float32 for t in tensors)
+
+
+def test_moments_of_many_points_are_those_of_a_few(rng):
+    posterior = GaussianProcess(rbf_kernel([0.3, 0.5]), 0.1).condition(
+        Measure.dirac(torch.rand(9, 2, generator=rng, dtype=F64)), torch.randn(9, generator=rng, dtype=F64)
+    )
+    points = torch.rand(2**14 + 5, 2, generator=rng, dtype=F64)
+    whole = posterior.mean_and_variance(Measure.dirac(points))
+    for ours, theirs in zip(found_moments(posterior, points), whole, strict=True):
+        torch.testing.assert_close(ours, theirs)

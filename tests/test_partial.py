@@ -311,7 +311,7 @@ def test_groups_may_share_another_kernel_on_the_same_side_of_all(rng):
     mean, variance = PartialPosterior(posterior, contexts, groups).mean_and_variance(x)
     for i, controlled in enumerate(groups):
         close((mean[i], variance[i]), expected(k, observed, y, 0.1, x, contexts, controlled))
-    with pytest.raises(NoProductError, match="every group must lie on the same side, got a PeriodicKernel"):
+    with pytest.raises(NoProductError, match="all groups must lie on one side, got a PeriodicKernel"):
         PartialPosterior(posterior, contexts, GROUPS)
 
 

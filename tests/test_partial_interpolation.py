@@ -120,3 +120,17 @@ def test_with_four_contexts_nothing_is_interpolated(rng):
     exact = PartialPosterior(given, c, controlled, tolerance=None).mean_and_variance(x)
     for ours, theirs in zip(fast.mean_and_variance(x), exact, strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_a_replicate_is_interpolated_whatever_the_others_need(rng):
+    """The second needs all of its contexts, the first few: it gets what it gets alone, and so does the second."""
+    given, controlled = posterior(rng, [[0.5, 0.7], [0.3, 0.02]]), torch.tensor([True, False])
+    c, x = contexts(rng, 2, 60, 2), torch.rand(2, 4, 2, generator=rng, dtype=F64)
+    together = PartialPosterior(given, c, controlled, 1e-10, True)
+    alone = [PartialPosterior(given.select(r), c[r], controlled, 1e-10, True) for r in range(2)]
+    assert alone[0].chosen < 30 and alone[1].chosen == together.chosen == 60
+    for r in range(2):
+        for ours, theirs in zip(together.mean_and_variance(x), alone[r].mean_and_variance(x[r]), strict=True):
+            torch.testing.assert_close(ours[r], theirs, rtol=0, atol=1e-13)
+    exact = PartialPosterior(given, c, controlled, None).mean_and_variance(x)[1]
+    assert float((together.mean_and_variance(x)[1] - exact)[0].abs().max()) > 1e-13  # the first is interpolated

@@ -350,3 +350,23 @@ def test_a_first_row_that_is_refused_leaves_no_trace():
     assert policy.data == {} and policy.count == 0
     policy.tell([1.0, 2.0], 0.0, context=[0.0])
     assert policy.count == 1
+
+
+def test_an_answer_counts_as_asked_though_old_data_were_told_in_between():
+    told = []
+
+    class Listener(Sampler):
+        def learn(self, row, asked):
+            told.append(bool(asked))
+            super().learn(row, asked)
+
+    policy = Listener(BOX)
+    for _ in range(3):
+        query = policy.ask()
+        policy.tell(X0[0], Y0[0], context=C0[0])
+        policy.tell(query, 1.0, context=C0[1])
+        policy.tell(query, 1.0, context=C0[1])
+    assert told == [False, True, False] * 3
+    query = policy.ask()
+    policy.tell([X0[1], query.tolist()], [0.3, 0.4], context=C0[:2])
+    assert told[-2:] == [False, True]

@@ -1,12 +1,13 @@
 import pytest
 import torch
+from botorch.models.kernels import ExponentialDecayKernel
 from gpytorch.kernels import MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from gpytorch.kernels.rbf_kernel_grad import RBFKernelGrad
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cbo_lib.kernels import StackedKernel, rbf_kernel
-from cbo_lib.split import SplitKernel, pivoted_factor
+from cbo_lib.split import NoProductError, SplitKernel, pivoted_factor
 from tests.rounding import other_rounding
 
 F64 = torch.float64
@@ -200,3 +201,10 @@ def test_the_kernel_of_a_split_is_as_exact_as_its_factor_needs(rng, center, seed
     wanted = unit_rbf(scaled, scaled)
     assert float((value - wanted).abs().max()) < 8 * eps
     assert float((factor.double() @ factor.double().mT - wanted).abs().max()) < 8 * (factor.shape[-1] + 1) * eps
+
+
+def test_a_kernel_that_only_looks_stationary_is_none(rng):
+    """GPyTorch takes whatever has a lengthscale for stationary."""
+    kernel = RBFKernel(active_dims=(0,)) * ExponentialDecayKernel(active_dims=(1,))
+    with pytest.raises(NoProductError, match="must be stationary, got a ExponentialDecayKernel"):
+        SplitKernel.of(kernel.to(F64).requires_grad_(False), torch.tensor([True, False]), 0)

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 from cbo_lib import tracked as module
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import TabulatedKernel, rbf_kernel
+from cbo_lib.kernels import StackedKernel, TabulatedKernel, rbf_kernel
 from cbo_lib.measure import Measure
 from tests.oracles import condition, condition_exactly, gram, rbf, sets
 from tests.toys import normal, random_measure
@@ -560,3 +560,22 @@ def test_a_long_run_stays_at_the_textbook_formula(rng, dtype):
     tolerance = 3e-3 if dtype == torch.float32 else 1e-8
     np.testing.assert_allclose(tracked.mean, mean, rtol=0, atol=tolerance)
     np.testing.assert_allclose(tracked.variance, variance, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("replicates", [2, 3])  # as many as kernels, and another number
+def test_noise_that_drowns_in_replicates_of_several_kernels(rng, replicates):
+    """Their rows are those of a factor of each kernel, which no replicate may take from another."""
+    points = torch.linspace(0, 1, 200, dtype=F64)[:, None]
+    kernel = StackedKernel([rbf_kernel(0.1), rbf_kernel(0.3)])
+    index, process = torch.randint(80, 120, (60,), generator=rng), GaussianProcess(kernel, 1e-8)
+    tracked, single = (process.posterior(count).track(Measure.dirac(points)) for count in (replicates, 1))
+    y = torch.sin(6 * points[index, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i, value in zip(index, y, strict=True):
+            for one in (tracked, single):
+                one.observe(i.expand(one.batch_shape), value.expand(one.batch_shape))
+    assert tracked._basis is not None and bool((tracked._jitter > 0).any())
+    seen = torch.sin(6 * points[80:120, 0])
+    torch.testing.assert_close(tracked.mean[..., 80:120], seen.expand(replicates, 2, 40), rtol=0, atol=1e-5)
+    torch.testing.assert_close(tracked.mean, single.mean.expand_as(tracked.mean), rtol=0, atol=1e-3)

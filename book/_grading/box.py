@@ -164,6 +164,7 @@ def enter(sock: socket.socket, parted: bool, options: dict[str, Any]) -> None:
         work = "/tmp" if shut["files"] else home
         os.environ.update(HOME=work, TMPDIR=work, MPLCONFIGDIR=work, IPYTHONDIR=f"{work}/ipython")
         tempfile.tempdir = None
+        sys.path.insert(0, "")  # as in Jupyter a module may be written beside the notebook
         shut["network"] = not sandbox.online()
         own = os.geteuid() == options["user"]
         processes = 64 if own else 512 if parted else None  # as an ordinary user it may be counted with the teacher's

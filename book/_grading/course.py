@@ -51,7 +51,7 @@ window.MathJax = {
 #: No script runs in a page but the two of ``MATHJAX``, whatever a student's text holds.
 POLICY = (
     """<meta http-equiv="Content-Security-Policy" content="script-src 'nonce-NONCE'; object-src 'none'; """
-    """base-uri 'none'; form-action 'none'"/>"""
+    """img-src data:; font-src data:; connect-src 'none'; frame-src 'none'; base-uri 'none'; form-action 'none'"/>"""
 )
 SANITIZE = SanitizeHTML(
     tags=[
@@ -122,8 +122,10 @@ def read(path: Path) -> NotebookNode:
     try:
         whole = json.loads(content.decode(encoding, errors="replace"))
         cells = whole["worksheets"][0]["cells"] if "worksheets" in whole else whole["cells"]  # before nbformat 4
+        if len(cells) > MOST_CELLS:
+            raise ValueError(f"it has more than {MOST_CELLS} cells")
         found = []
-        for cell in cells[:MOST_CELLS]:
+        for cell in cells:
             source = cell.get("source", cell.get("input", ""))
             source = source if isinstance(source, str) else "".join(str(line) for line in source)
             metadata = cell.get("metadata", {})

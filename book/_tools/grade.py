@@ -32,6 +32,9 @@ def main() -> None:
     wish = parser.parse_args()
     if not wish.submissions.is_dir():
         parser.error(f"{wish.submissions} must be a folder with a folder for each student")
+    own, made = wish.submissions.resolve(), wish.output.resolve()
+    if own.is_relative_to(made) or made.is_relative_to(own):  # what the output folder holds is made anew
+        parser.error(f"{wish.output} must lie apart from the submissions in {wish.submissions}")
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     entries = list(course.submissions(wish.submissions))
     chapters = sorted({entry.chapter for entry in entries if entry.path})

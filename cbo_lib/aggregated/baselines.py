@@ -23,8 +23,7 @@ class StoOO(TreePolicy):
         delta: the smoothness function, see ``GPOO``. Default ``span K^(-depth / d)``.
         budget: the number ``n`` of rounds that the widths are made for. Default 100.
         failure: error probability. Default 0.1.
-        span: the length of the interval that observations lie in, 1 in the paper. Default: of those told so far, the
-            largest minus the smallest; 1 while these are equal.
+        span: the length of the interval that observations lie in, 1 in the paper. Default: the range told so far, or 1.
         options: those of ``TreePolicy``; ``prior`` is of ``posterior``, which the policy does not use. Errors too.
     """
 
@@ -42,7 +41,7 @@ class StoOO(TreePolicy):
         self.budget = as_count("budget", budget, 1)
         self.failure = as_number("failure", failure, 0, 1, "()")
         self.given_span = None if span is None else as_number("span", span, 0, ends="()")
-        self.delta = None if delta is None else check_smoothness(delta, 1, space)
+        self.delta = None if delta is None else check_smoothness(delta, 10 * space.dim, space)
 
     def begin(self) -> None:
         """The root is the only leaf, and nothing is known of it."""

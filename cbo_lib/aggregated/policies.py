@@ -19,8 +19,7 @@ class GPOO(GaussianProcessTreePolicy):
     """Gaussian process optimistic optimization ([Zhang2022], Algorithm 1).
 
     Draws the leaf with the largest b-value, posterior mean + confidence width + ``delta(depth)``, and expands it if the
-    width that it was drawn with is at most ``delta(depth)``. Recommends the best mean of the deepest expanded nodes,
-    the rule that Theorem 1 covers.
+    width that it was drawn with is at most ``delta(depth)``. Recommends the best of the deepest expanded (Theorem 1).
 
     Args:
         space: the cells.

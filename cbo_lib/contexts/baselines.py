@@ -32,8 +32,7 @@ class GPUCB(ContextPolicy):
 class StableOpt(ContextPolicy):
     """StableOpt ([Bogunovic2018]), the worst case over a standard deviation around the mean of the contexts seen.
 
-    The set ``[mean - std, mean + std]`` in each coordinate ([Huang2024], section 4.1) is searched at Sobol points,
-    clipped into the context box.
+    ``[mean - std, mean + std]`` in each coordinate ([Huang2024], section 4.1) is searched at clipped Sobol points.
 
     Args:
         cover: how many Sobol points. Default 1,024.
@@ -94,15 +93,16 @@ class DRBOMMD(ContextPolicy):
 
     def reference(self) -> Tensor:
         """The empirical distribution on the grid, ``replicates x M``."""
-        nearest = torch.cdist(self.contexts, self.points, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+        low, high = self.space.contexts
+        own, grid = ((c - low) / (high - low) for c in (self.contexts, self.points))
+        nearest = torch.cdist(own, grid, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
         counts = self.contexts.new_zeros(len(nearest), len(self.points))
         return counts.scatter_add(-1, nearest, torch.ones_like(self.contexts[..., 0])) / nearest.shape[-1]
 
     def gram(self, posterior: Posterior) -> Tensor:
         """The kernel on the grid, ``... x M x M``; computed once a fit."""
         if self._gram[0] is not posterior.prior:
-            zeros = self.points.new_zeros(len(self.points), self.space.decision_dim)
-            dense = posterior.prior.kernel(self.space.join(zeros, self.points)).to_dense()
+            dense = posterior.prior.kernel(self.space.join(self.space.decisions[1], self.points)).to_dense()
             self._gram = posterior.prior, dense / dense[..., :1, :1]
         assert self._gram[1] is not None
         return self._gram[1]

@@ -65,8 +65,7 @@ class SimplexBall:
             values: ``v``, ``g x n x m``, scaled to the range of one.
             wanted: which rows to solve, boolean ``g x n x 1``. The others get a distribution inside of the ball.
             tolerance: on the duality gap of each row, in the units of the values.
-            max_iterations: at least 1; a row that needs more gets the best that was found, with a ``NumericalWarning``
-                that says how large the gap is.
+            max_iterations: at least 1; a row that needs more has its best, and a ``NumericalWarning``.
         """
         q, u = self._start.expand(values.shape), self._moved.expand(*values.shape[:-1], -1)
         top = (1 / self.radius).expand(*values.shape[:-1], 1)

@@ -12,8 +12,7 @@ from cbo_lib.checks import as_count, as_expanded, as_values, require, require_sh
 def silverman_bandwidth(samples: Tensor) -> Tensor:
     """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension ([Silverman1986]; [Huang2024], 4.1).
 
-    The standard deviation has the divisor ``n - 1``. A dimension in which all samples agree, as those of a single
-    sample do, has bandwidth zero exactly.
+    The standard deviation has the divisor ``n - 1``; where all samples agree, as one does, the bandwidth is zero.
 
     Args:
         samples: ``... x n x d``, ``n >= 1``.
@@ -60,8 +59,7 @@ class GaussianKDE:
 
         Args:
             n: how many, at least 1.
-            generator: one a replicate (the first batch dimension), so that each draws the same alone or in company;
-                or a single one for all.
+            generator: one for all, or one a replicate (the first batch dimension), which draws the same alone then.
             bounds: a box ``2 x d`` onto which draws are clipped, as the contexts themselves are. Default: none.
 
         Returns:

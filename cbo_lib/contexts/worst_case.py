@@ -29,8 +29,7 @@ def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tens
         ``...``, differentiable in ``values`` and ``floor``.
 
     Raises:
-        ValueError: if there is no sample, a value is not finite, ``floor`` is NaN or ``-inf``, ``radius`` is negative
-            or NaN, or a shape does not broadcast.
+        ValueError: if there is no sample, a value, ``floor`` or ``radius`` is out of range, or a shape does not fit.
     """
     values = as_values("values", values, (..., "m >= 1"))
     radius = _check_radius(radius, values, values.shape[:-1])
@@ -63,8 +62,7 @@ class MMDBall:
         like: a ball whose inverse of ``K`` is taken over, if its ``gram`` is the same tensor.
 
     Raises:
-        ValueError: if a shape is wrong, ``reference`` is no distribution, ``gram`` is not symmetric or not finite, or
-            ``radius`` is negative or NaN.
+        ValueError: if a shape, the ``reference`` distribution, the symmetric ``gram`` or ``radius`` is out of range.
     """
 
     #: Added to the diagonal of ``K`` in ``squared_slope``, positive. It lowers the slope, so the line may be no bound.

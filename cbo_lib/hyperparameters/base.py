@@ -39,8 +39,7 @@ class CandidatePolicy(Policy):
         sqrt_beta: the multiplier of the standard deviation: a number, or a function of the round ``t`` that gives a
             number or one a candidate ``|U|``. Round 1 is the first after the initial design; every observation counts
             as a round. Default on a finite domain that of [Ziomek2024], Theorem 4.2, case A, for ``failure``; in a box
-            2, for which nothing is promised (the theorem's case B needs constants of the prior, see
-            ``lipschitz_sqrt_beta``).
+            2, for which nothing is promised (case B needs constants of the prior, see ``lipschitz_sqrt_beta``).
         failure: ``delta``, the probability with which the guarantee may fail, in (0, 1). Default 0.1.
         initial: how many independent uniform points are asked first; the same for all policies with the same seeds.
             Old data count. Default 0, and ``2 (d + 1)`` where sizes are fitted.
@@ -61,7 +60,7 @@ class CandidatePolicy(Policy):
     std: Tensor
     candidate: Tensor
     noise: float | Tensor
-    _multiplier: tuple[int | None, Tensor] | None = None
+    _multiplier: tuple[tuple[int | None, int], Tensor] | None = None
     _tracked: TrackedPosterior | None = None
     _proposed: Tensor | None
 
@@ -128,12 +127,13 @@ class CandidatePolicy(Policy):
         """``sqrt_beta`` of round ``t``, by default of this one: one number, or one a candidate ``|U|``."""
         if t is None and callable(self.sqrt_beta):
             t = self.round
-        if self._multiplier is None or self._multiplier[0] != t:
+        key = t, id(self.sqrt_beta)
+        if self._multiplier is None or self._multiplier[0] != key:
             like = self.space.like
             value = torch.as_tensor(super().multiplier(t), dtype=like.dtype, device=like.device)
             fits = value.shape in (torch.Size(), torch.Size([1]), torch.Size([len(self.space.candidates)]))
             require(fits, "sqrt_beta must give a number or one a candidate", f"shape {tuple(value.shape)}")
-            self._multiplier = t, value
+            self._multiplier = key, value
         return self._multiplier[1]
 
     def upper(self, mean: Tensor, std: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, require
+from cbo_lib.checks import as_count, as_tensor, require
 from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt
 from cbo_lib.hyperparameters.space import Space
@@ -92,5 +92,5 @@ class AveragedUCB(CandidatePolicy):
 
 def _of_candidate(schedule: Callable[[int], float | Tensor], candidate: int, t: int) -> float | Tensor:
     """The multiplier of one candidate, from a number or one a candidate."""
-    value = schedule(t)
-    return value[..., candidate : candidate + 1] if isinstance(value, Tensor) and value.dim() else value
+    value = as_tensor("sqrt_beta", schedule(t))
+    return value[..., candidate : candidate + 1] if value.dim() else value

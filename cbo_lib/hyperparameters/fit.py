@@ -27,8 +27,7 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
     Maximizes the likelihood averaged over the kernels, ``sum_u p(y | scale, mean, noise, u) / |U|``: it is that of a
     model in which one of them is true, and what a bad kernel would need does not move it. (The sum of log likelihoods
     would make the worst kernel decide the noise.) Weak priors keep the maximum in reach when data are few, in
-    standardized outputs: log scale and mean standard normal, and the noise variance log-normal with -4 and 1, as
-    BoTorch has it ([Balandat2020]).
+    standardized outputs: log scale and mean are standard normal, the noise variance as in BoTorch ([Balandat2020]).
 
     With fewer than two observations nothing is fitted: scale 1, noise 0.1, and the mean of the data or zero.
 
@@ -56,6 +55,7 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
         parts = StackedKernel([k for k, free in zip(space.candidates.kernels, space.fitted, strict=True) if free])
         grams = covariance(parts, points, points).double().cpu()
         size = grams.diagonal(dim1=-2, dim2=-1).mean((-2, -1)).sqrt()  # of the kernels alone: 1, as a rule
+        size = torch.where(size > 0, size, 1.0)
         grams = grams / size.square()[:, None, None, None]
         for r in range(replicates):
             sizes[r], converged[r] = _fit_one(grams[r], y[r].double().cpu(), known)
@@ -79,14 +79,10 @@ def _means(candidates: Candidates, fitted: Tensor, points: Tensor) -> Tensor:
 
 
 def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
-    """Scale, mean and noise of one replicate, from matrices ``|U| x n x n``; the noise is fitted if ``known`` is NaN.
-
-    Returns:
-        The three numbers, and whether they are those of a maximum.
-    """
+    """Scale, mean and noise (fitted if ``known`` is NaN) from matrices ``|U| x n x n``, and whether at a maximum."""
     n = len(y)
     center, spread = y.mean(), y.std()
-    spread = spread if float(spread) > 0 else torch.ones_like(spread)
+    spread = spread if spread > 100 * torch.finfo(y.dtype).eps * y.abs().amax() else torch.ones_like(spread)
     z = (y - center) / spread
     values, vectors = torch.linalg.eigh(gram)
     values = values.clamp_min(0.0)

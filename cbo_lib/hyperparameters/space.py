@@ -28,8 +28,7 @@ class Candidates:
 
     Args:
         names: one label a candidate, all different.
-        kernels: one GPyTorch kernel a candidate, without batch dimensions; they may be of different structure. The
-            theory wants ``k(x, x) <= 1``.
+        kernels: one GPyTorch kernel a candidate, of any structure, without batch; the theory wants ``k(x, x) <= 1``.
         means: one prior mean a candidate. Default all zero.
 
     Raises:
@@ -76,6 +75,9 @@ class Candidates:
         points = points if points.dim() > 3 else points.unsqueeze(0)
         own = points.expand(*points.shape[:-4], len(self), *points.shape[-3:]).unbind(-4)
         values = [m(x) if callable(m) else torch.full_like(x[..., 0], m) for m, x in zip(self.means, own, strict=True)]
+        wanted = "means must map points (..., d) to values (...)"
+        for value in values:
+            require(isinstance(value, Tensor) and value.shape == points.shape[:-4] + points.shape[-3:-1], wanted, value)
         return torch.stack(values, -3)
 
 
@@ -92,8 +94,7 @@ class Space:
         candidates: kernels and Gaussian processes without batch dimensions, or ``Candidates``, taken as they are.
         bounds: the box ``2 x d``, lower corner first. Give either this or ``points``.
         points: the finite domain ``n x d``.
-        epsilon: how far a chosen point may be moved, Euclidean, in the units of the inputs ([Bogunovic2018]), but not
-            out of the domain. Default 0.
+        epsilon: how far, Euclidean, a chosen point may be moved within the domain ([Bogunovic2018]). Default 0.
         noise_std: standard deviation of the observation noise, positive. Needed with ``Candidates``; with kernels, by
             default it is fitted; Gaussian processes bring their own.
         names: one label a candidate. Default ``candidate 1``, ...; ``Candidates`` bring their own.
@@ -135,6 +136,8 @@ class Space:
             require(given is not None, "noise_std must be given with Candidates", given)
             require(self.names is None, "names must not be given with Candidates", self.names)
             object.__setattr__(self, "fitted", (False,) * len(self.candidates))
+            for kernel in self.candidates.kernels:
+                require_fit("candidates", kernel, self.like[:1])
         else:
             require(isinstance(self.candidates, Iterable), "candidates must be a list", repr(self.candidates))
             require(listed := list(self.candidates), "candidates must hold at least one", "none")

@@ -148,7 +148,8 @@ class ConditionalMeanEmbedding:
         x, a = (part[::every] / _range(part) for part in (x, a))
         lengths: Sequence[float] = _LENGTHSCALES
         if self.lengthscale is not None:
-            a, unit, lengths = a * unit / self.lengthscale, torch.as_tensor(self.lengthscale).to(a), (1.0,)
+            own = torch.as_tensor(self.lengthscale).to(a)
+            a, unit, lengths = a * unit / own, own, (1.0,)
         ridges = _REGULARIZATIONS if self.regularization is None else (self.regularization,)
         length, ridge = cross_validate(x, a, rbf_kernel(0.2, 1.0, x.dtype).to(x), lengths, ridges)
         return unit * length, ridge

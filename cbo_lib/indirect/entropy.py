@@ -105,8 +105,7 @@ def _noisy_gain(gamma: Tensor, correlation: Tensor) -> Tensor:
 def gumbel_max_samples(mean: Tensor, std: Tensor, uniform: Tensor) -> Tensor:
     """Samples of the maximum of f over a finite set by the Gumbel approximation ([Wang2017], section 3.1).
 
-    The distribution function of the maximum is taken for ``prod_x Phi((y - mean) / std)``, and a Gumbel distribution
-    is fitted to its quartiles.
+    A Gumbel distribution is fitted to the quartiles of the distribution function ``prod_x Phi((y - mean) / std)``.
 
     Args:
         mean: posterior means of f, ``... x n``.

@@ -38,8 +38,7 @@ class IndirectPolicy(Policy):
             counts where the space knows none. Default: fitted to what was seen, by the marginal likelihood of the
             averages, with the noise; see ``Surrogate``.
         kernel: what is fitted: ``"matern"`` (Matern-5/2, the default), ``"rbf"``, or a GPyTorch kernel of the unit box.
-        initial: how many random actions are asked first; the same for all policies with the same seeds. Default 5
-            where the prior is fitted, else 0.
+        initial: how many random actions, by the seed alone, are asked first. Default 5 with a fitted prior, else 0.
         budget: the total cost of the questions that may be asked; a replicate that can afford no action asks no more
             (its later rounds repeat the last action at no cost and learn nothing). What is told without having been
             asked costs nothing. Default unlimited.
@@ -276,9 +275,8 @@ class CMES(IndirectPolicy):
         mean, std = self.mean[:, :n], self.std[:, :n]
         noise = self.noise[..., :n] if self.noisy else None
         gain = conditional_max_value_entropy(mean, std, self._drawn, noise)
-        first, nearest = (
-            (best.unsqueeze(-1) - mean) / std.clamp_min(1e-12) for best in (self._drawn[:, 0], self._drawn.amin(-1))
-        )
+        best = self._drawn[:, 0], self._drawn.amin(-1)
+        first, nearest = ((one.unsqueeze(-1) - mean) / std.clamp_min(1e-12) for one in best)
         self._kappa = first.masked_fill(~self.allowed()[..., :n], torch.inf).amin(-1)
         # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
         log_gain = torch.where(gain > 0, gain.log(), -0.5 * nearest.square())

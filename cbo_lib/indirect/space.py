@@ -26,7 +26,7 @@ class Conditional(Protocol):
     """The distribution ``p(x | a)`` of the input under each action."""
 
     def measure(self, actions: Tensor, order: int) -> Measure:
-        """A rule that averages under ``p(x | a)`` for actions ``... x n x q``; ``order`` nodes a dimension."""
+        """A rule, always the same, under ``p(x | a)`` for actions ``... x n x q``; ``order`` nodes a dimension."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ class Space:
         samples: pairs to learn ``p(x | a)`` from, inputs ``N x d`` and the actions ``N x q`` that gave them
             (``ConditionalMeanEmbedding`` with its defaults). Not needed with a ``conditional``.
         conditional: ``p(x | a)`` where it is known, or an estimate of one's own.
-        points: what may be recommended, ``m x d``. Default: the distinct inputs of the samples; without samples, 512
-            Sobol points of ``bounds``.
+        points: what may be recommended, ``m x d``. Default: distinct inputs of the samples, or 512 Sobol points.
         cost: of asking, positive: a number, or one an action. Default 1.
         noise_std: of an observation, positive: a number, or one an action. Default None, not known.
         bounds: the box of the inputs, ``2 x d``. Default: the smallest that holds points and samples.

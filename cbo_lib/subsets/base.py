@@ -190,6 +190,7 @@ class SubsetPolicy(Policy):
     def encode(self, name: str, value: Any) -> Tensor:
         """Rows of the batch's form; subsets, one or a list of them, become indices."""
         if name != "subset":
+            require(not isinstance(value, Play), f"{name} must be the full point that came to be", value)
             points = super().encode(name, value)
             if name == "query":
                 expected = f"query must be full points of {self.space.dim} coordinates"

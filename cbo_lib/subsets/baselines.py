@@ -64,8 +64,7 @@ class UCBCVS(SubsetPolicy):
     Args:
         space: see ``SubsetPolicy``, as for other arguments.
         cost_means: of every subset, ``m``.
-        epsilon: how much of the bound may be given up at step ``t = 1, 2, ...``, nonnegative: a number or a function of
-            ``t``. Default ``1 / sqrt(t)``.
+        epsilon: how much of the bound step ``t`` may give up: a number or a function of it. Default ``1 / sqrt(t)``.
 
     Raises:
         ValueError: if there is not one cost a subset; on asking, if ``epsilon`` is negative.
@@ -91,8 +90,7 @@ class UCBCVS(SubsetPolicy):
 class GroupETC(SubsetPolicy):
     """Explore groups of subsets one after the other, then commit to the largest bound of all ([Hoang2024], ETC-50).
 
-    Costs are unknown, so a group holds the subsets with as many variables. Every group but the largest is played
-    ``plays_per_group`` times, smaller subsets first.
+    A group holds the subsets of as many variables. All but the largest are played ``plays_per_group`` times in turn.
 
     Args:
         space: see ``SubsetPolicy``, as for other arguments.

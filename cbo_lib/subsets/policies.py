@@ -61,9 +61,8 @@ def halving(start: float, every: int, s: int) -> float:
 class CheapestGoodSubset(SubsetPolicy):
     """The paper's method: learn which subsets are good enough, then play the cheapest of these ([Hoang2024], Alg. 1).
 
-    Exploration plays all subsets in turn: always the first of those that were played least. It ends before a round that
-    would, at the average costs so far, bring the spending above ``exploration_budget``; or after ``rounds`` rounds. At
-    least one round is played.
+    Exploration plays all subsets in turn: always the first of those that were played least. It ends before a round,
+    but the first, that would at average costs bring the spending above ``exploration_budget``; or after ``rounds``.
 
     Exploitation keeps the smallest upper bound so far of every subset and the largest lower bound so far of any, drops
     the subsets that cannot be good enough and plays by lines 16, 25 and 26. Bounds of dropped subsets are not computed
@@ -82,12 +81,10 @@ class CheapestGoodSubset(SubsetPolicy):
         rounds: ``tau``. Default none: the budget decides.
         horizon: ``T`` of the cost bounds. Default: what was played until exploitation begins, and what remains of the
             budget at the least average cost, or at a hundred-thousandth of the budget if that is more.
-        cost_spread: how widely a cost varies, see ``cost_lower_bound``; the paper's costs lie in [0, 1], and it has 1.
-            Default: the largest average cost.
+        cost_spread: how widely a cost varies, see ``cost_lower_bound``. Default: the largest average (the paper's: 1).
 
     Raises:
-        ValueError: if an argument is out of range; on asking, if ``alpha`` is, or if no value that was told when
-            exploration ends reaches the floor.
+        ValueError: if an argument is out of range; on asking, if no value told when exploration ends reaches the floor.
     """
 
     def __init__(

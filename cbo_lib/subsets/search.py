@@ -28,8 +28,7 @@ class Effort:
     Args:
         contexts: how many Sobol draws of the free variables stand for their distribution. Default 32.
         candidates: how many Sobol points of each subset are kept under observation. Default 128.
-        iterations: of L-BFGS-B, from the better of the best candidate and the last maximizer. Default 4: the maximizer
-            moves little from one step to the next.
+        iterations: of L-BFGS-B, from the best candidate or the last maximizer, which moves little. Default 4.
 
     Raises:
         ValueError: if a number is out of range.
@@ -237,8 +236,7 @@ class SamplePaths:
     kernels at the observed points ([Wilson2020], Eq. 13). Both are products over the coordinates, so the expectation
     over the free variables is an average of cosines and of kernels that is taken once.
 
-    Calling the object with decisions ``replicates x m x n x d`` gives their expectations ``replicates x m x n``,
-    differentiable in the decisions.
+    A call maps decisions ``replicates x m x n x d`` to differentiable expectations ``replicates x m x n``.
 
     Args:
         search: the posteriors, and the draws that stand for the free variables.

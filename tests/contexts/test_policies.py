@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import GammaPrior
 
 from book.contexts.controls import KnownDensity, RandomDecisions
 from book.contexts.quadrature import ContextDistribution
@@ -487,3 +488,39 @@ def test_more_rounds_bring_the_policies_to_the_optimum():
         history = simulate(problem, policy, 20, [0, 1], progress=False)
         gap = problem.optimum - history["recommended_value"][:, -1]
         assert float(gap.max()) < 0.05
+
+
+def test_contexts_are_counted_where_they_lie_in_units_far_apart(rng):
+    """Pascal beside a mole fraction."""
+    side = torch.tensor([1e6, 1e-5], dtype=F64)
+    policy = DRBOMMD(Space([[0.0], [1.0]], torch.stack([0 * side, side])), size=100)
+    seen = torch.rand(50, 2, generator=rng, dtype=F64)
+    policy.tell(torch.rand(50, 1, generator=rng, dtype=F64), torch.zeros(50, dtype=F64), context=seen * side)
+    grid = (policy.points / side * 9).round().long()
+    nearest = (seen * 9).round().long()
+    counts = (grid == nearest.unsqueeze(1)).all(-1).double().mean(0)
+    torch.testing.assert_close(policy.reference()[0], counts)
+
+
+def test_a_kernel_may_be_zero_at_decision_zero(rng):
+    """As that of a value linear in the decision."""
+    kernel = ScaleKernel(LinearKernel(active_dims=(0,)) * RBFKernel(active_dims=(1,)))
+    kernel.base_kernel.kernels[0].register_prior("own", GammaPrior(2.0, 2.0), "variance")
+    kernel.base_kernel.kernels[1].register_prior("own", GammaPrior(3.0, 6.0), "lengthscale")
+    kernel.register_prior("own", GammaPrior(2.0, 0.5), "outputscale")
+    policy = DRBOMMD(Space([[0.0], [1.0]], [[0.0], [1.0]]), kernel=kernel, size=20)
+    x, c = torch.rand(8, 1, generator=rng, dtype=F64), torch.rand(8, 1, generator=rng, dtype=F64)
+    policy.tell(x, (x * torch.sin(6 * c))[:, 0], context=c)
+    assert policy.ask().shape == (1,)
+
+
+@pytest.mark.parametrize("unit", [1e-10, 1e-7])
+def test_outcomes_may_have_a_tiny_unit(unit):
+    asked = []
+    for size in (1.0, unit):
+        policy = SBOKDE(Space([[0.0], [1.0]], [[0.0], [1.0]]), seed=3, samples=64, raw=64)
+        for t in range(9):
+            x = policy.ask()
+            policy.tell(x, size * (0.1 * t % 0.3 - (float(x) - 0.77) ** 2), context=[0.1 * t])
+        asked.append(torch.cat([*policy.observations()["query"][-3:, 0].split(1), policy.recommend()]))
+    torch.testing.assert_close(asked[0], asked[1], rtol=0, atol=2**-8)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.regret import critical_rounds, ledger, rounds
 from book.hyperparameters.slips import WidthAfter
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters import (
     HEGPUCB,
     AveragedUCB,
@@ -20,7 +22,9 @@ from cbo_lib.hyperparameters import (
     MaximumLikelihood,
     OracleGPUCB,
     OracleStableOpt,
+    Space,
 )
+from cbo_lib.hyperparameters.baselines import OneCandidate
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators
@@ -708,3 +712,33 @@ def test_a_policy_that_asks_beside_its_own_proposal_learns_where_it_asked():
             one.tell(query, torch.tensor([y, -y], dtype=F64))
         for mine, theirs in zip(policy.moments(), told.moments(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+def test_a_multiplier_may_be_a_list_and_may_be_changed():
+    space = Space([rbf_kernel(0.1), rbf_kernel(0.3)], bounds=[[0.0], [1.0]])
+    policy = HEGPUCB(space, sqrt_beta=lambda t: [1.0, 2.0])
+    policy.ask()
+    assert policy.multiplier().tolist() == [1.0, 2.0]
+    policy.sqrt_beta = 9.0
+    assert float(policy.multiplier()) == 9.0
+    known = Space([GaussianProcess(rbf_kernel(length), 0.1) for length in (0.1, 0.3)], bounds=[[0.0], [1.0]])
+    trusted = OneCandidate(known, candidate=1, sqrt_beta=lambda t: np.array([1.0, 2.0]))
+    trusted.ask()
+    assert float(trusted.multiplier()) == 2.0
+
+
+@pytest.mark.parametrize("level", [0.1, 0.3, -729999.9])
+def test_a_constant_that_is_no_binary_fraction_is_one(level):
+    asked = []
+    for constant in (0.5, level):
+        policy = HEGPUCB(Space([rbf_kernel(0.1), rbf_kernel(0.3)], bounds=[[0.0], [1.0]]), seed=1)
+        for _ in range(8):
+            policy.tell(policy.ask(), constant)
+        asked.append(policy.observations()["query"])
+    torch.testing.assert_close(asked[0], asked[1], rtol=0, atol=2**-8)
+
+
+def test_a_measurement_repeated_where_the_kernel_is_zero():
+    policy = HEGPUCB(Space([LinearKernel().to(F64)], bounds=[[0.0], [1.0]]))
+    policy.tell([[0.0], [0.0]], [1.0, 2.0])
+    assert bool(torch.isfinite(policy.recommend()).all())

@@ -305,3 +305,11 @@ def test_bad_parameters_of_an_embedding_are_refused(data):
             ConditionalMeanEmbedding(x, a, **settings)
     with pytest.raises(ValueError, match="one input an action"):
         ConditionalMeanEmbedding(x[:3], a)
+
+
+def test_a_lengthscale_may_be_a_list(rng):
+    x, a = torch.rand(20, 1, generator=rng, dtype=torch.float64), torch.rand(20, 2, generator=rng, dtype=torch.float64)
+    listed, tensor = (
+        ConditionalMeanEmbedding(x, a, lengthscale=given) for given in ([0.3, 0.4], x.new_tensor([0.3, 0.4]))
+    )
+    torch.testing.assert_close(listed.measure(a[:3]).weights, tensor.measure(a[:3]).weights)
