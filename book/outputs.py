@@ -47,9 +47,7 @@ def gather(experiment: Experiment, tasks: Sequence[Task], folder: Path) -> tuple
         try:
             result, about = unpack((folder / task.file).read_bytes())
         except (KeyError, ValueError, zipfile.BadZipFile):
-            raise ValueError(
-                f"{folder / task.file} is damaged: remove it, and the same command does it again"
-            ) from None
+            raise ValueError(f"{folder / task.file} is damaged; once it is removed the same command does it") from None
         chunks.setdefault(task.part, []).append(result)
         seconds[task.file] = about["seconds"]
     merge = experiment.merge or side_by_side
@@ -339,12 +337,20 @@ def _differences(abouts: Sequence[Mapping[str, Any]], own: Path, other: Path) ->
         {
             **{key: about.get(key) for key in ("scale", "device", "code")},
             "steps": about.get("steps") or "all",
+            "seeds": _spoken(about.get("seeds", {})),
+            "number of tasks": len(about.get("tasks", {})),  # with other chunks other last digits
             **about.get("versions", {}),
         }
         for about in abouts
     )
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return [f"{key} differs: {first.get(key)} in {own}, {second.get(key)} in {other}" for key in keys]
+
+
+def _spoken(seeds: Mapping[str, Sequence[int]]) -> str:
+    """The seeds of all parts in a few words."""
+    found = sorted({seed for part in seeds.values() for seed in part})
+    return f"{len(found)} from {found[0]} to {found[-1]}" if found else "none"
 
 
 def _equal(own: Path, other: Path) -> Iterator[str]:

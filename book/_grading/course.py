@@ -122,8 +122,6 @@ def read(path: Path) -> NotebookNode:
     try:
         whole = json.loads(content.decode(encoding, errors="replace"))
         cells = whole["worksheets"][0]["cells"] if "worksheets" in whole else whole["cells"]  # before nbformat 4
-        if len(cells) > MOST_CELLS:
-            raise ValueError(f"it has more than {MOST_CELLS} cells")
         found = []
         for cell in cells:
             source = cell.get("source", cell.get("input", ""))
@@ -134,6 +132,8 @@ def read(path: Path) -> NotebookNode:
             found.append((cell.get("cell_type"), source.encode(errors="replace").decode(), name))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise ValueError("it is no notebook") from None
+    if len(found) > MOST_CELLS:
+        raise ValueError(f"it has more than {MOST_CELLS} cells")
     if sum(len(source) for _, source, _ in found) > MOST_SOURCE:
         raise ValueError(f"its cells hold more than {MOST_SOURCE // 2**20} MiB")
     made = [

@@ -205,6 +205,7 @@ def test_feedback_asks_no_other_host(marks):
     assert not re.search(r"<(?:script|img|iframe)[^>]*\ssrc=.?(?:https?:)?//|<link[^>]*https?:|url\(.?https?:", page)
     assert page.count('<script src="../mathjax.js"') == 1 and "x-mathjax-config" not in page
     assert (home / "mathjax.js").stat().st_size > 2**20
+    assert "img-src data:; font-src data:; connect-src 'none'; frame-src 'none'" in page
 
 
 def test_no_script_of_a_student_runs_in_the_feedback(marks):
@@ -455,6 +456,10 @@ def test_outputs_do_not_count_and_old_or_marked_text_is_read(tmp_path):
     file.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("#" * (6 * 2**20))])))
     with pytest.raises(ValueError, match="its cells hold more than 5 MiB"):
         course.read(file)
+    many = [nbformat.v4.new_code_cell("1") for _ in range(course.MOST_CELLS + 1)]
+    file.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=many)))
+    with pytest.raises(ValueError, match="more than 500 cells"):
+        course.read(file)
 
 
 HELPED = SECOND.replace("c = lengthscale**2 + s**2 + t**2", "c = summed(lengthscale, s, t)")
@@ -462,7 +467,9 @@ HELPED = SECOND.replace("c = lengthscale**2 + s**2 + t**2", "c = summed(lengthsc
 
 def test_a_helper_whose_name_a_later_cell_takes_costs_nothing(boxes):
     cells = ["def summed(*parts):\n    return sum(part**2 for part in parts)\n" + HELPED, "def summed():\n    return 0"]
-    for later, says in ((cells, 4.0), (cells[::-1], 4.0), ([HELPED, cells[1]], 2.0)):
+    own = ["%%writefile own.py\ndef summed(*parts):\n    return sum(part**2 for part in parts)"]
+    own += ["from own import summed\n" + HELPED]
+    for later, says in ((cells, 4.0), (cells[::-1], 4.0), ([HELPED, cells[1]], 2.0), (own, 4.0)):
         notebook = with_cells(nbformat.v4.new_notebook(), later)
         result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
         assert result.marks[1].total == says
@@ -612,4 +619,12 @@ def test_the_command_wants_submissions(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             grade.main()
     assert "must be a folder" in capsys.readouterr().err
+    handed = tmp_path / "course" / "submitted" / "ada" / "indirect.ipynb"
+    handed.parent.mkdir(parents=True)
+    handed.write_text("{}")
+    for own, made in ((handed.parents[1], tmp_path / "course"), (tmp_path, tmp_path / "out")):
+        monkeypatch.setattr(sys, "argv", ["grade.py", str(own), str(made)])
+        with pytest.raises(SystemExit):
+            grade.main()
+        assert "must lie apart from the submissions" in capsys.readouterr().err and handed.exists()
     assert Limits().cell > Limits().call

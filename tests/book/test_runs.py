@@ -305,6 +305,31 @@ def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, caps
     assert "the same in 4 seeds" in capsys.readouterr().out
 
 
+def test_a_run_that_ends_while_its_folder_is_written_leaves_none_to_compare(tmp_path, monkeypatch, capsys) -> None:
+    from book import outputs
+
+    command = ["run", NAME, "--seeds", "0:2", "--workers", "0", "--out", str(tmp_path), "--steps"]
+    assert main([*command, "3"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs, "_write_json", lambda *given: os.open(tmp_path, os.O_WRONLY))
+        with pytest.raises(IsADirectoryError):
+            main([*command, "2"])
+    with pytest.raises(SystemExit):
+        main(["compare", str(tmp_path / NAME), str(tmp_path / NAME)])
+    assert "must hold a finished run" in capsys.readouterr().err
+    assert main([*command, "2"]) == 0
+    damaged = sorted(of(tmp_path).glob("*.npz"))
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SystemExit):
+        main([*command, "2"])
+    said = capsys.readouterr().err
+    assert re.search(r"\.npz is damaged; once it is removed the same command does it", said), said
+    for path in damaged:
+        path.unlink()
+    assert main([*command, "2"]) == 0
+
+
 def finished(folder: Path, measures: dict[str, list[float]], part: str = "p", **about: object) -> Path:
     """A folder as a run leaves it, without its results."""
     (folder / "results").mkdir(parents=True)
@@ -327,17 +352,22 @@ def test_two_runs_are_compared_in_pairs(tmp_path: Path) -> None:
     assert words == [f"p: only in {own}", f"q: only in {tmp_path / 'c'}"]
     with pytest.raises(ValueError, match="folder must hold a finished run"):
         outputs.compare(tmp_path, own)
+    rounded = finished(tmp_path / "d", {"end": [value + 1e-15 for value in (0.5, 0.25, 0.5, 0.25, 0.5)]})
+    table, words = outputs.compare(own, rounded)
+    assert words == ["p, end: the same in 5 seeds, up to rounding", f"p, old: only in {own}"] and table.empty
 
 
 def test_runs_that_differ_say_how_and_other_experiments_are_refused(tmp_path: Path, capsys) -> None:
     numbers = {"end": [0.5, 0.25]}
     own = finished(tmp_path / "a", numbers, steps=5)
     changed = {"steps": 6, "scale": "paper", "device": "cuda", "code": "d", "versions": {"torch": "3"}}
+    changed |= {"seeds": {"p": [3, 4]}, "tasks": {"one": 1.0}}
     other = finished(tmp_path / "b", numbers, **changed)
     assert main(["compare", str(own), str(other)]) == 0
     said = capsys.readouterr().out
     assert f"steps differs: 5 in {own}, 6 in {other}\n" in said
     assert all(f"{key} differs" in said for key in ("scale", "device", "code", "torch"))
+    assert f"seeds differs: none in {own}, 2 from 3 to 4 in {other}" in said and "number of tasks differs" in said
     with pytest.raises(SystemExit):
         main(["compare", str(own), str(finished(tmp_path / "c", numbers, experiment="contexts.map"))])
     assert f"one experiment, got {NAME} in {own} and contexts.map in" in capsys.readouterr().err
