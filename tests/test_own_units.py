@@ -41,6 +41,52 @@ def test_points_of_any_unit_are_told_apart(unit):
     assert asker.data["query"].flatten().tolist() == list(range(11))
 
 
+SPOTS = torch.linspace(0, 1, 11, dtype=F64)
+BLURRED = indirect.ClippedGaussian(lambda a: a, 0.05, torch.tensor(LINE, dtype=F64))
+
+
+def actions():
+    return indirect.Space(SPOTS, conditional=BLURRED, points=SPOTS)
+
+
+OF_ANY_SIZE = {
+    "GPOO": lambda: aggregated.GPOO(cells()),
+    "CMES": lambda: indirect.CMES(actions()),
+    "Thompson": lambda: indirect.CMES(actions(), sampling="thompson"),
+    **{kind: lambda kind=kind: indirect.ActionPolicy(actions(), acquisition=kind) for kind in ("mes", "ucb", "ei")},
+    "SBO-KDE": lambda: sbo(),
+    "DRBO-KDE": lambda: sbo(kind=contexts.DRBOKDE),
+    "StableOpt": lambda: sbo(kind=contexts.StableOpt),
+    "subsets": lambda: ucbpsq(prior=None, effort=subsets.Effort(contexts=32, candidates=64, iterations=30)),
+    "HE-GP-UCB": lambda: hyperparameters.HEGPUCB(
+        hyperparameters.Space([rbf_kernel(0.1), rbf_kernel(0.3)], bounds=LINE), initial=3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY_SIZE)
+@pytest.mark.filterwarnings("ignore::cbo_lib.fit.FitWarning")
+def test_outcomes_in_any_unit_give_the_same_questions(name):
+    asked = []
+    for unit in (1.0, 2.0**-40, 2.0**20):
+        policy, rng, rows = OF_ANY_SIZE[name](), torch.Generator().manual_seed(0), []
+        for _ in range(5):
+            query, (c, noise) = policy.ask(), torch.rand(2, generator=rng, dtype=F64)
+            if name == "subsets":
+                subset, values = query
+                query = torch.full((2,), float(c), dtype=F64).index_copy(0, torch.tensor(subset), values)
+                seen = {"subset": subset, "cost": 1.0}
+            else:
+                seen = {"context": [c]} if "context" in policy.sees else {}
+            rows.append(torch.as_tensor(query, dtype=F64))
+            policy.tell(
+                query, unit * (torch.exp(-((rows[-1].mean() - 0.77) * 5).square()) + 0.1 * c + noise / 50), **seen
+            )
+        asked.append(torch.stack(rows))
+    for other in asked[1:]:
+        torch.testing.assert_close(other, asked[0], rtol=0, atol=2**-7)
+
+
 @pytest.mark.parametrize("kernel", [ScaleKernel(RBFKernel(active_dims=(0,))), PeriodicKernel(active_dims=(0,))])
 def test_a_fitted_kernel_sees_its_own_coordinates_alone(kernel, rng):
     x = torch.rand(1, 20, 2, generator=rng, dtype=F64)

@@ -159,7 +159,7 @@ class CandidatePolicy(Policy):
         points = Measure.dirac((self.space.finite() if x is None else x).unsqueeze(-3), known=True)
         # The root of zero has an infinite slope; a variance of zero is left only without noise.
         mean, variance = self._posterior.mean_and_variance(points)
-        return mean, variance.clamp_min(1e-20).sqrt().expand_as(mean)
+        return mean, variance.clamp_min(torch.finfo(mean.dtype).tiny).sqrt().expand_as(mean)
 
     def search(self, score: Callable[..., Tensor], spread: Callable[..., Tensor] | None = None) -> Tensor:
         """Where a score like ``score`` is largest: indices of a finite domain, or points of a box ``replicates x d``.

@@ -9,7 +9,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_option
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.belief import Belief
-from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
+from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.indirect.space import Point, Space, box_of
 from cbo_lib.policy import Schedule
@@ -55,7 +55,7 @@ class ActionPolicy(IndirectPolicy):
 
     def scores(self) -> Tensor:
         """The acquisition on g; points are out of the question."""
-        mean, std = self.on_actions.mean[:, : self.n], self.on_actions.std[:, : self.n].clamp_min(1e-9)
+        mean, std = self.on_actions.mean[:, : self.n], positive(self.on_actions.std[:, : self.n])
         if self.acquisition == "ucb":
             score = mean + self.multiplier() * std
         elif self.acquisition == "ei":

@@ -12,7 +12,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_number, as_option, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
-from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
+from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
 from cbo_lib.indirect.space import Space, table
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.policy import Policy, Schedule
@@ -266,7 +266,7 @@ class CMES(IndirectPolicy):
             paths = self.belief.draw(self.samples, self.generators) if self.paths is None else self.paths
             return paths[..., n : len(self.places)].amax(-1)
         draws = uniform(self.generators, (self.samples,), self.mean).clamp(1e-6, 1 - 1e-6)
-        return gumbel_max_samples(self.mean[:, n:], self.std[:, n:].clamp_min(1e-9), draws)
+        return gumbel_max_samples(self.mean[:, n:], positive(self.std[:, n:]), draws)
 
     def scores(self) -> Tensor:
         """The logarithm of information over cost; of information that is tiny everywhere ties are judged by it."""
@@ -276,7 +276,7 @@ class CMES(IndirectPolicy):
         noise = self.noise[..., :n] if self.noisy else None
         gain = conditional_max_value_entropy(mean, std, self._drawn, noise)
         best = self._drawn[:, 0], self._drawn.amin(-1)
-        first, nearest = ((one.unsqueeze(-1) - mean) / std.clamp_min(1e-12) for one in best)
+        first, nearest = ((one.unsqueeze(-1) - mean) / positive(std) for one in best)
         self._kappa = first.masked_fill(~self.allowed()[..., :n], torch.inf).amin(-1)
         # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
         log_gain = torch.where(gain > 0, gain.log(), -0.5 * nearest.square())

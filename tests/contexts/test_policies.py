@@ -512,15 +512,3 @@ def test_a_kernel_may_be_zero_at_decision_zero(rng):
     x, c = torch.rand(8, 1, generator=rng, dtype=F64), torch.rand(8, 1, generator=rng, dtype=F64)
     policy.tell(x, (x * torch.sin(6 * c))[:, 0], context=c)
     assert policy.ask().shape == (1,)
-
-
-@pytest.mark.parametrize("unit", [1e-10, 1e-7])
-def test_outcomes_may_have_a_tiny_unit(unit):
-    asked = []
-    for size in (1.0, unit):
-        policy = SBOKDE(Space([[0.0], [1.0]], [[0.0], [1.0]]), seed=3, samples=64, raw=64)
-        for t in range(9):
-            x = policy.ask()
-            policy.tell(x, size * (0.1 * t % 0.3 - (float(x) - 0.77) ** 2), context=[0.1 * t])
-        asked.append(torch.cat([*policy.observations()["query"][-3:, 0].split(1), policy.recommend()]))
-    torch.testing.assert_close(asked[0], asked[1], rtol=0, atol=2**-8)
