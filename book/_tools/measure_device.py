@@ -32,9 +32,9 @@ COUNTS, TIMES = (30, 100, 1000), 3
 #: Part and rounds by experiment.
 PARTS = {
     "aggregated.figure_5": ("10", 40),
-    "indirect.figure_1": ("fixed/cosine/300/0.24/sd/exact", 2),
-    "contexts.figure_1": ("branin/SBO-KDE", 13),
-    "subsets.figure_1": ("hartmann-cheap-0.02/UCB-PSQ", 4),
+    "indirect.figure_1": ("fixed/cosine/300/0.24/sd/exact", 10),
+    "contexts.figure_1": ("branin/SBO-KDE", 16),
+    "subsets.figure_1": ("hartmann-cheap-0.02/UCB-PSQ", 6),
     "hyperparameters.figure_2": ("period/HE-GP-UCB", 40),
 }
 

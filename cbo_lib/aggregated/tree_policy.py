@@ -311,6 +311,6 @@ def check_smoothness(delta: float | Smoothness, depth: int, space: Space) -> Smo
     if not callable(given):
         given = partial(shrinking, given, space.branching ** (-1 / space.dim))
     levels = as_tensor("delta", given(torch.arange(depth + 1, device=space.like.device)))
-    right = levels.shape == (depth + 1,) and bool((levels > 0).all() & (levels.diff() < 0).all())
-    require(right, "delta must be positive and decreasing in the depth", levels)
+    fits = levels.shape == (depth + 1,) and (levels.diff() <= 0).all() and levels[0] > levels[1] and levels[-1] > 0
+    require(fits, "delta must be positive and decreasing in the depth", levels)
     return given

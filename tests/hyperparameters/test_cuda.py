@@ -193,6 +193,5 @@ def test_the_acquisition_with_its_defaults():
 
 def test_a_kernel_on_another_device_is_refused_by_name():
     case = setting("lengthscale")
-    problem = problem_of(case.problem.f, case.problem.space.candidates, case.problem.space.points.to(DEVICE))
     with pytest.raises(ValueError, match="kernel must have the dtype and device of the points"):
-        run(problem, HEGPUCB(problem.space), 2)
+        problem_of(case.problem.f, case.problem.space.candidates, case.problem.space.points.to(DEVICE))
