@@ -108,7 +108,7 @@ class GaussianProcess:
         Raises:
             ValueError: if ``y`` does not fit or is not finite, the noise not positive or the kernel not definite.
 
-        Noise that drowns in rounding is raised (``stable_cholesky``), and a ``NumericalWarning`` says by how much.
+        Noise that drowns in rounding grows (``stable_cholesky``), and a ``NumericalWarning`` says by how much.
         """
         return self.posterior().extend(measure, y, noise_std)
 

@@ -90,7 +90,7 @@ class UCBCVS(SubsetPolicy):
 class GroupETC(SubsetPolicy):
     """Explore groups of subsets one after the other, then commit to the largest bound of all ([Hoang2024], ETC-50).
 
-    A group holds the subsets of as many variables. All but the largest are played ``plays_per_group`` times in turn.
+    A group holds the subsets of as many variables. Smaller first, all but the largest get ``plays_per_group`` plays.
 
     Args:
         space: see ``SubsetPolicy``, as for other arguments.
