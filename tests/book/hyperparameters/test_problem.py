@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import math
 
@@ -284,7 +285,8 @@ def near_by_hand(points, epsilon):
 
 
 def robust_problem(points, epsilon, **options):
-    return problem_of(sine, TWO, points, epsilon=epsilon, **options)
+    kernels = tuple(copy.deepcopy(kernel).to(points) for kernel in TWO.kernels)
+    return problem_of(sine, dataclasses.replace(TWO, kernels=kernels), points, epsilon=epsilon, **options)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 45), st.integers(1, 3), st.floats(0.0, 0.6))
