@@ -124,7 +124,8 @@ def prior_samples(kernel: Kernel, bounds: Tensor, seeds: Sequence[int], grid: in
 
     def f(points: Tensor) -> Tensor:
         if points.stride(0) == 0:  # the same for all
-            return (matrix(kernel, points[0].reshape(-1, 1), x) @ alpha).mT.reshape(points.shape[:-1])
+            parts = [matrix(kernel, part, x) @ alpha for part in points[0].reshape(-1, 1).split(2**13)]
+            return torch.cat(parts).mT.reshape(points.shape[:-1])
         flat = points.reshape(len(z), -1, 1)
         # In slices, so that a fine grid does not need one kernel matrix, and small ones, whose memory is used again.
         parts = [

@@ -1,7 +1,6 @@
 """Bayesian optimization when you cannot choose, see or trust the query.
 
-A query is a weighted set of points. One Gaussian process, conditioned on such sets, serves five settings; this package
-holds what the chapters of the book call.
+A query is a weighted set of points. One Gaussian process, conditioned on such sets, serves five settings.
 """
 
 from cbo_lib.gp import GaussianProcess, Posterior

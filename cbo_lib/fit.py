@@ -133,8 +133,7 @@ def fit_gaussian_process(
     unit = Measure((measure.points - low) / side, measure.weights)
     with torch.enable_grad(), settings.validate_input_scaling(False):
         inner = _batched(kernel, y, dim, groups)
-        kind = torch.finfo(y.dtype)  # constants are those of no deviation but rounding, in any unit
-        least: Any = (100 * kind.eps * y.abs().amax(-1)).clamp_min(kind.tiny)[:, None, None]
+        least: Any = rounding_of(y)[:, None, None]
         standardize = Standardize(m=1, batch_shape=y.shape[:1], min_stdv=least)
         rows, covar, mean = _encoded(unit, inner)
         model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
@@ -225,6 +224,11 @@ def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, Constant
     covar = _MeasureKernel(kernel, measure.dim, points[:, 0] if shared else None)
     rows = weights if shared else torch.cat([points.flatten(-2), weights], -1)
     return rows, covar, _MeasureMean(covar)
+
+
+def rounding_of(y: Tensor) -> Tensor:
+    """The deviation ``...`` that rounding may give to constant outcomes ``... x n``, in any unit; positive."""
+    return (100 * torch.finfo(y.dtype).eps * y.abs().amax(-1)).clamp_min(torch.finfo(y.dtype).tiny)
 
 
 def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:

@@ -169,7 +169,6 @@ def describe(thing: object) -> Any:
 _CODE = "argcount posonlyargcount kwonlyargcount flags names varnames freevars consts code exceptiontable"
 _WRAPPED = {property: "fget", cached_property: "func", staticmethod: "__func__", classmethod: "__func__"}
 _WRAPPED[_lru_cache_wrapper] = "__wrapped__"
-_KEPT = bool | int | float | str | list | tuple | dict | Tensor | np.ndarray | types.FunctionType  # by a module
 _INSTALLED = {"cbo_lib", "torch", "gpytorch", "botorch", "linear_operator", "numpy", "pandas"} | sys.stdlib_module_names
 
 
@@ -214,7 +213,7 @@ def _describe(thing: Any, above: frozenset[int]) -> Any:
         code = {name: x for name, x in members.items() if "._" not in name or callable(x) or type(x) in _WRAPPED}
         return {"class": thing.__name__, **({"class code": _crc(inner(code))} if own else {})}
     if isinstance(thing, torch.nn.Module):
-        plain = {n: x for n, x in vars(thing).items() if n != "training" and isinstance(x, _KEPT)}
+        plain = {n: x for n, x in vars(thing).items() if n != "training"}
         parts = {**plain, **thing._parameters, **thing._buffers, **thing._modules}
     elif is_dataclass(thing):
         parts = {f.name: getattr(thing, f.name) for f in fields(thing)}

@@ -34,7 +34,7 @@ _RANK = 96
 # Decisions are taken in slices of so many entries: 2 MiB in float64 stay in a CPU's cache, 256 MiB keep a GPU busy.
 _CPU_ENTRIES, _GPU_ENTRIES = 2**18, 2**25
 
-# A model may form a joint covariance, so it is asked for so many points at once.
+# A model may form a joint covariance, so it is asked for so many points at once; a posterior for sixteen times more.
 _POINTS = 2**10
 
 
@@ -48,8 +48,8 @@ def moments(model: Posterior | Model, points: Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(model, PosteriorModel) and model.measure == Measure.dirac:
         model = model.measure_posterior
     if isinstance(model, Posterior):
-        found = [model.mean_and_variance(Measure.dirac(p, known=True)) for p in points.split(2**14, -2)]
-        mean, variance = (torch.cat(part, -1) for part in zip(*found, strict=True))
+        pairs = [model.mean_and_variance(Measure.dirac(part, known=True)) for part in points.split(16 * _POINTS, -2)]
+        mean, variance = (torch.cat(part, -1) for part in zip(*pairs, strict=True))
         return mean, variance
     parts = [model.posterior(part) for part in points.split(_POINTS, -2)]
     mean, variance = (torch.cat([getattr(part, name) for part in parts], -2) for name in ("mean", "variance"))

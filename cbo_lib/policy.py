@@ -76,7 +76,7 @@ class Policy(ABC):
     active: Tensor
     _alone: bool = True
     _asked: Tensor | None
-    _open: Tensor | None = None  # what was asked and not answered, also while old data are told
+    _open: Tensor | None = None  # what was asked and not answered
     _design: Tensor
     _random: ReplicateGenerators
 

@@ -56,8 +56,8 @@ def simulate(
         seeds: one nonnegative integer a replicate.
         checkpoint: a file to which every step is appended. If it exists the run resumes where it stopped: recorded
             observations are told to the policy again, none is made again, and the result is that of an uninterrupted
-            run. A kill loses at most the step under way. The file is locked, a second run on it is refused. Another
-            run is told by queries and by ``describe``, which sees no name with an underscore and no slots.
+            run. A kill loses at most the step under way. The file is locked. That of another run is
+            refused, if that shows in queries or ``describe``, which sees no name with an underscore and no slots.
         progress: whether to show a progress bar. Default: only in a terminal.
         stop: maps what a step recorded to a boolean ``replicates``, true where a replicate needs no further step. The
             run ends once that was said of every replicate; until then all go on, so that a replicate that was done

@@ -550,6 +550,11 @@ def test_frames_and_dates_are_told_apart_and_large_ones_are_short():
     assert len(json.dumps(describe(pd.DataFrame(np.random.default_rng(0).normal(size=(20_000, 5)))))) < 500
 
 
+class Own:
+    def __init__(self, level):
+        self.level = level
+
+
 class Emulator(torch.nn.Module):
     def __init__(self, part):
         super().__init__()
@@ -558,7 +563,13 @@ class Emulator(torch.nn.Module):
 
 @pytest.mark.parametrize(
     "parts",
-    [(torch.tensor([0.2]), torch.tensor([0.8])), ([0.2], [0.8]), ({"c": 1}, {"c": 2}), (np.zeros(2), np.ones(2))],
+    [
+        (torch.tensor([0.2]), torch.tensor([0.8])),
+        ([0.2], [0.8]),
+        ({"c": 1}, {"c": 2}),
+        (np.zeros(2), np.ones(2)),
+        (Own(1.0), Own(2.0)),
+    ],
 )
 def test_what_a_module_keeps_is_described(parts):
     one, other = map(Emulator, parts)

@@ -22,8 +22,7 @@ class Space:
         bounds: the root cell, a box ``2 x d`` in the user's units: a tensor, an array or a list. Dtype and device of a
             run are those of a tensor, float64 on the CPU otherwise.
         branching: the number ``K`` of children of a cell. Default 2.
-        points_per_cell: the number ``S`` of representative points. Default 10, as 5 by 2 in a plane; ``2^d`` or ``3^d``
-            reach every axis. For an instrument that means the whole cell take ``feedback="continuous"``.
+        points_per_cell: the number ``S`` of representative points; ``2^d`` or ``3^d`` reach every axis. Default 10.
         feedback: ``"points"``, or ``"continuous"`` for the mean over the whole cell ([Zhang2022], Appendix D).
         split: how a cell is cut into children. Default: equal parts across its longest side, as a share of the root's.
         quadrature_order: Gauss-Legendre nodes a dimension that stand for the mean over the whole cell. Accurate where f

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from cbo_lib.checks import as_tensor
-from cbo_lib.fit import FLAT, FitWarning, in_octaves
+from cbo_lib.fit import FLAT, FitWarning, in_octaves, rounding_of
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.space import Candidates, Space
 from cbo_lib.kernels import StackedKernel
@@ -39,8 +39,7 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
     Returns:
         The priors of all candidates in the user's units, of batch shape ``replicates x |U|``, with the noise as given
         where it was. And what is worth recording, ``replicates`` each: ``scale``, the standard deviation that kernels
-        are multiplied with, ``prior_mean``, ``noise_std`` of the first candidate, and whether the fit ``converged``.
-        One that did not is reported by a ``FitWarning``.
+        are multiplied with, ``prior_mean``, ``noise_std`` of the first, and ``converged`` (or a ``FitWarning``).
     """
     replicates, n = y.shape
     like, own = space.like, torch.tensor(space.fitted, device=space.like.device)
@@ -82,7 +81,7 @@ def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
     """Scale, mean and noise (fitted if ``known`` is NaN) from matrices ``|U| x n x n``, and whether at a maximum."""
     n = len(y)
     center, spread = y.mean(), y.std()
-    spread = spread if spread > 100 * torch.finfo(y.dtype).eps * y.abs().amax() else torch.ones_like(spread)
+    spread = spread if spread > rounding_of(y) else torch.ones_like(spread)
     z = (y - center) / spread
     values, vectors = torch.linalg.eigh(gram)
     values = values.clamp_min(0.0)

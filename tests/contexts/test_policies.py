@@ -508,7 +508,7 @@ def test_a_kernel_may_be_zero_at_decision_zero(rng):
     kernel.base_kernel.kernels[0].register_prior("own", GammaPrior(2.0, 2.0), "variance")
     kernel.base_kernel.kernels[1].register_prior("own", GammaPrior(3.0, 6.0), "lengthscale")
     kernel.register_prior("own", GammaPrior(2.0, 0.5), "outputscale")
-    policy = DRBOMMD(Space([[0.0], [1.0]], [[0.0], [1.0]]), kernel=kernel, size=20)
+    policy = DRBOMMD(Space([[0.0], [1.0]], [[0.0], [1.0]]), kernel=kernel, size=20, initial=2)
     x, c = torch.rand(8, 1, generator=rng, dtype=F64), torch.rand(8, 1, generator=rng, dtype=F64)
     policy.tell(x, (x * torch.sin(6 * c))[:, 0], context=c)
     assert policy.ask().shape == (1,)

@@ -290,3 +290,18 @@ def test_candidates_may_have_several_batch_dimensions(rng):
     gained = ConditionalMaxValueEntropy(posterior.as_botorch(), tensor([2.0]))
     x = torch.rand(4, 3, 1, 1, generator=rng, dtype=F64)
     assert torch.equal(gained(x), gained(x.reshape(12, 1, 1)).reshape(4, 3))
+
+
+@pytest.mark.parametrize("noise_std", [1e-1, 1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("gamma", [-8.0, -20.0, -49.0, -51.0, -60.0])
+def test_far_below_and_with_little_noise_information_is_missing_but_no_more_than_is_said(gamma, noise_std):
+    r = 1 / np.sqrt(1 + noise_std**2)
+    rest = r * noise_std
+    mean = -r * np.exp(norm.logpdf(gamma) - log_ndtr(gamma))
+    u = mean + np.linspace(-40, 40, 400_001) * (r / -gamma + rest)
+    log_density = norm.logpdf(u) + log_ndtr((gamma - r * u) / rest) - log_ndtr(gamma)
+    entropy = -np.trapezoid(np.exp(log_density) * log_density, u)
+    exact = 0.5 * np.log(2 * np.pi * np.e) - entropy
+    zero = torch.zeros(1, dtype=F64)
+    found = float(conditional_max_value_entropy(zero, zero + 1, torch.tensor([gamma], dtype=F64), noise_std))
+    assert -1e-3 < exact - found < 0.42
