@@ -1,7 +1,7 @@
 """Arguments, checked and converted: one place where it is said what was expected and what was given.
 
-Each function takes the name of the argument and raises ``ValueError("<name> must ..., got ...")``, or returns it in
-the form in which it is used. Tensors are checked once, where a user gives them: to look at values waits for a device.
+Each function takes the name of an argument and what was given; it raises ``ValueError("<name> must ..., got ...")`` or
+returns that as it is used. Tensors are checked once, where a user gives them: to look at values waits for a device.
 """
 
 import math
@@ -26,6 +26,12 @@ def require(holds: Any, expected: str, got: Any) -> None:
     """
     if not bool(holds.all() if isinstance(holds, Tensor) else holds):
         raise ValueError(f"{expected}, got {_shown(got)}")
+
+
+def require_kind(value: Any, kind: Any, expected: str) -> None:
+    """Raise ``ValueError("<expected>, got <value>")`` unless a value is of a class, or of one of several."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{expected}, got {_shown(repr(value))}")  # a repr may take longer than what is checked for
 
 
 def _slack(at: Tensor, span: Tensor) -> Tensor:
@@ -65,12 +71,8 @@ def require_inside(name: str, points: Tensor, box: Tensor, where: Tensor | bool 
 def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, ends: str = "[]") -> float:
     """A finite number from an interval: Python's, NumPy's or a tensor without dimensions; neither boolean nor text.
 
-    Args:
-        name: of the argument, for messages.
-        value: what was given.
-        low: the lower end of the interval. Default none.
-        high: the upper end. Default none.
-        ends: whether they belong to it, as in mathematics: ``"[]"``, ``"()"``, ``"(]"`` or ``"[)"``.
+    ``low`` and ``high`` are its ends, by default none; ``ends`` says as in mathematics whether they belong to it:
+    ``"[]"``, ``"()"``, ``"(]"`` or ``"[)"``.
     """
     number = _plain(value)
     if number is None or not (_lies(number, low, high, ends) and math.isfinite(number)):  # words cost more than numbers
@@ -106,11 +108,8 @@ def as_option(name: str, value: Any, *options: str | float) -> Any:
 def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = False) -> Tensor:
     """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
 
-    Args:
-        name: of the argument, for messages.
-        value: the numbers; neither booleans nor text.
-        like: gives dtype and device. Default: float64 on the CPU, or those of a floating tensor.
-        keep: whether a tensor of integers stays one. Default no: numbers become floating.
+    ``like`` gives dtype and device, by default float64 on the CPU, or those of a floating tensor. Integers become
+    floating unless ``keep``. Booleans and text are no numbers.
 
     Raises:
         ValueError: if it holds no numbers, or rows of different lengths.
@@ -165,12 +164,7 @@ def as_points(name: str, value: Any, dim: int | str = "d", like: Tensor | None =
 def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = None, flat: bool = False) -> Tensor:
     """A finite box ``2 x d``, lower corner first.
 
-    Args:
-        name: of the argument, for messages.
-        value: what was given.
-        dim: what ``d`` must be. Default: at least 1.
-        like: see ``as_tensor``.
-        flat: whether a side may have no length. Default no.
+    ``d`` must be ``dim``, by default at least 1. A side may have no length if ``flat``. For ``like`` see ``as_tensor``.
 
     Raises:
         ValueError: if it is no such box.
@@ -200,11 +194,8 @@ def as_batch(expected: str, got: Any, *shapes: Sequence[int]) -> torch.Size:
 def require_shape(name: str, tensor: Tensor, *shape: Any) -> None:
     """Raise ``ValueError`` unless a tensor has a shape.
 
-    Args:
-        name: of the argument, for messages.
-        tensor: what is tested.
-        shape: a number for each dimension, or a label, such as ``"n"`` or ``"n >= 1"``; equal labels want equal sizes.
-            ``...`` in front stands for any more dimensions.
+    It is a number for each dimension, or a label, such as ``"n"`` or ``"n >= 1"``; equal labels want equal sizes.
+    ``...`` in front stands for any more dimensions.
     """
     wanted = shape[1:] if shape[:1] == (...,) else shape
     given = tuple(tensor.shape[tensor.dim() - len(wanted) :]) if len(wanted) <= tensor.dim() else ()

@@ -79,8 +79,7 @@ class History:
     def save(self, path: str | Path) -> None:
         """Write to an ``.npz`` file, whole or not at all."""
         metadata = {"seeds": self.seeds, "config": self.config, "provenance": self.provenance}
-        arrays: dict[str, Any] = {_METADATA: np.array(json.dumps(metadata)), **self.tensors}
-        write_atomically(path, pack_arrays(arrays))
+        write_atomically(path, pack_arrays({_METADATA: np.array(json.dumps(metadata)), **self.tensors}))
 
     @classmethod
     def load(cls, path: str | Path) -> "History":

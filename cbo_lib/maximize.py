@@ -32,12 +32,13 @@ def argmax_finite(values: Tensor, allowed: Tensor | None = None, order: Tensor |
     """
     if allowed is not None:
         allowed = as_expanded("allowed", allowed, values.shape)
-        require(allowed.any(-1), "allowed must leave every replicate a candidate", "a replicate with none")
         values = values.masked_fill(~allowed, -torch.inf)
     best = values.amax(-1, keepdim=True)  # NaN if one of them is
-    require(~best.isnan(), "values must not be NaN where a candidate is allowed", values)
-    tied = values >= best - 1e-9 * _unit(values)
-    tied = tied if allowed is None else tied & allowed
+    tied, size = values >= best - 1e-9, best.abs()
+    if not bool(((size >= 2**-8) & (size < torch.inf)).all()):  # otherwise one look was enough
+        require(allowed is None or allowed.any(-1), "allowed must leave every replicate a candidate", "one with none")
+        require(~best.isnan(), "values must not be NaN where a candidate is allowed", values)
+        tied = (values >= best - 1e-9 * _unit(values)) & (allowed is None or allowed)
     if order is None:
         return tied.byte().argmax(-1)  # the first
     return order.expand_as(values).masked_fill(~tied, torch.iinfo(order.dtype).max).argmin(-1)
@@ -77,7 +78,8 @@ def maximize_box(
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
         kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
             gradients of 20 (38 of both in less than ten iterations), as rounding chooses else where it stops at a kink
-            or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there. Default no.
+            or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there, and so is one
+            whose value was twice that of its best point, until it asks farther away from that point. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -97,11 +99,8 @@ def maximize_box(
     raw = raw.expand(len(raw_values), n, dim)
     begin = torch.take_along_dim(raw, _first(raw_values, starts).unsqueeze(-1), -2)
 
-    def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
-        # Without kinks it is always all starts, as the shape decides how matrix products are rounded.
-        rows, going, result = first_rows.copy(), np.full(shape[:2], not kinks), np.empty((*shape[:2], 1 + dim))
-        rows[batch_indices], going.flat[batch_indices] = x, True
+    def evaluated(rows: np.ndarray, going: np.ndarray) -> np.ndarray:
+        """Values and gradients of the rows that are going, in a batch that is as large for each replicate."""
         place = (~going).argsort(1, kind="stable")[:, : going.sum(1).max(), None]
         points = low + side * torch.from_numpy(np.take_along_axis(rows.reshape(shape), place, 1)).to(begin)
         if slopes is not None:
@@ -111,18 +110,33 @@ def maximize_box(
             require((got := values(points.requires_grad_())).shape == points.shape[:-1], wanted, got.shape)
             require(got.requires_grad, "values must be differentiable in the points", "a result without a gradient")
             gradient = torch.autograd.grad(got.sum(), points)[0]
-        # One copy, and one wait for a device.
-        whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()
+        whole = torch.cat([got.unsqueeze(-1), side * gradient], -1).detach()  # one copy, and one wait for a device
         whole = (whole / seen).round() * seen if kinks or max_iterations < 10 else whole
-        np.put_along_axis(result, place, (whole / unit).double().cpu().numpy(), 1)
-        both = result.reshape(len(rows), -1)[batch_indices]
-        require(np.isfinite(both[:, 0]).all(), "values must be finite in the box", "a NaN or an infinity")
-        require(np.isfinite(both).all(), "values must have a finite gradient", "a NaN or an infinity")
-        return -both[:, 0], -both[:, 1:]
+        return (whole / unit).double().cpu().numpy()[np.take_along_axis(going, place[..., 0], 1)]
+
+    def negative(x: np.ndarray, batch_indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Minus the values and gradients of some rows, ``b`` and ``b x d``."""
+        # Without kinks it is always all starts, as the shape decides how matrix products are rounded.
+        rows, going, at = first_rows.copy(), np.full(count, not kinks), batch_indices
+        far = np.abs(x - best_rows[at]).max(1)
+        rows[at], going[at] = x, (same[at] < 2) | (far > reach[at])
+        if going.any():
+            result[going] = evaluated(rows, going.reshape(shape[:2]))
+        value, slope = result[at, 0], result[at, 1:]
+        require(np.isfinite(value).all(), "values must be finite in the box", "a NaN or an infinity")
+        require(np.isfinite(slope).all(), "values must have a finite gradient", "a NaN or an infinity")
+        if kinks:
+            same[at], reach[at] = np.where(value == highest[at], same[at] + 1, 0), np.where(going[at], far, reach[at])
+            best_rows[at] = np.where((value > highest[at])[:, None], x, best_rows[at])
+            highest[at] = np.maximum(value, highest[at])
+        return -value, -slope
 
     # In the unit box, as the rules by which L-BFGS-B stops are absolute.
-    shape, low, side = begin.shape, bounds[0], torch.where(bounds[1] > bounds[0], bounds[1] - bounds[0], 1.0)
+    shape, count, low = begin.shape, begin[..., 0].numel(), bounds[0]
+    side = torch.where(bounds[1] > low, bounds[1] - low, 1.0)
     first_rows = ((begin - low) / side).flatten(0, 1).double().cpu().numpy()
+    result, best_rows, highest = np.empty((count, 1 + dim)), first_rows.copy(), np.full(count, -np.inf)
+    same, reach = np.zeros(count), np.zeros(count)
     ends = torch.stack([raw_values.abs().amax(-1), raw_values.amax(-1) - raw_values.amin(-1)])
     size, spread = 2.0 ** torch.frexp(ends).exponent[..., None, None]
     seen = spread * bounds.new_tensor([2.0**-27] + [2.0**-20] * dim) if kinks else size * 2.0**-38
@@ -133,7 +147,6 @@ def maximize_box(
         )
     refined_points = (low + side * torch.from_numpy(found).to(begin).view_as(begin)).clamp(low, bounds[1])
     refined = -torch.from_numpy(least).to(begin).view(begin.shape[:-1]) * unit.squeeze(-1)
-
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
     points, results = torch.cat([refined_points, best_raw], -2), torch.cat([refined, top], -1)

@@ -115,8 +115,7 @@ class PartitionTree:
     """
 
     def __init__(self, bounds: Any, branching: int = 2, split: SplitRule = split_longest_side) -> None:
-        self.branching = as_count("branching", branching, 2)
-        self.split = split
+        self.branching, self.split = as_count("branching", branching, 2), split
         self.boxes = as_box("bounds", bounds).unsqueeze(0).clone()
         low = torch.zeros_like(self.boxes[:, 0])
         self._relative = torch.stack([low, low + 1], 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cbo_lib.checks import as_count, as_tensor, require
+from cbo_lib.checks import as_count, as_tensor, require, require_kind
 from cbo_lib.history import CheckpointLog, History, describe, provenance
 from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators
@@ -76,7 +76,7 @@ def simulate(
     far: ``except BaseException as error: history = error.history``, or later ``sys.last_value.history``.
     """
     as_count("steps", steps)
-    require(isinstance(policy, Policy), "policy must be an instance of Policy", repr(policy))
+    require_kind(policy, Policy, "policy must be an instance of Policy")
     if (listed := policy.listed) is not None:
         own, wanted = (describe(getattr(x, listed)) for x in (policy.space, getattr(problem, "space", policy.space)))
         require(own == wanted, f"policy must be built for the {listed} of the problem, in its order", "others")

@@ -58,8 +58,7 @@ class TrackedPosterior:
         mean, variances = posterior.mean_and_variance(queries)
         # A kernel may lay out its diagonal otherwise, which would make every step slow.
         self.mean, self.variance = mean.clone(), variances.clone(memory_format=torch.contiguous_format)
-        like = self.mean
-        batch, n = self.batch_shape, queries.n
+        like, batch, n = self.mean, self.batch_shape, queries.n
         self._kernel = posterior.prior.kernel
         self._start = posterior.count
         self._prior_variance = variance(self._kernel, queries).expand(*batch, n)
@@ -209,8 +208,9 @@ class TrackedPosterior:
             columns = torch.take_along_dim(rows, index, -1)
         else:
             columns = rows @ torch.take_along_dim(self._basis.expand(*self.batch_shape, -1, -1), index, -1)
-        active = self._active[..., : self.count, None]
-        return torch.where(active, torch.tril(columns.mT, -1), 0.0) + torch.diag_embed(self._scale[..., : self.count])
+        lower = columns.mT.tril(-1).mul_(self._active[..., : self.count, None])
+        lower.diagonal(dim1=-2, dim2=-1).copy_(self._scale[..., : self.count])
+        return lower
 
     def add(self, queries: Measure) -> Tensor:
         """Track more queries; returns their indices, ``(m,)``.
@@ -239,7 +239,7 @@ class TrackedPosterior:
         self.queries = Measure.cat([self.queries, queries])
         if t:
             index = self._index[..., :t]
-            cross = self._prior_rows(index)[..., n:]  # t observations against the new queries
+            cross = self._prior_rows(index, n)  # t observations against the new queries
             if self._start:
                 cross = cross - torch.take_along_dim(self._base, index.unsqueeze(-2), -1).mT @ base
             cross = torch.where(self._active[..., :t, None], cross, 0.0)
@@ -266,12 +266,11 @@ class TrackedPosterior:
         tolerance = 10 * torch.finfo(gram.dtype).eps * diagonal.amax(-1)
         return pivoted_cholesky(rows_of(gram), diagonal, min(_RANK, n // 4), tolerance)
 
-    def _prior_rows(self, index: Tensor) -> Tensor:
-        """Prior covariances of queries ``batch x s`` with all queries, ``batch x s x n``."""
+    def _prior_rows(self, index: Tensor, first: int = 0) -> Tensor:
+        """Prior covariances of queries ``batch x s`` with the queries from ``first`` on, ``batch x s x n``."""
         kernel_batch = self._kernel.batch_shape
-        if kernel_batch == self.batch_shape and kernel_batch.numel() > 1:
-            # Nothing is shared.
-            return covariance(self._kernel, self.queries[index], self.queries)
+        if kernel_batch == self.batch_shape and kernel_batch.numel() > 1:  # nothing is shared
+            return covariance(self._kernel, self.queries[index], self.queries[first:])
         new = index[self._gram_row[index] < 0].unique()
         if k := new.numel():
             start = self._gram_queries.numel()
@@ -280,10 +279,10 @@ class TrackedPosterior:
             self._gram[..., start : start + k, :] = covariance(self._kernel, self.queries[new], self.queries)
             self._gram_row[new] = torch.arange(start, start + k, device=new.device)
             self._gram_queries = torch.cat([self._gram_queries, new])
-        rows = self._gram_row[index]
-        if self._gram.dim() == 2:
-            return self._gram[rows]
-        gram = self._gram.expand(*self.batch_shape, *self._gram.shape[-2:])
+        rows, gram = self._gram_row[index], self._gram[..., first:]
+        if gram.dim() == 2:
+            return gram[rows]
+        gram = gram.expand(*self.batch_shape, *gram.shape[-2:])
         return torch.take_along_dim(gram, rows.unsqueeze(-1), -2)
 
 

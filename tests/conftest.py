@@ -12,6 +12,7 @@ with warnings.catch_warnings():
     import botorch.models  # noqa: F401
     import torch
 gc.freeze()
+gc.set_threshold(20_000)  # there is little garbage
 gc.enable()
 
 pytest.register_assert_rewrite("tests.exercises")

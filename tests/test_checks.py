@@ -18,6 +18,7 @@ from cbo_lib.checks import (
     as_tensor,
     as_values,
     require,
+    require_kind,
     require_shape,
 )
 
@@ -208,6 +209,16 @@ def test_shapes_broadcast_or_the_message_says_so():
     assert as_expanded("y", torch.ones(1, 3), (2, 3)).shape == (2, 3)
     with pytest.raises(ValueError, match=r"^y must broadcast to \(2, 3\), got shape \(4,\)$"):
         as_expanded("y", torch.ones(4), (2, 3))
+
+
+def test_what_has_the_right_class_is_not_put_into_words():
+    class Silent(dict):
+        def __repr__(self):
+            raise AssertionError
+
+    require_kind(Silent(), dict, "x must be a dict")
+    with pytest.raises(ValueError, match=r"^x must be a list or None, got \{1: 2\}$"):
+        require_kind({1: 2}, list | None, "x must be a list or None")
 
 
 def test_messages_stay_short():

@@ -1,4 +1,5 @@
 import logging
+import math
 import warnings
 
 import numpy as np
@@ -424,6 +425,32 @@ def test_at_kinks_starts_that_ended_are_left_out_and_all_others_are_evaluated(rn
     assert set(sizes[False][1:]) == {(20, 6)}
     assert sizes[True][:2] == [(20, 16), (20, 6)]
     assert sizes[True][-1][1] < 6 and all(replicates == 20 for replicates, _ in sizes[True])
+
+
+def test_at_kinks_nothing_is_asked_where_rounding_told_no_difference_twice(rng):
+    values, raw = creases(rng, 40)
+    again = 0
+    for r in range(40):
+        asked = []
+
+        def one(x, asked=asked, r=r):
+            found = values(x.expand(40, -1, -1))[r : r + 1]
+            if x.requires_grad:
+                asked.append((x.detach().flatten(), found.detach().item()))
+            return found
+
+        _, best = maximize_box(one, box(2), raw[r : r + 1], 1, 30, kinks=True)
+        seen = values(raw)[r]
+        unit = 2.0 ** (torch.frexp(seen.amax() - seen.amin()).exponent.item() - 27)
+        there, highest, same, reach = asked[0][0], -math.inf, 0, 0.0
+        for x, value in asked:
+            value, far = round(value / unit), (x - there).abs().amax().item()
+            assert same < 2 or far > reach  # as near the best point, values were the best one twice
+            again += same >= 2 and value == highest
+            same, reach = (same + 1 if value == highest else 0), far
+            there, highest = (x, value) if value > highest else (there, highest)
+        assert abs(best.item() / unit - highest) <= 1 or best == seen.amax()
+    assert again > 20  # farther away it was asked for nothing, so that is not left out by the way
 
 
 def test_a_side_of_length_zero_and_a_constant_are_searched_with_kinks():

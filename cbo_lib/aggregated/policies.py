@@ -88,6 +88,6 @@ class GPOO(GaussianProcessTreePolicy):
     def record(self) -> Mapping[str, Tensor]:
         """Also the drawn node's width, and what the paper's rules name, in line 11 (leaves too) and in the text."""
         deepest = torch.where(self.expanded, self.tree.depth, -1).amax(-1, keepdim=True)
-        nodes = {"line_11": (self.leaf | self.expanded) & (self.tree.depth == deepest), "best_expanded": self.expanded}
-        cells = {rule: self.tree.boxes[self.best_of(candidates)] for rule, candidates in nodes.items()}
-        return {**super().record(), "width": self.width, **cells}
+        rules = torch.stack([(self.leaf | self.expanded) & (self.tree.depth == deepest), self.expanded])
+        line_11, best_expanded = self.tree.boxes[self.best_of(rules)]
+        return {**super().record(), "width": self.width, "line_11": line_11, "best_expanded": best_expanded}

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_inside
+from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_inside, require_kind
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
@@ -58,7 +58,7 @@ class TreePolicy(Policy):
     def __init__(
         self, space: Space, *, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern", **options: Any
     ) -> None:
-        require(isinstance(space, Space), "space must be an aggregated.Space", repr(space))
+        require_kind(space, Space, "space must be an aggregated.Space")
         require("resolution" not in options, "resolution must be left out, queries are cells", options)
         super().__init__(space, resolution=None, **options)
         self.prior, self.kernel = prior, kernel
@@ -104,11 +104,12 @@ class TreePolicy(Policy):
         """The best node ``replicates`` among candidates ``replicates x nodes``; the root where there is none.
 
         Args:
-            candidates: boolean.
+            candidates: boolean; further dimensions may come first.
             values: what is best, ``replicates x nodes``. Default the estimates.
         """
         allowed = torch.where(candidates.any(-1, keepdim=True), candidates, self.tree.depth == 0)
-        return argmax_finite(self.estimates() if values is None else values, allowed, self.tree.order)
+        values = (self.estimates() if values is None else values).expand(allowed.shape)
+        return argmax_finite(values, allowed, self.tree.order)
 
     def expand(self, node: Tensor, where: Tensor) -> None:
         """Turn one leaf a replicate into its children, in the replicates where ``where``."""
@@ -247,10 +248,10 @@ class GaussianProcessTreePolicy(TreePolicy):
     def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
         """A value of nodes moves the tracked posterior; after one of another box it is made anew."""
         super().take(row, node)
-        same = nearly(row["query"], self.tree.boxes[node], self.space.bounds).flatten(1).all(-1)
-        if bool(((node < 0) | ~same).any()):
-            self._tracked = None
-        elif self._tracked is not None:
+        query, boxes = row["query"], self.tree.boxes[node]
+        known = torch.equal(query, boxes) or bool(nearly(query, boxes, self.space.bounds).all() & (node >= 0).all())
+        self._tracked = self._tracked if known else None
+        if self._tracked is not None:
             self._tracked.observe(node, row["y"])
 
     def record(self) -> Mapping[str, Tensor]:

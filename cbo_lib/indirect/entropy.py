@@ -56,8 +56,7 @@ def conditional_max_value_entropy(
 
 def _truncation_gain(gamma: Tensor) -> Tensor:
     """How much lower the entropy of a normal is when it is cut off at ``gamma``."""
-    # The complementary error function is many times faster than the logarithm of the distribution function, which only
-    # few entries need: those where the cut takes more than half.
+    # Few entries need the logarithm of the distribution function, which is slow: where the cut takes more than half.
     tail = 0.5 * torch.erfc(gamma.clamp_min(0.0) * math.sqrt(0.5))
     gain = 0.5 * gamma * phi(gamma) / (1 - tail) - torch.log1p(-tail)
     low = gamma[below := gamma < 0]
@@ -137,7 +136,7 @@ def _quartiles_of_maximum(mean: Tensor, std: Tensor) -> Tensor:
     small = math.sqrt(torch.finfo(mean.dtype).eps) * std.amax(-1, keepdim=True)
     for _ in range(60):
         z = (y.unsqueeze(-1) - mean) * reciprocal
-        cdf = 1 - 0.5 * torch.erfc(z * math.sqrt(0.5))
+        cdf = torch.special.ndtr(z)
         log_cdf = cdf.log().sum(-1)
         slope = (phi(z) / cdf * reciprocal).sum(-1)
         low, high = torch.where(log_cdf < levels.log(), y, low), torch.where(log_cdf < levels.log(), high, y)
