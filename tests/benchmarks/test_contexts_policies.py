@@ -96,14 +96,13 @@ def test_a_step_of_sbo_kde_is_fifty_times_as_fast_as_with_botorchs_posterior_a_p
     assert slow / fast >= 50
 
 
-@pytest.mark.parametrize(("kernel", "most"), [("rbf", 1.7), ("matern", 2.3)])
-def test_a_step_of_drbo_kde_takes_up_to_twice_as_long_as_one_of_sbo_kde(benchmark, capsys, kernel, most):
+@pytest.mark.parametrize(("kernel", "most"), [("rbf", 1.5), ("matern", 1.6)])
+def test_a_step_of_drbo_kde_takes_up_to_half_as_long_again_as_one_of_sbo_kde(benchmark, capsys, kernel, most):
     """At full effort, the 100th row of data told and a fit in every step; both see the same data.
 
-    DRBO-KDE has twice as many contexts, and asks three times as often: its search sees rounded numbers, which makes it
-    the same on every processor, and where these no longer change a line search goes on to its limit. The ratios were
-    1.5 and 2 (1.65 to 1.7 with the first kernel when starts that had ended were evaluated with the others), and with
-    the second kernel a fit is a small part of a step. The limits leave room for a noisy machine.
+    DRBO-KDE has twice as many contexts. Its search sees rounded numbers, which makes it the same on every processor;
+    while it went on asking where these no longer changed, it asked twice as often and the ratios were 1.6 and 2. They
+    were 1.3 and 1.4; with the second kernel a fit is a small part of a step. The limits leave room for a noisy machine.
     """
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
