@@ -102,7 +102,7 @@ def test_a_step_of_drbo_kde_takes_up_to_half_as_long_again_as_one_of_sbo_kde(ben
 
     DRBO-KDE has twice as many contexts. Its search sees rounded numbers, which makes it the same on every processor;
     while it went on asking where these no longer changed, it asked twice as often and the ratios were 1.6 and 2. They
-    were 1.3 and 1.45; with the second kernel a fit is a small part of a step. The limits leave room for a noisy machine.
+    were 1.3 and 1.5; with the second kernel a fit is a small part of a step. The limits leave room for a noisy machine.
     """
     problem, generator = ackley(), torch.Generator().manual_seed(0)
     x = torch.rand(1, T, 2, generator=generator, dtype=torch.float64)
