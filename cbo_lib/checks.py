@@ -28,12 +28,6 @@ def require(holds: Any, expected: str, got: Any) -> None:
         raise ValueError(f"{expected}, got {_shown(got)}")
 
 
-def require_kind(value: Any, kind: Any, expected: str) -> None:
-    """Raise ``ValueError("<expected>, got <value>")`` unless a value is of a class, or of one of several."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{expected}, got {_shown(repr(value))}")  # a repr may take longer than what is checked for
-
-
 def _slack(at: Tensor, span: Tensor) -> Tensor:
     """A millionth of the span and what single precision is off at a coordinate, of a span far from zero 2^-13 of it."""
     return torch.minimum(1e-6 * span + 2**-24 * at.abs(), 2**-13 * span) + 16 * torch.finfo(at.dtype).eps * at.abs()

@@ -20,7 +20,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.checks import as_batch, as_count, as_number, as_values, require, require_kind
+from cbo_lib.checks import as_batch, as_count, as_number, as_values, require
 from cbo_lib.kernels import member, stable_cholesky, try_cholesky
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, PosteriorModel
@@ -47,7 +47,7 @@ class GaussianProcess:
     def __init__(
         self, kernel: Kernel, noise_std: float | Tensor, mean: float | Tensor | Callable[[Tensor], Tensor] = 0.0
     ) -> None:
-        require_kind(kernel, Kernel, "kernel must be a GPyTorch kernel")
+        require(isinstance(kernel, Kernel), "kernel must be a GPyTorch kernel", kernel)
         given = as_values("noise_std", noise_std, None, 0, ends="()")
         self.kernel = kernel
         self.noise_std = given if isinstance(noise_std, Tensor) else as_number("noise_std", noise_std)
@@ -213,7 +213,7 @@ class Posterior:
 
         Args and errors are those of ``GaussianProcess.condition``.
         """
-        require_kind(measure, Measure, "measure must be a Measure")
+        require(isinstance(measure, Measure), "measure must be a Measure", measure)
         y = as_values("y", y, (..., measure.n), like=measure.points)
         noise = self.prior.noise_std if noise_std is None else noise_std
         noise = as_values("noise_std", noise, None, 0, ends="()", like=y)

@@ -13,7 +13,7 @@ from linear_operator import LinearOperator, to_dense
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.checks import as_batch, as_number, as_option, as_values, require, require_kind
+from cbo_lib.checks import as_batch, as_number, as_option, as_values, require
 
 # In roundings: a pivot below so many of its diagonal entry holds no digit; the jitter then begins at so many.
 _LEAST, _FIRST = 10, 100
@@ -124,7 +124,7 @@ class StackedKernel(_EagerKernel):
     def __init__(self, kernels: Sequence[Kernel]) -> None:
         require(len(kernels) > 0, "kernels must hold at least one kernel", "none")
         for u, kernel in enumerate(kernels):
-            require_kind(kernel, Kernel, "kernels must be GPyTorch kernels")
+            require(isinstance(kernel, Kernel), "kernels must be GPyTorch kernels", kernel)
             shape = tuple(kernel.batch_shape)
             require(not shape, "kernels must have no batch dimensions", f"batch shape {shape} at index {u}")
         super().__init__(batch_shape=torch.Size([len(kernels)]))

@@ -78,8 +78,9 @@ def maximize_box(
         slopes: maps such points to values and their gradients. Default: automatic differentiation of ``values``.
         kinks: whether L-BFGS-B sees (and the result has) values of 27 bits, relative to the range of raw values, and
             gradients of 20 (38 of both in less than ten iterations), as rounding chooses else where it stops at a kink
-            or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there, and so is one
-            whose value was twice that of its best point, until it asks farther away from that point. Default no.
+            or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there. One that saw
+            its best value again twice in a row is not evaluated nearer to its best point; it gets its last numbers
+            again. Default no.
 
     Returns:
         The best points ``replicates x d`` and their values ``replicates``.
@@ -147,6 +148,7 @@ def maximize_box(
         )
     refined_points = (low + side * torch.from_numpy(found).to(begin).view_as(begin)).clamp(low, bounds[1])
     refined = -torch.from_numpy(least).to(begin).view(begin.shape[:-1]) * unit.squeeze(-1)
+
     top, place = raw_values.max(-1, keepdim=True)
     best_raw = torch.take_along_dim(raw, place.unsqueeze(-1), -2)
     points, results = torch.cat([refined_points, best_raw], -2), torch.cat([refined, top], -1)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, require, require_kind
+from cbo_lib.checks import as_count, require
 
 
 class ReplicateGenerators:
@@ -25,7 +25,7 @@ class ReplicateGenerators:
     """
 
     def __init__(self, seeds: Sequence[int], stream: int = 0) -> None:
-        require_kind(seeds, Iterable, "seeds must be one or more nonnegative integers")
+        require(isinstance(seeds, Iterable), "seeds must be one or more nonnegative integers", seeds)
         self.seeds = [as_count("seeds", seed) for seed in seeds]
         require(self.seeds, "seeds must be one or more nonnegative integers", "[]")
         self.stream = stream

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from cbo_lib.checks import as_count, as_tensor, require, require_kind
+from cbo_lib.checks import as_count, as_tensor, require
 from cbo_lib.history import CheckpointLog, History, describe, provenance
 from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators
@@ -56,8 +56,8 @@ def simulate(
         seeds: one nonnegative integer a replicate.
         checkpoint: a file to which every step is appended. If it exists the run resumes where it stopped: recorded
             observations are told to the policy again, none is made again, and the result is that of an uninterrupted
-            run. A kill loses at most the step under way. The file is locked. That of another run is
-            refused, if that shows in queries or ``describe``, which sees no name with an underscore and no slots.
+            run. A kill loses at most the step under way. The file is locked. That of another run is refused, if that
+            shows in queries or in ``describe``, which sees no name with an underscore and no slots.
         progress: whether to show a progress bar. Default: only in a terminal.
         stop: maps what a step recorded to a boolean ``replicates``, true where a replicate needs no further step. The
             run ends once that was said of every replicate; until then all go on, so that a replicate that was done
@@ -76,7 +76,7 @@ def simulate(
     far: ``except BaseException as error: history = error.history``, or later ``sys.last_value.history``.
     """
     as_count("steps", steps)
-    require_kind(policy, Policy, "policy must be an instance of Policy")
+    require(isinstance(policy, Policy), "policy must be an instance of Policy", policy)
     if (listed := policy.listed) is not None:
         own, wanted = (describe(getattr(x, listed)) for x in (policy.space, getattr(problem, "space", policy.space)))
         require(own == wanted, f"policy must be built for the {listed} of the problem, in its order", "others")

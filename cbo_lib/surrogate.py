@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, require, require_kind
+from cbo_lib.checks import as_count, require
 from cbo_lib.fit import Fit, default_kernel, fit_gaussian_process, unfitted
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.measure import Measure, require_fit
@@ -51,13 +51,13 @@ class Surrogate:
         if isinstance(kernel, str):
             default_kernel(kernel, bounds.shape[-1], groups)  # raises now
         else:
-            require_kind(kernel, Kernel, "kernel must be 'matern', 'rbf' or a GPyTorch kernel")
+            require(isinstance(kernel, Kernel), "kernel must be 'matern', 'rbf' or a GPyTorch kernel", kernel)
             require(not kernel.batch_shape, "kernel must have no batch", kernel.batch_shape)
             require_fit("kernel", copy.deepcopy(kernel).to(bounds), bounds[:1])
             free = [parameter.requires_grad for parameter in kernel.parameters()] or [True]
             require(any(free), "kernel must have parameters to fit, of the unit box; known ones go into prior", "none")
         if prior is not None:
-            require_kind(prior, GaussianProcess, "prior must be a GaussianProcess")
+            require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", prior)
             batch = prior.kernel.batch_shape
             require(batch in ((), (replicates,)), f"prior must have no batch or one of {replicates} replicates", batch)
             require_fit("prior", prior.kernel, bounds[:1])

@@ -365,7 +365,7 @@ def step_work(
     Returns:
         One row a policy and kind of decisions: the fitted lengthscale of the context, at how many contexts variances
         are computed, how often the search evaluates its starts, how often it would if it saw numbers that are not
-        rounded, the mean share of the starts that have not ended, and the CPU seconds of the search.
+        rounded, the mean share of the starts that still ask, and the CPU seconds of the search.
     """
     problem, rows = problems.ackley(), {}
     seeds = list(range(100, 103) if seeds is None else seeds)
@@ -403,7 +403,7 @@ def _search(
     start, raw = time.process_time(), policy.sobol(policy.raw, box)
     maximize_box(values, box, raw, policy.starts, policy.iterations, kinks=policy.kinks)
     seconds, evaluations = time.process_time() - start, len(asked)
-    # A start that has ended is left out at kinks, and else it stands where it began.
+    # A start that has nothing to ask is left out at kinks, and else it stands where it began.
     going = [points.shape[1] if policy.kinks else (points != asked[0]).any(-1).sum() for points in asked[1:]]
     active = (1 + float(sum(going)) / policy.starts) / evaluations
     asked.clear()

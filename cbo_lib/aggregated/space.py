@@ -47,7 +47,7 @@ class Space:
         for name, least in (("branching", 2), ("points_per_cell", 1), ("quadrature_order", 1)):
             object.__setattr__(self, name, as_count(name, getattr(self, name), least))
         as_option("feedback", self.feedback, "points", "continuous")
-        require(callable(self.split), "split must be a function of boxes, depths and branching", repr(self.split))
+        require(callable(self.split), "split must be a function of boxes, depths and branching", self.split)
 
     @property
     def like(self) -> Tensor:

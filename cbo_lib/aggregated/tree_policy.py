@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_inside, require_kind
+from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
@@ -58,7 +58,7 @@ class TreePolicy(Policy):
     def __init__(
         self, space: Space, *, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern", **options: Any
     ) -> None:
-        require_kind(space, Space, "space must be an aggregated.Space")
+        require(isinstance(space, Space), "space must be an aggregated.Space", space)
         require("resolution" not in options, "resolution must be left out, queries are cells", options)
         super().__init__(space, resolution=None, **options)
         self.prior, self.kernel = prior, kernel
@@ -248,7 +248,7 @@ class GaussianProcessTreePolicy(TreePolicy):
     def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
         """A value of nodes moves the tracked posterior; after one of another box it is made anew."""
         super().take(row, node)
-        query, boxes = row["query"], self.tree.boxes[node]
+        query, boxes = row["query"], self.tree.boxes[node]  # mostly equal, which takes one look
         known = torch.equal(query, boxes) or bool(nearly(query, boxes, self.space.bounds).all() & (node >= 0).all())
         self._tracked = self._tracked if known else None
         if self._tracked is not None:

@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.acquisition import DecisionAcquisition, ExpectedUpperConfidenceBound, PartialAcquisition, RobustAcquisition
-from cbo_lib.checks import as_count, as_schedule, as_tensor, require, require_inside, require_kind
+from cbo_lib.checks import as_count, as_schedule, as_tensor, require, require_inside
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space
@@ -77,7 +77,7 @@ class ContextPolicy(Policy):
         iterations: int = 15,
         **options: Any,
     ) -> None:
-        require_kind(space, Space, "space must be a contexts.Space")
+        require(isinstance(space, Space), "space must be a contexts.Space", space)
         super().__init__(space, sqrt_beta=sqrt_beta, initial=initial, **options)
         as_count("initial", initial, 2)
         self.kernel, self.prior, self.refit_every = kernel, prior, refit_every
@@ -140,7 +140,8 @@ class ContextPolicy(Policy):
 
     def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
         """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
-        box, raw = self.space.decisions, self.sobol(self.raw, self.space.decisions)
+        box = self.space.decisions
+        raw = self.sobol(self.raw, box)
         if isinstance(acquisition, RobustAcquisition):
             rounded = partial(self.rounded, bounds=box)
             return search_box(acquisition.leading, box, rounded(raw), self.starts, self.iterations, rounded)

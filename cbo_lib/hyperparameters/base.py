@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_number, as_tensor, nearest, require, require_kind
+from cbo_lib.checks import as_number, as_tensor, nearest, require
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.hyperparameters.fit import fit_scale
@@ -73,7 +73,7 @@ class CandidatePolicy(Policy):
         initial: int | None = None,
         **options: Any,
     ) -> None:
-        require_kind(space, Space, "space must be a hyperparameters.Space")
+        require(isinstance(space, Space), "space must be a hyperparameters.Space", space)
         self.failure = as_number("failure", failure, 0, 1, "()")
         if sqrt_beta is None:
             sqrt_beta = 2.0

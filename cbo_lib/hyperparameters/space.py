@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_number, as_points, as_values, nearest, outside, require, require_kind
+from cbo_lib.checks import as_box, as_number, as_points, as_values, nearest, outside, require
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel
 from cbo_lib.measure import require_fit
@@ -139,7 +139,7 @@ class Space:
             for kernel in self.candidates.kernels:
                 require_fit("candidates", kernel, self.like[:1])
         else:
-            require_kind(self.candidates, Iterable, "candidates must be a list")
+            require(isinstance(self.candidates, Iterable), "candidates must be a list", self.candidates)
             require(listed := list(self.candidates), "candidates must hold at least one", "none")
             self._take(listed)
 

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_option, require, require_kind
+from cbo_lib.checks import as_count, as_number, as_option, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
@@ -65,7 +65,7 @@ class IndirectPolicy(Policy):
         seed: int = 0,
         sqrt_beta: Schedule = 2.0,
     ) -> None:
-        require_kind(space, Space, "space must be an indirect.Space")
+        require(isinstance(space, Space), "space must be an indirect.Space", space)
         initial = (_INITIAL if prior is None else 0) if initial is None else initial
         super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial)
         cheapest = float(space.costs[: space.n].amin())
@@ -73,7 +73,7 @@ class IndirectPolicy(Policy):
             as_number("budget", budget)
         require(budget >= cheapest, f"budget must pay for the cheapest action, {cheapest:g}", budget)
         Surrogate(space.bounds, 1, None, kernel)  # raises now if it is out of range
-        require_kind(prior, GaussianProcess | None, "prior must be a GaussianProcess")
+        require(isinstance(prior, GaussianProcess | None), "prior must be a GaussianProcess", prior)
         self.prior, self.kernel, self.budget = prior, kernel, budget
 
     # What a policy of one's own may use.

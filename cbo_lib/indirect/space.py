@@ -62,7 +62,7 @@ class ClippedGaussian:
     def __post_init__(self) -> None:
         """Check the arguments."""
         object.__setattr__(self, "std", as_schedule("std", self.std))
-        require(callable(self.center), "center must be a function of actions", repr(self.center))
+        require(callable(self.center), "center must be a function of actions", self.center)
         if self.bounds is not None:
             object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
 
@@ -143,7 +143,7 @@ class Space:
             if self.conditional is None:
                 put("conditional", ConditionalMeanEmbedding(x, a))
         require(self.conditional is not None, "samples or conditional must say how actions choose inputs", "neither")
-        require(hasattr(self.conditional, "measure"), "conditional must have a method measure", repr(self.conditional))
+        require(hasattr(self.conditional, "measure"), "conditional must have a method measure", self.conditional)
         if self.bounds is not None:
             put("bounds", as_box("bounds", self.bounds, like=self.actions))
         if self.points is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, require, require_kind
+from cbo_lib.checks import as_count, require
 from cbo_lib.indirect.policies import CMES
 from cbo_lib.indirect.space import Space
 from cbo_lib.partition import PartitionTree, split_by_factors
@@ -70,7 +70,7 @@ class CMETS(CMES):
 
     def __init__(self, space: Space, *, nodes: Nodes, **options: Any) -> None:
         super().__init__(space, initial=0, **options)
-        require_kind(nodes, Nodes, "nodes must be Nodes")
+        require(isinstance(nodes, Nodes), "nodes must be Nodes", nodes)
         same = torch.equal(nodes.actions, space.actions)
         require(same, f"nodes must be the {space.n} actions of the space", len(nodes.level))
         self.nodes = nodes

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, nearly, require, require_inside, require_kind
+from cbo_lib.checks import as_count, nearly, require, require_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
@@ -74,11 +74,11 @@ class SubsetPolicy(Policy):
         refit_every: int | None = None,
         **options: Any,
     ) -> None:
-        require_kind(space, Space, "space must be a subsets.Space")
+        require(isinstance(space, Space), "space must be a subsets.Space", space)
         super().__init__(space, **options)
         self.prior, self.kernel, self.refit_every = prior, kernel, refit_every
         self.effort = Effort() if effort is None else effort
-        require_kind(self.effort, Effort, "effort must be an Effort")
+        require(isinstance(self.effort, Effort), "effort must be an Effort", self.effort)
         replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
         self.model(replicates)  # raises now if the kernel, the prior or the schedule of the fits is wrong
 
