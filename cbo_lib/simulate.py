@@ -76,7 +76,7 @@ def simulate(
     far: ``except BaseException as error: history = error.history``, or later ``sys.last_value.history``.
     """
     as_count("steps", steps)
-    require(isinstance(policy, Policy), "policy must be an instance of Policy", policy)
+    require(isinstance(policy, Policy), "policy must be an instance of Policy", repr(policy))
     if (listed := policy.listed) is not None:
         own, wanted = (describe(getattr(x, listed)) for x in (policy.space, getattr(problem, "space", policy.space)))
         require(own == wanted, f"policy must be built for the {listed} of the problem, in its order", "others")
