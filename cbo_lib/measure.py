@@ -190,12 +190,12 @@ def variance(kernel: Kernel, a: Measure) -> Tensor:
     if _is_shared(a):
         points = a.points[..., 0, :, :]
         return ((a.weights @ matrix(kernel, points, points)) * a.weights).sum(-1)
-    batch_entries = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape).numel()
-    rows = max(1, _SLICE_ENTRIES // max(1, batch_entries * a.p * a.p))
+    batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape)
+    rows = max(1, _SLICE_ENTRIES // max(1, batch.numel() * a.p * a.p))
     if rows < a.n:
         return torch.cat([variance(kernel, a[start : start + rows]) for start in range(0, a.n, rows)], -1)
     # n goes in front of the batch so that it cannot be mistaken for a batch dimension of the kernel.
-    ones = [1] * max(0, len(kernel.batch_shape) - len(a.batch_shape))
+    ones = [1] * (len(batch) - len(a.batch_shape))
     points, weights = (x.movedim(where, 0) for x, where in ((a.points, -3), (a.weights, -2)))
     points, weights = (x.reshape(a.n, *ones, *x.shape[1:]) for x in (points, weights))
     dense = matrix(kernel, points, points)  # n ... p p

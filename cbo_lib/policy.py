@@ -112,7 +112,7 @@ class Policy(ABC):
         """
         self._ready()
         if self._asked is None:
-            self._random.at(self.count + 1)
+            self._unseeded = self.count + 1
             self._asked = self._design[:, self.count] if self.count < self.initial else self.propose()
             self._open = self._asked
         if self._alone and not bool(self.active[0]):
@@ -140,7 +140,7 @@ class Policy(ABC):
         for i in range(rows["y"].shape[1]):
             row = {name: tensor[:, i].clone() for name, tensor in rows.items()}  # a caller may change them
             if self._asked is None:
-                self._random.at(self.count + 1)
+                self._unseeded = self.count + 1
             asked = torch.zeros_like(self.active) if self._open is None else self.is_asked(row, self._open)
             self.learn(row, asked)
             self.data = {name: torch.cat([self.data[name], row[name].unsqueeze(1)], 1) for name in self.data}
@@ -226,6 +226,9 @@ class Policy(ABC):
     @property
     def generators(self) -> list[torch.Generator]:
         """One random generator a replicate; its numbers depend on the seed and the round alone."""
+        if self._unseeded:  # many policies draw nothing, and seeding takes a while
+            self._random.at(self._unseeded)
+            self._unseeded = 0
         return self._random.generators
 
     @property
@@ -329,7 +332,7 @@ class Policy(ABC):
         for name in vars(self).keys() - self._configured:
             delattr(self, name)
         self._random, self._alone, self._asked, self._open = ReplicateGenerators(seeds, stream=1), alone, None, None
-        self.count = 0
+        self.count = self._unseeded = 0
         self.active = torch.ones(len(self._random.seeds), dtype=torch.bool, device=self.space.like.device)
         self.data = {}
         self.begin()

@@ -268,7 +268,7 @@ class TrackedPosterior:
 
     def _prior_rows(self, index: Tensor, first: int = 0) -> Tensor:
         """Prior covariances of queries ``batch x s`` with the queries from ``first`` on, ``batch x s x n``."""
-        kernel_batch = self._kernel.batch_shape
+        kernel_batch = self._gram.shape[:-2]  # GPyTorch takes a while to say it
         if kernel_batch == self.batch_shape and kernel_batch.numel() > 1:  # nothing is shared
             return covariance(self._kernel, self.queries[index], self.queries[first:])
         new = index[self._gram_row[index] < 0].unique()

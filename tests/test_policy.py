@@ -14,7 +14,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.policy import Policy
-from cbo_lib.random import ReplicateGenerators, standard_normal
+from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 from cbo_lib.simulate import simulate
 
 F64 = torch.float64
@@ -237,6 +237,32 @@ def test_queries_have_the_resolution_of_the_box(a, b, resolution):
     assert bool((((steps - steps.round()).abs() < 1e-9) | ~inside).all())
     assert bool(((rounded - x).abs() <= resolution * side / 2 + 1e-12).all())
     assert torch.equal(Sampler(resolution=None).rounded(x, BOX.bounds), x)
+
+
+def test_what_a_round_draws_depends_on_the_round_alone():
+    """A generator is seeded when it is first asked for in a round, and a round may ask for none."""
+
+    class Drawer(Sampler):
+        def __init__(self, *draws):
+            super().__init__(initial=0)
+            self.draws, self.drawn = draws, {}
+
+        def propose(self):
+            if self.round in self.draws:
+                self.drawn[self.round] = torch.cat([uniform(self.generators, (2,), BOX.bounds) for _ in range(2)], -1)
+            return BOX.bounds[:1].expand(self.replicates, -1)
+
+    def run(*draws):
+        policy = Drawer(*draws)
+        policy.start([3, 8])
+        for _ in range(4):
+            policy.tell(policy.ask(), torch.zeros(2, dtype=F64), context=torch.zeros(2, 1, dtype=F64))
+        return policy.drawn
+
+    every, noise = run(1, 2, 3, 4), ReplicateGenerators([3, 8], stream=1)
+    for drawn in (every, run(2, 4), run(3)):
+        for t, numbers in drawn.items():
+            assert torch.equal(numbers, uniform(noise.at(t), (4,), BOX.bounds))
 
 
 def test_starting_again_forgets_everything():
