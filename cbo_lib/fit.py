@@ -55,7 +55,7 @@ class Fit:
         lengthscale: ``replicates x d``; NaN of a coordinate that has none, or several.
         scale: the standard deviation of the outputs that the kernel is multiplied with, ``replicates``.
         mean: prior mean of f, ``replicates``.
-        noise_std: ``replicates``.
+        noise_std: ``replicates``; of known noise the root mean square.
         converged: whether the fit reached a maximum, boolean ``replicates``.
     """
 
@@ -103,6 +103,7 @@ def fit_gaussian_process(
     bounds: Tensor,
     kernel: str | Kernel = "matern",
     groups: Sequence[Sequence[int]] | None = None,
+    noise_std: Tensor | None = None,
 ) -> Fit:
     """Maximum a posteriori hyperparameters for noisy values of measures, for all replicates as one batch.
 
@@ -117,6 +118,7 @@ def fit_gaussian_process(
         kernel: ``"matern"``, ``"rbf"``, or a GPyTorch kernel, without batch, of the unit box. All its parameters need
             priors: without, the likelihood may have no maximum, and the end of the search hangs on rounding.
         groups: see ``default_kernel``.
+        noise_std: the noise of each observation, ``replicates x n``, where it is known. Default: it is fitted.
 
     Returns:
         The fit. One that did not converge is reported by a ``FitWarning``.
@@ -136,9 +138,13 @@ def fit_gaussian_process(
         least: Any = rounding_of(y)[:, None, None]
         standardize = Standardize(m=1, batch_shape=y.shape[:1], min_stdv=least)
         rows, covar, mean = _encoded(unit, inner)
-        model = SingleTaskGP(rows, y.unsqueeze(-1), covar_module=covar, mean_module=mean, outcome_transform=standardize)
-        # BoTorch's own start, the mode of its prior; it computes that in single precision, as no two processors do.
-        model.likelihood.noise = math.exp(-5)
+        # No less than BoTorch lets a fitted noise be.
+        least = 2**-13 * y.var(-1, keepdim=True)
+        known = None if noise_std is None else torch.maximum(noise_std.square(), least).unsqueeze(-1)
+        modules = {"covar_module": covar, "mean_module": mean, "outcome_transform": standardize}
+        model = SingleTaskGP(rows, y.unsqueeze(-1), known, **modules)
+        if known is None:  # BoTorch's own start; it computes that in single precision, as no two processors do
+            model.likelihood.noise = math.exp(-5)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
         converged = _maximize(mll) <= FLAT
     if not bool(converged.all()):
@@ -147,7 +153,7 @@ def fit_gaussian_process(
     _round(mll)
     shift, factor = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
     center = shift + factor * mean.constant.detach().reshape(-1)
-    noise_std = factor * model.likelihood.noise.detach().reshape(-1).sqrt()
+    noise_std = factor * model.likelihood.noise.detach().reshape(len(y), -1).mean(-1).sqrt()
     return _fit(inner, low, side, factor, center, noise_std, converged)
 
 

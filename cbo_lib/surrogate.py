@@ -31,6 +31,7 @@ class Surrogate:
         measure: what was observed, ``replicates x n`` measures; None before.
         y: the observations, ``replicates x n``.
         learned: which of them count, boolean ``replicates x n``.
+        noise: their known noise, ``replicates x n``; None where it is fitted.
         prior: the priors in force; before there are two observations to fit, those of ``unfitted``.
         fit: the last fit; None before it, and with a known prior.
         version: how many priors have been in force so far.
@@ -67,6 +68,7 @@ class Surrogate:
         self.fit: Fit | None = None
         self.y = bounds.new_zeros(replicates, 0)
         self.learned = self.y.bool()
+        self.noise: Tensor | None = None
         self.version = 0
         self._posterior: Posterior | None = None
         self._fitted_at = self._wanted_at = 0
@@ -81,8 +83,10 @@ class Surrogate:
         """The priors in force."""
         return self.posterior().prior
 
-    def observe(self, measure: Measure, y: Tensor, learned: Tensor | None = None) -> None:
-        """Take in ``n`` observations a replicate: measures ``replicates x n``, values ``replicates x n``.
+    def observe(
+        self, measure: Measure, y: Tensor, learned: Tensor | None = None, noise_std: Tensor | None = None
+    ) -> None:
+        """Take in ``n`` observations a replicate: measures, values and noise, if known, ``replicates x n``.
 
         Where ``learned``, boolean ``replicates``, is false, the replicate is over: its posterior stays as it was, and
         nothing is fitted to it any more. Default: true.
@@ -94,12 +98,14 @@ class Surrogate:
         learned = torch.ones_like(y, dtype=torch.bool) if learned is None else learned.unsqueeze(-1).expand_as(y)
         self.measure = measure if self.measure is None else Measure.cat([self.measure, measure])
         self.y, self.learned = torch.cat([self.y, y * learned], -1), torch.cat([self.learned, learned], -1)
+        if noise_std is not None:
+            self.noise = noise_std if self.noise is None else torch.cat([self.noise, noise_std], -1)
         # When a fit is due depends on the count alone, and not on when somebody looks.
         every = self.refit_every or max(1, self._wanted_at // 10)
         if self.given is None and (self.count <= self.first or self.count >= self._wanted_at + every):
             self._wanted_at = self.count
         if self._posterior is not None and not self._due():
-            self._posterior = self._posterior.extend(measure, y * learned)
+            self._posterior = self._posterior.extend(measure, y * learned, noise_std)
 
     def posterior(self) -> Posterior:
         """The posterior given everything, of batch shape ``(replicates,)``; fitted anew if that is due."""
@@ -129,14 +135,15 @@ class Surrogate:
         if (n := self._wanted_at) >= 2 and self.measure is not None:
             going = self.learned[:, :n].all(-1) if self.fit is not None else torch.ones_like(self.learned[:, 0])
             measure = Measure(self.measure.points[going, :n], self.measure.weights[going, :n])
-            fit = fit_gaussian_process(measure, self.y[going, :n], self.bounds, self.kernel, self.groups)
+            noise = None if self.noise is None else self.noise[going, :n]
+            fit = fit_gaussian_process(measure, self.y[going, :n], self.bounds, self.kernel, self.groups, noise)
             self.fit = fit if self.fit is None or bool(going.all()) else _joined(self.fit, fit, going)
             return self.fit.process
         return unfitted(self.y[:, :n], self.bounds, self.kernel, self.groups)
 
     def _given(self, prior: GaussianProcess) -> Posterior:
         posterior = prior.posterior(None if prior.kernel.batch_shape else len(self.y))
-        return posterior if self.measure is None else posterior.extend(self.measure.compact(), self.y)
+        return posterior if self.measure is None else posterior.extend(self.measure.compact(), self.y, self.noise)
 
 
 def _joined(old: Fit, new: Fit, rows: Tensor) -> Fit:

@@ -60,7 +60,8 @@ def negative_log_posterior(gram, weight_sums, y, lengthscale, mean, noise, dim):
     center = mean * weight_sums
     log = stats.multivariate_normal(center, gram(lengthscale) + noise * np.eye(len(y)), allow_singular=True).logpdf(y)
     log += stats.lognorm(s=math.sqrt(3), scale=math.exp(math.sqrt(2) + 0.5 * math.log(dim))).logpdf(lengthscale).sum()
-    log += stats.lognorm(s=1.0, scale=math.exp(-4.0)).logpdf(noise)
+    if not np.ndim(noise):  # one that is fitted
+        log += stats.lognorm(s=1.0, scale=math.exp(-4.0)).logpdf(noise)
     return -log / len(y)
 
 
@@ -77,7 +78,7 @@ def product(a, b, lengthscale):
     return matern(a[:, :1], b[:, :1], lengthscale[:1]) * matern(a[:, 1:], b[:, 1:], lengthscale[1:])
 
 
-def is_a_minimum(fit, r, measure, y, kernel):
+def is_a_minimum(fit, r, measure, y, kernel, known=None):
     """No step of a simplex search from the fit does better, but for the rounding of its values."""
     points, weights = measure.points[r].numpy(), measure.weights[r].numpy()
     n, p = weights.shape
@@ -91,12 +92,13 @@ def is_a_minimum(fit, r, measure, y, kernel):
         def gram(lengthscale):
             return big @ kernel(flat, flat, lengthscale) @ big.T
 
-        if np.exp(v[3]) < 1e-4 or (np.exp(v[:2]) < 2.5e-2).any():
+        if (np.exp(v[:2]) < 2.5e-2).any() or (np.exp(v[3:]) < 1e-4).any():
             return np.inf
-        return negative_log_posterior(gram, weights.sum(1), standard, np.exp(v[:2]), v[2], np.exp(v[3]), 2)
+        noise = np.exp(v[3]) if known is None else (known[r].numpy() / spread) ** 2
+        return negative_log_posterior(gram, weights.sum(1), standard, np.exp(v[:2]), v[2], noise, 2)
 
-    noise = 2 * math.log(float(fit.noise_std[r]) / spread)
-    ours = np.array([*np.log(fit.lengthscale[r].numpy()), (float(fit.mean[r]) - center) / spread, noise + 1e-9])
+    ours = [*np.log(fit.lengthscale[r].numpy()), (float(fit.mean[r]) - center) / spread]
+    ours = np.array(ours + ([] if known is not None else [2 * math.log(float(fit.noise_std[r]) / spread) + 1e-9]))
     found = optimize.minimize(objective, ours, method="Nelder-Mead", options={"maxiter": 200})
     # Lengthscales beyond what the data tell have flat priors: the value counts, not the place.
     return objective(ours) <= found.fun + 1e-4
@@ -136,6 +138,39 @@ def test_the_fit_to_measures_is_a_minimum_of_the_negative_log_posterior(rng, kin
     fit = fit_gaussian_process(kinds[kind], y, UNIT)
     assert bool(fit.converged.all())
     assert all(is_a_minimum(fit, r, kinds[kind], y, matern) for r in range(len(y)))
+
+
+def test_known_noise_of_each_observation_is_not_fitted(rng):
+    kinds, y = measures(rng)
+    known = 0.05 + 2 * torch.rand(y.shape, generator=rng, dtype=F64)
+    fit = fit_gaussian_process(kinds["averages"], y, UNIT, noise_std=known)
+    assert bool(fit.converged.all())
+    assert all(is_a_minimum(fit, r, kinds["averages"], y, matern, known) for r in range(len(y)))
+    torch.testing.assert_close(fit.noise_std, known.square().mean(-1).sqrt())
+    free = fit_gaussian_process(kinds["averages"], y, UNIT)
+    assert not any(is_a_minimum(free, r, kinds["averages"], y, matern, known) for r in range(len(y)))
+
+
+def test_noise_that_drowns_is_as_large_as_a_fitted_one_may_be(rng):
+    x, y = data(rng)
+    tiny = torch.full_like(y, 1e-12)
+    fit = fit_gaussian_process(Measure.dirac(x), y, UNIT, noise_std=tiny)
+    assert bool(fit.converged.all())
+    torch.testing.assert_close(fit.noise_std, 2**-6.5 * y.std(-1))
+
+
+def test_a_surrogate_fits_and_conditions_with_the_noise_it_was_told(seen):
+    x, y = seen
+    known = torch.linspace(0.1, 2.0, 12, dtype=F64).expand(3, -1)
+    model = Surrogate(UNIT, 3, refit_every=5)
+    for t in range(12):
+        model.observe(Measure.dirac(x[:, t : t + 1]), y[:, t : t + 1], noise_std=known[:, t : t + 1])
+        model.posterior()
+    fit = fit_gaussian_process(Measure.dirac(x[:, :12]), y[:, :12], UNIT, noise_std=known)
+    assert torch.equal(model.fit.lengthscale, fit.lengthscale) and torch.equal(model.noise, known)
+    anew = fit.process.condition(Measure.dirac(x[:, :12]), y[:, :12], known)
+    z = Measure.dirac(x[:, 12:])
+    torch.testing.assert_close(model.posterior().mean(z), anew.mean(z), rtol=0, atol=1e-9)
 
 
 def test_what_was_asked_again_is_fitted_as_if_it_were_new(rng):

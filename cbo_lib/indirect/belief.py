@@ -83,7 +83,8 @@ class Belief:
         if self.surrogate is None:
             self._catch_up()
         else:
-            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1), learned)
+            noise = None if self.space.noise is None else self.noise_at(place).unsqueeze(1)
+            self.surrogate.observe(self._measure(self.index[:, -1:]), y.unsqueeze(1), learned, noise)
 
     @property
     def process(self) -> GaussianProcess:

@@ -9,6 +9,7 @@ from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import draw_inputs, unit_grid
 from cbo_lib import GaussianProcess, Measure
+from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.indirect import (
     CMES,
     CMETS,
@@ -223,6 +224,21 @@ def test_a_fitted_policy_learns_noise_and_scale(samples):
     assert 2 < float(trace["scale"]) < 60 and trace["lengthscale"].shape == (2,)
     best = oven(policy.recommend())
     assert float(best) > float(oven(x).quantile(0.8))
+
+
+def test_known_noise_is_known_to_the_fit_too(samples):
+    noise = torch.linspace(0.3, 9.0, 9, dtype=F64)
+    policy = CMES(Space(ACTIONS, samples=samples, noise_std=noise), initial=0)
+    learned = ConditionalMeanEmbedding(*samples).measure(ACTIONS)
+    rule = Measure(learned.points, learned.weights / learned.weights.sum(-1, keepdim=True))
+    y = rule.expectation(oven) + noise * torch.randn(9, generator=torch.Generator().manual_seed(1), dtype=F64)
+    policy.tell(ACTIONS, y)
+    posterior, at = policy.posterior, Measure.dirac(policy.space.points)
+    fit = fit_gaussian_process(rule.expand(1), y[None], policy.space.bounds, noise_std=noise[None])
+    torch.testing.assert_close(policy.trace()["lengthscale"], fit.lengthscale[0])
+    torch.testing.assert_close(policy.trace()["noise_std"], noise.square().mean().sqrt())
+    expected = fit.process.condition(rule.expand(1), y[None], noise)
+    torch.testing.assert_close(posterior.mean(at), expected.mean(at)[0], rtol=0, atol=1e-7)
 
 
 def test_a_fitted_baseline_sees_the_box_of_its_actions(samples):
