@@ -80,9 +80,10 @@ handout: .venv/.installed ## make student releases of the exercises in build/han
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/handout . && cp requirements.lock build/handout/
 
 .PHONY: grade
+grade: export SUBMISSIONS := $(SUBMISSIONS)
 grade: .venv/.installed ## mark the notebooks in SUBMISSIONS=folder/<student>/<chapter>.ipynb into build/grade
-	@test -d '$(SUBMISSIONS)' || { echo 'Say where they are: make grade SUBMISSIONS=folder'; exit 2; }
-	@$(AGG) $(ONE_THREAD) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python book/_tools/grade.py '$(SUBMISSIONS)' build/grade
+	@test -d "$$SUBMISSIONS" || { echo 'Say where they are: make grade SUBMISSIONS=folder'; exit 2; }
+	@$(AGG) $(ONE_THREAD) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python book/_tools/grade.py "$$SUBMISSIONS" build/grade
 
 .PHONY: slides
 slides: .venv/.installed ## make one lecture a chapter in build/slides (CHAPTERS="contexts subsets" for some)

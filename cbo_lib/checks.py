@@ -103,10 +103,7 @@ def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = Fa
     """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
 
     ``like`` gives dtype and device, by default float64 on the CPU, or those of a floating tensor. Integers become
-    floating unless ``keep``. Booleans and text are no numbers.
-
-    Raises:
-        ValueError: if it holds no numbers, or rows of different lengths.
+    floating unless ``keep``. Booleans and text are no numbers, nor are rows of different lengths.
     """
     tensor = value
     if not isinstance(value, Tensor):
@@ -159,9 +156,6 @@ def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = 
     """A finite box ``2 x d``, lower corner first.
 
     ``d`` must be ``dim``, by default at least 1. A side may have no length if ``flat``. For ``like`` see ``as_tensor``.
-
-    Raises:
-        ValueError: if it is no such box.
     """
     box = as_values(name, value, (2, "d >= 1" if dim is None else dim), like=like)
     holds = box[0] <= box[1] if flat else box[0] < box[1]

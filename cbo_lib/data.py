@@ -31,8 +31,7 @@ _CONTAINERS = (dict, list, tuple, set, frozenset)
 def save_object(path: str | Path, thing: object, known: Sequence[object] = ()) -> None:
     """Write an object of this library, and what it holds but for what is ``known``, to one file, whole or not at all.
 
-    Raises:
-        ValueError: if it holds something that can't be stored; the message says where.
+    What can't be stored is a ValueError that says where it is.
     """
     writer = _Writer(type(thing).__module__, known)
     document = {"root": writer.encode(thing, type(thing).__name__), "provenance": provenance()}

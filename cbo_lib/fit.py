@@ -138,9 +138,8 @@ def fit_gaussian_process(
         least: Any = rounding_of(y)[:, None, None]
         standardize = Standardize(m=1, batch_shape=y.shape[:1], min_stdv=least)
         rows, covar, mean = _encoded(unit, inner)
-        # No less than BoTorch lets a fitted noise be.
-        least = 2**-13 * y.var(-1, keepdim=True)
-        known = None if noise_std is None else torch.maximum(noise_std.square(), least).unsqueeze(-1)
+        floor = 2**-13 * y.var(-1, keepdim=True)  # no less than BoTorch lets a fitted noise be
+        known = None if noise_std is None else torch.maximum(noise_std.square(), floor).unsqueeze(-1)
         modules = {"covar_module": covar, "mean_module": mean, "outcome_transform": standardize}
         model = SingleTaskGP(rows, y.unsqueeze(-1), known, **modules)
         if known is None:  # BoTorch's own start; it computes that in single precision, as no two processors do
@@ -214,6 +213,7 @@ def _batched(kernel: str | Kernel, y: Tensor, dim: int, groups: Sequence[Sequenc
     kernel = default_kernel(kernel, dim, groups) if isinstance(kernel, str) else copy.deepcopy(kernel)
     kernel = kernel.to(y)
     for part in kernel.modules():  # GPyTorch's expand_batch leaves the factors of a product as they are
+        part._validate_args = False  # of a prior: a step too far ends as a NaN, see ``_loss``
         if isinstance(part, Kernel):
             part.batch_shape = y.shape[:1]
             for parameter in part.parameters(recurse=False):

@@ -280,8 +280,8 @@ class Posterior:
             # A posterior covariance is singular to rounding; the jitter this reports is the remedy, not a fault.
             warnings.simplefilter("ignore", NumericalWarning)
             # Its jitter is absolute; a power of two near the prior standard deviation divides without rounding.
-            size = variance(self.prior.kernel, measure).amax(-1)[..., None, None].clamp_min(1e-30)
-            half = (size.log2() / 2).round().exp2()
+            size = variance(self.prior.kernel, measure).amax(-1)[..., None, None]
+            half = (size.clamp_min(torch.finfo(size.dtype).tiny).log2() / 2).round().exp2()
             root = psd_safe_cholesky(self.covariance(measure, measure) / half.square()) * half
         shape = (*mean.shape[:-1], as_count("n", n), measure.n)
         if generator is None or isinstance(generator, torch.Generator):

@@ -70,17 +70,12 @@ def member(kernel: Kernel, index: int) -> Kernel:
     """One element of the leading batch dimension of a kernel, as a copy without that dimension.
 
     GPyTorch's own indexing fails where ``active_dims`` are set.
-
-    Raises:
-        ValueError: if there is no batch or no such element.
     """
-    batch = kernel.batch_shape
-    expected = f"index must choose from the leading dimension of the batch {tuple(batch)}"
-    require(batch and 0 <= index < batch[0], expected, index)
+    dims = len(kernel.batch_shape)
 
     def chosen(module: Any) -> Any:
         shape = getattr(module, "_batch_shape", torch.Size())
-        if len(shape) == len(batch):
+        if len(shape) == dims:
             place = min(index, shape[0] - 1)
             if isinstance(module, _EagerKernel):
                 return module[place]

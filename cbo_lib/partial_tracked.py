@@ -42,11 +42,7 @@ class TrackedPartial:
         self._jitter = None if posterior.data is None else posterior.data.jitter
 
     def update(self, posterior: Posterior) -> None:
-        """Take in the last observation of ``posterior``, which is what was tracked so far, extended by one.
-
-        Raises:
-            ValueError: if it does not hold one observation more, that of a point, or has another batch.
-        """
+        """Take in the last observation of ``posterior``: what was tracked so far, extended by that of one point."""
         t = posterior.count
         require(t == self._count + 1, f"posterior must hold {self._count + 1} observations, one more than before", t)
         data, batch = posterior.data, posterior.batch_shape

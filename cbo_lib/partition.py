@@ -129,8 +129,7 @@ class PartitionTree:
     def children(self, nodes: Tensor) -> Tensor:
         """The children of ``m`` nodes, ``m x K``; those that do not exist yet are created.
 
-        Raises:
-            ValueError: if the split rule's parts do not partition their box, or a level's indices pass 2^48.
+        Parts that do not partition their box, and indices of a level past 2^48, are a ValueError.
         """
         offsets = torch.arange(self.branching, device=nodes.device)
         new = nodes[self._first_child[nodes] < 0].unique()

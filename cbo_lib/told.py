@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def read(policy: "Policy", query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Everything that was told, each ``replicates x n x ...``; NaN where left out.
-
-    Raises:
-        ValueError: if something is missing or unknown, does not fit or is not finite.
-    """
+    """Everything that was told, each finite, ``replicates x n x ...``; NaN where left out."""
     given = {name: value for name, value in seen.items() if value is not None}
     wrong = [f"{name} is missing" for name in sorted(policy.sees.keys() - given.keys() - policy.optional)]
     wrong += [f"{name} is unknown" for name in sorted(seen.keys() - policy.sees.keys())]

@@ -10,6 +10,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
@@ -138,6 +139,18 @@ def test_the_fit_to_measures_is_a_minimum_of_the_negative_log_posterior(rng, kin
     fit = fit_gaussian_process(kinds[kind], y, UNIT)
     assert bool(fit.converged.all())
     assert all(is_a_minimum(fit, r, kinds[kind], y, matern) for r in range(len(y)))
+
+
+@pytest.mark.parametrize("seed", [11, 18, 22])
+def test_a_step_that_underflows_a_parameter_is_a_step_too_far(seed):
+    """Priors of one's own need not bound it."""
+    kernel = ScaleKernel(
+        RBFKernel(lengthscale_prior=LogNormalPrior(0.0, 1.0)), outputscale_prior=LogNormalPrior(0.0, 1.0)
+    )
+    x = torch.from_numpy(np.random.default_rng(seed).uniform(size=(1, 15, 2)))
+    fit = fit_gaussian_process(Measure.dirac(x), torch.sin(6 * x[..., 0]) + x[..., 1], UNIT, kernel)
+    assert bool(fit.converged.all()) and bool(torch.isfinite(fit.lengthscale.nan_to_num()).all())
+    assert bool(torch.isfinite(fit.process.posterior().variance(Measure.dirac(x[0]))).all())
 
 
 def test_known_noise_of_each_observation_is_not_fitted(rng):

@@ -347,6 +347,28 @@ def test_equal_generators_draw_equal_samples(rng):
     assert not torch.equal(first, posterior.sample(queries, 4))
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-16, 1e-20, 1e20])
+def test_samples_know_no_unit(rng, unit):
+    x, z = torch.rand(5, 1, generator=rng, dtype=F64), torch.linspace(0, 1, 40, dtype=F64)[:, None]
+    prior = GaussianProcess(rbf_kernel(0.5, unit**2), 0.1 * unit)
+    posterior = prior.condition(Measure.dirac(x), unit * torch.sin(6 * x[:, 0]))
+    draws = posterior.sample(Measure.dirac(z), 4000, torch.Generator().manual_seed(1))
+    ratio = draws.std(-2) / posterior.variance(Measure.dirac(z)).sqrt()
+    torch.testing.assert_close(ratio, torch.ones_like(ratio), rtol=0.1, atol=0)
+
+
+def test_an_element_of_a_batch_may_share_a_kernel_of_batch_one(rng):
+    x = torch.rand(3, 4, 1, generator=rng, dtype=F64)
+    kernel = RBFKernel(batch_shape=torch.Size([1])).double()
+    y, z = x.sin().squeeze(-1), Measure.dirac(torch.rand(6, 1, generator=rng, dtype=F64))
+    posterior = GaussianProcess(kernel, 0.1).condition(Measure.dirac(x), y)
+    for r in range(3):
+        one = posterior.select(r)
+        assert one.batch_shape == ()
+        torch.testing.assert_close(one.mean(z), posterior.mean(z)[r])
+        torch.testing.assert_close(one.variance(z), posterior.variance(z)[r])
+
+
 def test_repeated_points_can_be_sampled(rng):
     x = torch.full((6, 2), 0.3, dtype=F64)
     draws = GaussianProcess(rbf_kernel(0.4), 0.3).posterior().sample(Measure.dirac(x), 10, rng)

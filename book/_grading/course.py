@@ -7,6 +7,7 @@ submission: the preprocessor ``Judged`` takes the place of its own, whose verdic
 import contextlib
 import copy
 import csv
+import functools
 import html
 import json
 import logging
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors.sanitize import SanitizeHTML
 from nbformat import NotebookNode
@@ -159,6 +161,41 @@ def known_cells(notebook: NotebookNode, release: NotebookNode) -> NotebookNode:
     return notebook
 
 
+@functools.cache
+def headings(chapter: str) -> frozenset[str]:
+    """The headings of a chapter's exercises."""
+    notebook = nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
+    return frozenset(titles(notebook))
+
+
+def titles(notebook: NotebookNode) -> list[str]:
+    """What looks like the heading of an exercise."""
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return [title.strip() for title in re.findall(r"^## (Exercise \d+.*)$", text, re.M)]
+
+
+def subject(notebook: NotebookNode) -> str:
+    """The chapter whose exercises a notebook has, by their headings; empty if it has none of any."""
+    own = set(titles(notebook))
+    shared = {chapter: len(own & headings(chapter)) for chapter in handout.chapters()}
+    return max(shared, key=shared.__getitem__) if any(shared.values()) else ""
+
+
+def changes(notebook: NotebookNode, release: NotebookNode) -> list[str]:
+    """What a teacher should look at, as it is not run: a check that was changed, an answer in a cell without code."""
+    left = {c.metadata["nbgrader"]["grade_id"]: c for c in release.cells if "nbgrader" in c.metadata}
+    found = []
+    for cell in notebook.cells:
+        name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
+        if (own := left.get(name)) is None:
+            continue
+        if name.startswith("answer_") and cell.cell_type != "code":
+            found.append(f"the cell of {name} is no code")
+        elif name.startswith("check_") and cell.source.strip() != own.source.strip():
+            found.append(f"{name} was changed; what it holds is not run")
+    return found
+
+
 # --- running and marking
 
 
@@ -230,12 +267,16 @@ class Submission:
         return blank
 
     def early(self, judge: Judge, number: int, mark: Mark) -> Mark:
-        """A better mark, if there is one before a later cell took a name of the answer's cells for something else."""
-        own = [at for at, source in self.sources.items() if re.search(rf"\banswer_{number}\b", source)]
+        """A better mark, if there is one before a later cell took a name of the cells so far for something else."""
+        name = f"answer_{number}"
+        own = [at for at, source in self.sources.items() if name in named_in(source)[0]]
         if not own or mark.total == mark.exercise.total or time.monotonic() > self.end:
             return mark
-        made = set().union(*(made_in(self.sources[at]) for at in own)) - {f"answer_{number}"}
-        if not made & set().union(*(made_in(source) for at, source in self.sources.items() if at > own[-1])):
+        before, after = [], []
+        for at, source in self.sources.items():
+            (before if at <= own[-1] else after).append(named_in(source))
+        known = {inner for made, used in before for inner in made | used}
+        if not known & {inner for made, _ in after for inner in made}:
             return mark
         box = self.opened()
         try:
@@ -265,12 +306,12 @@ class Submission:
             self.box = None
 
 
-def made_in(source: str) -> set[str]:
-    """The names that a cell of a student makes; none if it cannot be read."""
+def named_in(source: str) -> tuple[set[str], set[str]]:
+    """The names that a cell of a student makes, and those that it uses; none if it cannot be read."""
     try:
-        return names(source)[0]
+        return names(TransformerManager().transform_cell(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
+        return set(), set()
 
 
 def untouched(notebook: NotebookNode, number: int, stub: str) -> bool:
@@ -407,9 +448,15 @@ class Course:
 
     def _grade(self, student: str, chapter: str, path: Path, judge: Judge) -> None:
         release = nbformat.read(self.folder / "release" / chapter / f"{chapter}.ipynb", as_version=4)
-        unread = ""
+        unread, changed = "", []
         try:
-            notebook = known_cells(read(path), release)
+            handed = read(path)
+            if (other := subject(handed)) not in ("", chapter):
+                raise ValueError(f"it holds the exercises of {other}")
+            if not other and not any("answer_" in cell.source for cell in handed.cells):
+                raise ValueError("it holds no exercise")
+            changed = changes(handed, release)
+            notebook = known_cells(handed, release)
         except (ValueError, OSError) as error:
             # A student need not see where the teacher keeps the file.
             unread = (error.strerror or "the system refuses it") if isinstance(error, OSError) else str(error)
@@ -420,7 +467,7 @@ class Course:
         nbformat.write(notebook, target)
 
         def examined(nb: NotebookNode, student: str, chapter: str) -> Result:
-            result = Result(student, chapter, unread=unread)
+            result = Result(student, chapter, notes=[*changed], unread=unread)
             if unread:
                 result.notes.append(f"the submission was not marked, {unread}")
             return examine(nb, judge, self.boxes, result)
@@ -501,11 +548,16 @@ def page(student: str, results: list[Result], home: Path) -> str:
 def submissions(folder: Path) -> Iterator[Entry]:
     """All submissions: ``<student>/<chapter>.ipynb``, or deeper; every folder gives an entry.
 
-    A file may carry more around the chapter's name, as browsers add it; the newest counts.
+    A file may carry more around the chapter's name, as browsers add it; the newest counts. One without such a name
+    counts for the chapter whose exercises it has.
     """
+    seen: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.name.startswith("."):
-            yield from _handed_in(path)
+        if path.is_dir() and not path.name.startswith((".", "__MACOSX")):
+            twin = seen.setdefault(unicodedata.normalize("NFC", path.name).casefold(), path.name)
+            for entry in _handed_in(path):
+                note = "" if twin == path.name else "another folder has the same name, written otherwise"
+                yield entry._replace(note="; ".join(filter(None, [note, entry.note])))
         elif path.suffix.lower() == ".ipynb":
             log.warning("Left out: %r lies in no student's folder.", str(path))
 
@@ -524,17 +576,28 @@ def _handed_in(student: Path) -> Iterator[Entry]:
         if path.suffix.lower() == ".ipynb" and not any(part.startswith((".", "__MACOSX")) for part in inner.parts):
             files[str(inner).encode(errors="replace").decode()] = path
     entries: list[Entry] = []
+    named = {inner: _chapter_of(path) for inner, path in files.items()}
     for chapter in handout.chapters():
-        own = [inner for inner, path in files.items() if re.search(rf"(?<![a-z]){chapter}", path.name.lower())]
+        own = [inner for inner in files if named[inner] == chapter]
         if own:
             first, *rest = sorted(own, key=lambda inner: (-files[inner].lstat().st_mtime, inner))
             note = f"{len(own)} files, marked: {first}; also there: {', '.join(rest)}" if rest else ""
             entries.append(Entry(name, chapter, files[first], note))
             files = {inner: path for inner, path in files.items() if inner not in own}
-    left = f"left out, as no chapter is in the name: {', '.join(sorted(files))}" if files else ""
+    left = f"left out, as no chapter is in the name or the headings: {', '.join(sorted(files))}" if files else ""
     head = entries[0] if entries else Entry(name, "", None, "no notebook found")
     yield head._replace(note="; ".join(filter(None, [head.note, left])))
     yield from entries[1:]
+
+
+def _chapter_of(path: Path) -> str:
+    """The chapter in the name of a file, else the one whose exercises it has; empty if there is none."""
+    for chapter in handout.chapters():
+        if re.search(rf"(?<![a-z]){chapter}", path.name.lower()):
+            return chapter
+    with contextlib.suppress(ValueError, OSError):
+        return subject(read(path))
+    return ""
 
 
 @contextlib.contextmanager

@@ -232,19 +232,28 @@ def _drop_imports(cells: list[NotebookNode]) -> None:
     """Take names away that only checks and solutions use: some tell how to answer, or are what is asked for."""
     spans = [span for c in cells if c.cell_type == "markdown" for span in re.findall(r"`[^`\n]+`", c.source)]
     code = [cell for cell in cells if cell.cell_type == "code"]
+    used = {"figures"}.union(*(_used(cell.source) for cell in code if cell.source != FORM.strip()))
     for cell in code:
-        others = "\n".join([*(c.source for c in code if c is not cell), *spans, "figures"])
         for line in re.findall(r"^from [\w.]+ import (?:\([^)]*\)|[^(\n]+)\n?", cell.source, flags=re.M):
             node = ast.parse(line).body[0]
             assert isinstance(node, ast.ImportFrom)
-            rest = others + cell.source.replace(line, "")
-            kept = [name.name for name in node.names if re.search(rf"\b{name.name}\b", rest)]
+            kept = [
+                name.name
+                for name in node.names
+                if name.name in used or any(re.search(rf"(?<![\w.]){name.name}\b", span) for span in spans)
+            ]
             new = f"from {node.module} import {', '.join(kept)}\n" if kept else ""
             if len(new) > 89:
                 new = f"from {node.module} import (\n    " + ",\n    ".join(kept) + ",\n)\n"
             if len(kept) < len(node.names):
                 cell.source = cell.source.replace(line, new)
         cell.source = cell.source.rstrip("\n")
+
+
+def _used(source: str) -> set[str]:
+    """The names that a cell uses; those after a dot and those of parameters are others."""
+    tree = ast.parse(re.sub(r"^%.*$", "", source, flags=re.M))
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def mark_cells(notebook: NotebookNode, found: list[Exercise]) -> None:
@@ -260,6 +269,7 @@ def mark_cells(notebook: NotebookNode, found: list[Exercise]) -> None:
             about |= {"grade_id": f"answer_{exercise.number}", "solution": True, "locked": False}
         elif "check" in tags and exercise is not None:
             about |= {"grade_id": f"check_{exercise.number}", "grade": True, "points": exercise.total}
+            cell.metadata |= {"editable": False, "deletable": False}  # an answer typed here would not be run
         elif "check" in tags:
             about |= {"grade_id": "form"}
         else:
@@ -280,13 +290,14 @@ def release(notebook: NotebookNode, works: dict[str, str]) -> NotebookNode:
 
 
 def without_mistakes(text: str) -> str:
-    """The guide's page on mistakes without its tables, which name right values."""
-    return re.sub(r"^\| \| Mistake .*?(\n\n|\Z)", "", text, flags=re.M | re.S)
+    """The guide without what names right values, or says where they stand and what the judge compares."""
+    text = re.sub(r"^\| \| Mistake .*?(\n\n|\Z)", "", text, flags=re.M | re.S)
+    return re.sub(r"^(Some parts can be looked up|The judge runs it also) .*(\n|\Z)", "", text, flags=re.M)
 
 
 def strip(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Take the solutions out of an exercise notebook, and the mistakes out of the guide, before a page is made."""
-    if docname.endswith("teaching/mistakes"):
+    """Take the solutions out of an exercise notebook, and what helps to guess them out of the guide."""
+    if docname.endswith(("teaching/mistakes", "teaching/index")):
         source[0] = without_mistakes(source[0])
     if docname.endswith("5_exercises"):
         source[0] = nbformat.writes(without_solutions(nbformat.reads(source[0], as_version=4)))
@@ -300,7 +311,7 @@ def offer_releases(app: Sphinx, exception: Exception | None) -> None:
     for path in places.rglob("5_exercises.ipynb"):
         own = Path(app.srcdir) / path.relative_to(places)
         nbformat.write(release(nbformat.read(own, as_version=4), works), path)
-    for path in places.rglob("teaching/mistakes.md"):
+    for path in places.rglob("teaching/*.md"):
         path.write_text(without_mistakes(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 

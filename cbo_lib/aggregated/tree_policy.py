@@ -303,11 +303,7 @@ def shrinking(start: float, rate: float, depth: Tensor) -> Tensor:
 
 
 def check_smoothness(delta: float | Smoothness, depth: int, space: Space) -> Smoothness:
-    """``delta``, or of a number the function that begins there and shrinks like the side of a cell.
-
-    Raises:
-        ValueError: unless it is positive and decreasing down to ``depth``.
-    """
+    """``delta``, positive and decreasing; of a number the function that begins there and shrinks like a cell's side."""
     given = as_schedule("delta", delta, ends="()")
     if not callable(given):
         given = partial(shrinking, given, space.branching ** (-1 / space.dim))

@@ -195,11 +195,7 @@ class Space:
         return replace(self, candidates=self.candidates.select(indices), noise_std=noise, names=None)
 
     def finite(self) -> Tensor:
-        """The points of a finite domain, ``n x d``.
-
-        Raises:
-            ValueError: if the domain is a box.
-        """
+        """The points of a finite domain, ``n x d``; of a box that is a ValueError."""
         if self.points is None:
             raise ValueError("points must be given, the domain of this space is a box")
         return self.points

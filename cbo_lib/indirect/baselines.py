@@ -69,6 +69,7 @@ class ActionPolicy(IndirectPolicy):
     def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
         """Condition g too; EI compares with the largest mean that an asked action had when told, which never falls."""
         place = self.on_actions.find(self.belief.coordinates(query))
+        self.on_actions.keep()
         self.on_actions.observe(place, y, learned)
         if self.acquisition == "ei":
             there = self.on_actions.tracked.mean[self.rows, place]

@@ -9,7 +9,7 @@ from torch import Tensor
 from cbo_lib.checks import nearest, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
-from cbo_lib.indirect.space import Point, Space, measure, tabulate
+from cbo_lib.indirect.space import Point, Space, box_of, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
 from cbo_lib.measure import Measure
 from cbo_lib.surrogate import Surrogate
@@ -36,7 +36,7 @@ class Belief:
     ) -> None:
         self.space, self.replicates, self.given = space, replicates, prior
         #: The actions of the space, then those that were told and that it does not hold.
-        self.told = space.actions
+        self.told = self._found = space.actions
         self.index = torch.zeros(replicates, 0, dtype=torch.long, device=space.like.device)
         self.y = space.like.new_zeros(replicates, 0)
         self.learned = self.index.bool()
@@ -54,23 +54,25 @@ class Belief:
         return self.told[self._row(place)]
 
     def find(self, rows: Tensor) -> Tensor:
-        """The places of actions ``n x q``; those that are new are added.
-
-        Raises:
-            ValueError: if one is new and the prior is a table of places.
-        """
-        row = nearest(rows, self.told, self.space.actions)
+        """The places of actions ``n x q``; those that are new, of which a table has none, are added by ``keep``."""
+        told = self.told
+        row = nearest(rows, told, self.space.actions)
         for i in (row < 0).nonzero().flatten().tolist():
             new = rows[i : i + 1]
-            row[i] = nearest(new, self.told, self.space.actions)  # one before may be the same
+            row[i] = nearest(new, told, self.space.actions)  # one before may be the same
             if int(row[i]) < 0:
                 table = self.given is not None and isinstance(self.given.kernel, TabulatedKernel)
                 require(not table, "query must be one of the space, as the prior is a table", rows[i])
-                row[i] = len(self.told)
+                row[i] = len(told)
                 self._of(self.given, new)  # raises where there are no samples
-                self.told = torch.cat([self.told, new])
-                self._version = -1
+                told = torch.cat([told, new])
+        self._found = told
         return torch.where(row < self.space.n, row, row + self.space.m)
+
+    def keep(self) -> None:
+        """Add the actions that were new when last looked for."""
+        if len(self._found) > len(self.told):
+            self.told, self._version = self._found, -1
 
     def _row(self, place: Tensor) -> Tensor:
         return torch.where(place < self.space.n, place, place - self.space.m)
@@ -130,7 +132,8 @@ class Belief:
         if self.given is not None or not isinstance(self.space.conditional, ConditionalMeanEmbedding):
             return found
         mass = found.weights.sum(-1, keepdim=True)  # nearly one; a fitted mean would make structure of the rest
-        require(mass > 0.5, "samples must have actions near all that are asked or told", mass.amin())
+        far = rows.expand(*mass.shape[:-1], -1)[mass[..., 0] <= 0.5]
+        require(not len(far), "samples must have actions near all that are asked or told", far[:1])
         return Measure(found.points, found.weights / mass)
 
     def _posterior(self, process: GaussianProcess) -> Posterior:
@@ -169,7 +172,9 @@ class Belief:
         rows = self.space.actions
         if bool((self._row(place) < len(rows)).all()):
             return self.space.noise[place]
-        nearest = torch.cdist(self.coordinates(place).flatten(0, -2), rows).argmin(-1).reshape(place.shape)
+        side = box_of(rows).diff(dim=0)
+        told = self.coordinates(place).flatten(0, -2)
+        nearest = torch.cdist(told / side, rows / side).argmin(-1).reshape(place.shape)
         return self.space.noise[nearest]
 
     def posterior(self) -> Posterior:

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_option, require
+from cbo_lib.checks import as_count, as_number, as_option, as_tensor, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
@@ -21,6 +21,8 @@ from cbo_lib.surrogate import Surrogate
 
 # Random actions that come first where the prior is fitted.
 _INITIAL = 5
+# What is left of a budget pays for this share of a cost, as rounding is no money.
+_NEARLY = 1 - 1e-9
 
 
 class IndirectPolicy(Policy):
@@ -132,7 +134,7 @@ class IndirectPolicy(Policy):
         self.places = torch.arange(space.n + space.m, device=like.device)
         self.rows = torch.arange(self.replicates, device=like.device)
         self.belief = Belief(space, self.replicates, self.prior, self.kernel)
-        self.left = torch.full((self.replicates,), self.budget).to(like)
+        self.left = like.new_full((self.replicates,), self.budget)
         self.last = torch.zeros_like(self.rows)
         self._kept = torch.full_like(self.rows, -1)  # what is recommended where nothing more is learned
         nothing = torch.full_like(self.left, torch.nan)
@@ -144,9 +146,10 @@ class IndirectPolicy(Policy):
     def design(self, n: int) -> Tensor:
         """Random actions; one that the budget does not pay for is replaced by the cheapest."""
         draws, costs, left, last = self._random_actions, self.space.costs[: self.n], self.left, self.last
+        least = _NEARLY * costs
         for i in range(n):
-            cheapest = torch.where(costs.amin() <= left + 1e-9, costs.argmin(), last)
-            draws[:, i] = last = torch.where(costs[draws[:, i]] <= left + 1e-9, draws[:, i], cheapest)
+            cheapest = torch.where(least.amin() <= left, costs.argmin(), last)
+            draws[:, i] = last = torch.where(least[draws[:, i]] <= left, draws[:, i], cheapest)
             left = left - costs[last]
         return draws
 
@@ -193,7 +196,8 @@ class IndirectPolicy(Policy):
     def encode(self, name: str, value: Any) -> Tensor:
         """The places of actions ``q`` or ``n x q``; those that the space does not hold are added."""
         q = self.space.actions.shape[-1]
-        rows = table("query", [value] if isinstance(value, int | float) else value, self.space.like)
+        given = as_tensor("query", value, self.space.like)
+        rows = table("query", given if given.dim() else given.unsqueeze(0))
         if rows.dim() == 2 and rows.shape == (q, 1) and q > 1:
             rows = rows.mT
         fits = rows.dim() == 2 and rows.shape[-1] == q
@@ -212,6 +216,7 @@ class IndirectPolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Raise if a query is no place that can be asked."""
         query = rows["query"]
+        self.belief.keep()  # all is well with the rows, so that new actions may be added
         known = not query.is_floating_point() and bool(self.belief.known(query).all())
         require(known, "query must hold places of actions, see Space", query)
 
@@ -220,7 +225,7 @@ class IndirectPolicy(Policy):
         return (self.belief.coordinates(row["query"]) == self.belief.coordinates(asked)).all(-1)
 
     def _payable(self) -> Tensor:
-        return self.allowed() & (self.space.costs <= self.left.unsqueeze(-1) + 1e-9)
+        return self.allowed() & (_NEARLY * self.space.costs <= self.left.unsqueeze(-1))
 
 
 class CMES(IndirectPolicy):

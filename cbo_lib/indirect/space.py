@@ -252,22 +252,14 @@ def tabulate(process: GaussianProcess, *groups: Measure) -> GaussianProcess:
 
 
 def table(name: str, value: object, like: Tensor | None = None, batch: bool = False) -> Tensor:
-    """Rows ``n x k`` of numbers that a user gave, or a ``batch`` of them; ``n`` numbers are a column.
-
-    Raises:
-        ValueError: if it has no row or another shape, or a number is not finite.
-    """
+    """Finite rows ``n x k``, at least one, that a user gave, or a ``batch`` of them; ``n`` numbers are a column."""
     rows = as_tensor(name, value, like)
     rows = (rows.unsqueeze(-1) if rows.dim() == 1 else rows).clone()  # a caller may change it
     return as_values(name, rows, (*["replicates >= 1"][: batch * (rows.dim() - 2)], "n >= 1", "k >= 1"))
 
 
 def one_each(name: str, value: object, actions: Tensor) -> Tensor:
-    """A positive number for each action, ``n``, from such numbers or one for all.
-
-    Raises:
-        ValueError: if it has another shape, or one is not positive and finite.
-    """
+    """A positive finite number for each action, ``n``, from such numbers or one for all."""
     numbers = as_tensor(name, value, actions)
     fits = numbers.shape in (torch.Size(), torch.Size([len(actions)]))
     require(fits, f"{name} must be a number or one an action ({len(actions)},)", numbers.shape)

@@ -80,7 +80,8 @@ class SubsetPolicy(Policy):
         self.effort = Effort() if effort is None else effort
         require(isinstance(self.effort, Effort), "effort must be an Effort", self.effort)
         replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
-        self.model(replicates)  # raises now if the kernel, the prior or the schedule of the fits is wrong
+        # Raises now if the kernel, the prior or the schedule of the fits is wrong.
+        Search(space, self.model(replicates).posterior(), replicates, self.effort, self.resolution)
 
     # What a policy of one's own overrides.
 
@@ -103,7 +104,8 @@ class SubsetPolicy(Policy):
         self._query = torch.cat([self.paid[:, :1], space.center.repeat(replicates, 1)], -1)
         self._recommended = self._query
         self._lower = self._best = torch.full_like(self.spent, -torch.inf)
-        self._expected = self._there = (self.spent, self.spent)
+        self._expected = self._there = (torch.full_like(self.spent, torch.nan),) * 2
+        self._version = self.surrogate.version
 
     def model(self, replicates: int) -> Surrogate:
         """A Gaussian process that knows nothing yet, for so many replicates."""
@@ -112,6 +114,7 @@ class SubsetPolicy(Policy):
 
     def propose(self) -> Tensor:
         """The subset's index, then a point, ``replicates x (1 + d)``."""
+        self._follow()
         subset, decisions = self.decide()
         points, mean, std = decisions.of(subset)
         self._opened, self._expected = True, (mean, std)
@@ -140,18 +143,25 @@ class SubsetPolicy(Policy):
         self._best = torch.where(better, lower, self._best)
         self._recommended = torch.where(better.unsqueeze(-1), made, self._recommended)
         here = Measure.dirac(row["query"].unsqueeze(-2), known=True)
-        mean, variance = self.search.posterior.mean_and_variance(here)
-        self._there = mean.squeeze(-1), variance.sqrt().squeeze(-1)
-        version = self.surrogate.version
+        if self._opened:
+            mean, variance = self.search.posterior.mean_and_variance(here)
+            self._there = mean.squeeze(-1), variance.sqrt().squeeze(-1)
         self.surrogate.observe(here, row["y"].unsqueeze(-1))
-        posterior = self.surrogate.posterior()
-        if self.surrogate.version == version:
-            self.search.update(posterior)
-        else:
-            self.search.restart(posterior)
-            self._best = torch.where(self._best > -torch.inf, self._bound(self._recommended), self._best)
-            self.forget()
-        self.active = self.active & (self.spent < self.space.budget)
+        if self._opened:  # after old rows when somebody asks
+            self._follow()
+        self.active = self.active & (self.spent < (1 - 1e-9) * self.space.budget)  # rounding is no play
+
+    def _follow(self) -> None:
+        """Go over to the posterior of all that was told."""
+        before, posterior = self.search.posterior, self.surrogate.posterior()
+        if self.surrogate.version == self._version and posterior.count <= before.count + 1:
+            if posterior.count > before.count:
+                self.search.update(posterior)
+            return
+        self._version = self.surrogate.version
+        self.search.restart(posterior)
+        self._best = torch.where(self._best > -torch.inf, self._bound(self._recommended), self._best)
+        self.forget()
 
     def _bound(self, query: Tensor) -> Tensor:
         """The expected lower bounds of plays ``replicates x (1 + d)``."""
@@ -162,6 +172,7 @@ class SubsetPolicy(Policy):
 
     def best(self) -> Tensor:
         """The recommendation, ``replicates x (1 + d)``; of the posterior's making where nothing was asked yet."""
+        self._follow()
         none = self._best == -torch.inf
         if not bool(none.any()):
             return self._recommended
@@ -179,7 +190,8 @@ class SubsetPolicy(Policy):
 
         ``expected_mean`` and ``expected_std`` of what was asked, the averages of posterior mean and standard deviation
         over the free variables; ``mean`` and ``std`` at the full point that came to be, before the observation;
-        ``spent``. Of a fit also ``lengthscale``, ``scale``, ``prior_mean``, ``noise_std`` and ``converged``.
+        ``spent``. All are NaN before anything was asked, which is free. Of a fit also ``lengthscale``, ``scale``,
+        ``prior_mean``, ``noise_std`` and ``converged``.
         """
         names = ("expected_mean", "expected_std", "mean", "std")
         record = {**dict(zip(names, (*self._expected, *self._there), strict=True)), "spent": self.spent}

@@ -235,7 +235,7 @@ def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
         ("empty", "it is no notebook"),
         ("no notebook", "it is no notebook"),
         ("deep", "it is no notebook"),
-        ("wrong name", "no notebook found; left out, as no chapter is in the name: homework.ipynb"),
+        ("wrong name", "no notebook found; left out, as no chapter is in the name or the headings: homework.ipynb"),
         ("sets up", "exercise 6: The cell with answer_6 ended with NameError: name 'undefined' is not defined."),
     ],
 )
@@ -296,6 +296,9 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
         "a;b/indirect.ipynb": 5,
         "indirect.ipynb": 5,
         ".git/indirect.ipynb": 5,
+        "__MACOSX/ada/._indirect.ipynb": 5,
+        "Jose\u0301/indirect.ipynb": 5,
+        "JOSÉ/indirect.ipynb": 5,
     }
     for name, modified in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -313,12 +316,20 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
         ),
         ("bob", "contexts"): (
             "bob/contexts.ipynb",
-            "left out, as no chapter is in the name: notes.ipynb",
+            "left out, as no chapter is in the name or the headings: notes.ipynb",
         ),
         ("प्रिया शर्मा", CHAPTER): ("प्रिया शर्मा/Copy of indirect.ipynb", ""),
         ("O’Brien + Bob", CHAPTER): ("O’Brien + Bob/Kopie von indirect-2.ipynb", ""),
-        ("eve", ""): (None, "no notebook found; left out, as no chapter is in the name: homework.ipynb"),
+        ("eve", ""): (
+            None,
+            "no notebook found; left out, as no chapter is in the name or the headings: homework.ipynb",
+        ),
         ("none", ""): (None, "no notebook found"),
+        ("JOSÉ", CHAPTER): ("JOSÉ/indirect.ipynb", ""),
+        ("Jose\u0301", CHAPTER): (
+            "Jose\u0301/indirect.ipynb",
+            "another folder has the same name, written otherwise",
+        ),
         ("a;b", ""): (None, "not marked: a student's folder cannot have this name"),
         ("link", ""): (None, "not marked: a student's folder is a link"),
     }
@@ -469,10 +480,79 @@ def test_a_helper_whose_name_a_later_cell_takes_costs_nothing(boxes):
     cells = ["def summed(*parts):\n    return sum(part**2 for part in parts)\n" + HELPED, "def summed():\n    return 0"]
     own = ["%%writefile own.py\ndef summed(*parts):\n    return sum(part**2 for part in parts)"]
     own += ["from own import summed\n" + HELPED]
-    for later, says in ((cells, 4.0), (cells[::-1], 4.0), ([HELPED, cells[1]], 2.0), (own, 4.0)):
+    summary, helper = "for a in (answer_2,):\n    print(a)", cells[0].removesuffix(HELPED)
+    magic = "%precision 3\n" + cells[1]
+    for later, says in (
+        (cells, 4.0),
+        (cells[::-1], 4.0),
+        ([HELPED, cells[1]], 2.0),
+        (own, 4.0),
+        ([*cells, summary], 4.0),  # the name is used once more
+        ([helper, HELPED, cells[1]], 4.0),  # the helper stands in a cell of its own
+        ([cells[0], "sum = 'thirty steps'"], 4.0),  # what the helper uses
+        ([cells[0], magic], 4.0),
+    ):
         notebook = with_cells(nbformat.v4.new_notebook(), later)
         result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
         assert result.marks[1].total == says
+
+
+def test_what_a_cell_forks_answers_nothing(boxes):
+    """The child comes back from the cell as its parent does, and holds the same line to the judge."""
+    for cells in (["import os\nchild = os.fork() == 0", SECOND], [SECOND, "import os\nos.fork()"]):
+        notebook = with_cells(nbformat.v4.new_notebook(), cells)
+        result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
+        assert [mark.total for mark in result.marks] == [0, 4, *[0] * 6] and not result.notes
+
+
+def test_a_box_runs_the_code_that_was_copied_for_it():
+    """And not that of a book that is installed."""
+    with Boxes() as own:
+        box = own.open()
+        said = box.run("import book._grading.wire, cbo_lib\nprint(book._grading.wire.__file__, cbo_lib.__file__)")
+        box.close()
+        folder = str(own.folder.name)
+    assert said[1] is None and said[0].count(folder) == 2 and str(handout.ROOT) not in said[0]
+
+
+def test_a_notebook_of_another_chapter_or_of_none_is_told_apart(tmp_path, boxes):
+    """By its headings: it may have any name, and the name of another chapter is an error."""
+    for student, name, chapter in (("ada", "5_exercises", CHAPTER), ("bob", "contexts", CHAPTER), ("cy", CHAPTER, "")):
+        given = nbformat.v4.new_notebook()
+        if chapter:
+            given = handout.release(judge_of(chapter).notebook, handout.entries())
+        (tmp_path / "class" / student).mkdir(parents=True)
+        nbformat.write(given, tmp_path / "class" / student / f"{name}.ipynb")
+    entries = {entry.student: entry for entry in course.submissions(tmp_path / "class")}
+    assert {student: entry.chapter for student, entry in entries.items()} == {
+        "ada": CHAPTER,
+        "bob": "contexts",
+        "cy": CHAPTER,
+    }
+    with course.quiet():
+        marked = course.Course(tmp_path / "course", boxes)
+        found = {student: marked.grade(entry) for student, entry in entries.items()}
+    assert found["ada"].unread == "" and found["ada"].notes == []
+    assert found["bob"].unread == f"it holds the exercises of {CHAPTER}"
+    assert found["cy"].unread == "it holds no exercise"
+    assert all(result.total == 0 and len(result.marks) == 8 for result in found.values())
+
+
+def test_the_teacher_is_told_of_code_that_is_not_run():
+    release = handout.release(judge_of(CHAPTER).notebook, handout.entries())
+    handed = nbformat.from_dict(json.loads(json.dumps(release)))
+    for cell in handed.cells:
+        name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
+        if name == "answer_1":
+            cell.cell_type = "markdown"
+        elif name == "check_2":
+            cell.source = SECOND + cell.source
+        elif name == "check_3":
+            cell.source += "\n"
+    assert course.changes(handed, release) == [
+        "the cell of answer_1 is no code",
+        "check_2 was changed; what it holds is not run",
+    ]
 
 
 def test_a_submission_has_an_end_by_the_clock():

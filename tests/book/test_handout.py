@@ -125,6 +125,20 @@ def test_a_stub_returns_none_and_a_release_imports_what_it_uses_or_names_alone()
         told = " ".join(cell.source for cell in released.cells if cell.cell_type == "markdown")
         used = {node.id for node in ast.walk(made) if isinstance(node, ast.Name)}
         assert {name for name in imported - used if name not in told} <= {"figures"}
+        locked = {c.source: c.metadata for c in released.cells if c.source.startswith("print(form(")}
+        assert len(locked) == 8 and not any(about["editable"] or about["deletable"] for about in locked.values())
+
+
+def test_a_name_after_a_dot_or_of_a_parameter_imports_nothing():
+    cells = ["from m import covariance, names, used\nused(self.covariance, lambda names: 0)", handout.FORM.strip()]
+    cells = [nbformat.v4.new_code_cell(source) for source in cells]
+    cells.append(new_markdown_cell("Use `space.covariance` and names."))
+    handout._drop_imports(cells)
+    assert cells[0].source.splitlines()[0] == "from m import used"
+    cells[0].source = "from m import covariance, names"
+    cells[2].source = "Use `covariance(a, b)`."
+    handout._drop_imports(cells)
+    assert cells[0].source == "from m import covariance"
 
 
 def test_text_is_plain():
@@ -182,10 +196,16 @@ def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_
     page = tmp_path / "_sources" / "book" / "teaching" / "mistakes.md"
     page.parent.mkdir()
     page.write_text(guide.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    whole = (handout.ROOT / "book" / "teaching" / "index.md").read_text(encoding="utf-8")
+    page.with_name("index.md").write_text(whole, encoding="utf-8")
     app.connected["build-finished"](app, None)
     assert "42" not in "\n".join(cell.source for cell in nbformat.read(download, as_version=4).cells)  # ids may
     left = page.read_text(encoding="utf-8")
     assert "## Indirect queries" in left and "| Feedback |" not in left and "This is its inverse." not in left
+    left = page.with_name("index.md").read_text(encoding="utf-8")
+    for hint in ("have parts 2 and 3 of exercise 5", "nine rounds of ten"):
+        assert hint in whole and hint not in left
+    assert len(left) > 0.9 * len(whole)
 
 
 def test_letters_with_an_index_or_a_power_are_formulas_in_the_guide():

@@ -17,6 +17,7 @@ from cbo_lib.indirect import (
     ClippedGaussian,
     ConditionalMeanEmbedding,
     Nodes,
+    Point,
     Space,
 )
 from cbo_lib.kernels import GaussianMeasureKernel, matern_kernel
@@ -266,6 +267,70 @@ def test_a_budget_ends_a_run_and_what_was_not_asked_is_free(samples):
     before = policy.posterior.mean(Measure.dirac(policy.space.points))
     policy.tell(ACTIONS[0], 35.0)
     assert not torch.allclose(policy.posterior.mean(Measure.dirac(policy.space.points)), before)
+
+
+@pytest.mark.parametrize(
+    ("cost", "budget", "plays"),
+    [(0.1, 0.7, 7), (0.7, 1.4, 2), (1.1, 3.3, 3), (1e-10, 5e-10, 5), (1e9 / 7, 1e9, 7), (0.3, 1.0, 3)],
+)
+def test_a_budget_pays_for_what_it_pays_for_but_for_rounding(cost, budget, plays):
+    line = [0.0, 0.5, 1.0]
+    space = Space(line, conditional=Point(), points=line, cost=cost, noise_std=0.1)
+    prior = GaussianProcess(matern_kernel(0.3), 0.1)
+    for initial in (0, 5):
+        policy, asked = CMES(space, budget=budget, initial=initial, prior=prior), 0
+        while not policy.finished and asked < 20:
+            policy.tell(policy.ask(), 0.0)
+            asked += 1
+        assert asked == plays
+
+
+def test_a_number_of_any_library_is_an_action():
+    line = [0.0, 5.0, 10.0]
+    space = Space(line, conditional=Point(), points=line, noise_std=0.1)
+    for one in (5, 5.0, np.int64(5), np.float32(5), torch.tensor(5.0), np.array(5.0), [5], [[5.0]]):
+        policy = CMES(space, prior=GaussianProcess(matern_kernel(3.0), 0.1))
+        policy.tell(one, 1.0)
+        assert policy.observations()["query"].tolist() == [[5.0]]
+
+
+def test_what_is_refused_adds_no_action():
+    """It would make a policy that keeps draws of the posterior draw them anew."""
+    rng = np.random.default_rng(0)
+    taken = rng.uniform(0, 10, (200, 1))
+    space = Space(np.linspace(0, 10, 60), samples=(taken + rng.normal(size=(200, 1)), taken))
+    asked = []
+    for wrong in (None, ([[3.33], [4.44]], [1.0]), ([[3.33]], [np.nan])):
+        policy = CMES(space, prior=GaussianProcess(matern_kernel(1.0), 0.3), sampling="thompson", samples=1, seed=0)
+        for t in range(6):
+            if t == 2 and wrong is not None:
+                with pytest.raises(ValueError, match=r"^y must"):
+                    policy.tell(*wrong)
+                assert len(policy.belief.told) == space.n
+            query = policy.ask()
+            policy.tell(query, float(torch.sin(query)))
+        asked.append([float(x) for x in policy.observations()["query"]])
+    assert all(other == asked[0] for other in asked)
+
+
+def test_an_action_far_from_all_samples_is_named():
+    rng = np.random.default_rng(0)
+    taken = rng.uniform(0, 10, (200, 1))
+    space = Space(np.linspace(0, 10, 60), samples=(taken + rng.normal(size=(200, 1)), taken))
+    policy = CMES(space, prior=None)
+    with pytest.raises(ValueError, match=r"near all that are asked or told, got \[\[400.0\]\]"):
+        policy.tell([[5.0], [400.0], [3.0]], [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-9])
+def test_the_noise_of_the_nearest_action_knows_no_unit(unit):
+    actions = np.array([[0.0, 0.0], [1.0, 1.0]]) * [1, unit]
+    space = Space(actions, conditional=Point(), points=actions, noise_std=[0.01, 10.0])
+    prior = GaussianProcess(matern_kernel([0.3, 0.3 * unit]), 0.1)
+    policy = CMES(space, prior=prior)
+    policy.tell([[0.9, 0.4 * unit]], [1.0])
+    mean = policy.posterior.mean(Measure.dirac([[0.9, 0.4 * unit]]))
+    assert float(mean) == pytest.approx(1 / (1 + 10.0**2), rel=1e-6)
 
 
 def test_a_design_costs_what_it_may(samples):

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from book.subsets.marginals import TruncatedNormal, truncated_normal
-from cbo_lib import subsets
+from cbo_lib import subsets, surrogate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC, Play, Space
@@ -203,6 +203,48 @@ def test_a_saved_policy_goes_on_as_if_nothing_had_happened(name, fitted, tmp_pat
         policy.tell(x, y, subset=play.subset, cost=cost)
     with pytest.raises(ValueError, match="must hold a"):
         (UCBPSQ if name != "ucb" else TSPSQ).load(tmp_path / "policy.npz")
+
+
+@pytest.mark.parametrize(("bill", "budget", "plays"), [(0.1, 1.0, 10), (0.1, 0.8, 8), (0.7, 2.1, 3), (0.3, 1.0, 4)])
+def test_a_budget_that_is_spent_to_rounding_is_spent(bill, budget, plays):
+    policy, asked = UCBPSQ(own(budget), prior=known()), 0
+    while not policy.finished and asked < 20:
+        play = policy.ask()
+        policy.tell(HIGH, 1.0, subset=play.subset, cost=bill)
+        asked += 1
+    assert asked == plays
+
+
+def test_old_rows_are_fitted_to_when_somebody_asks(monkeypatch):
+    """And then it is as if every row had been looked at."""
+    points, fits = LOW + (HIGH - LOW) * ROWS, []
+    original = surrogate.fit_gaussian_process
+    monkeypatch.setattr(surrogate, "fit_gaussian_process", lambda *args: fits.append(1) or original(*args))
+    y = torch.sin(5 * ROWS).sum(-1)
+    at_once, looked = (CheapestGoodSubset(own(), seed=3) for _ in range(2))
+    at_once.tell(points, y)
+    assert len(fits) == 0 and bool(at_once.trace()["mean"].isnan())
+    asked = at_once.ask()
+    assert len(fits) == 1
+    for row, value in zip(points, y, strict=True):
+        looked.tell(row, value)
+        looked.recommend()
+    assert len(fits) > 10
+    other = looked.ask()
+    assert asked.subset == other.subset and torch.equal(asked.values, other.values)
+    for policy in (at_once, looked):
+        policy.tell(HIGH, 2.0, subset=asked.subset, cost=1.0)
+        policy.ask()
+    assert torch.equal(at_once.recommend().values, looked.recommend().values)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"kernel": MaternKernel(ard_num_dims=3)}, {"prior": GaussianProcess(scaled(LOW, HIGH), 0.1, lambda x: x[..., 0])}],
+)
+def test_a_prior_that_is_no_product_is_refused_at_once(given):
+    with pytest.raises(ValueError, match=r"product|mean"):
+        CheapestGoodSubset(own(), **given)
 
 
 def test_the_budget_ends_a_run():
