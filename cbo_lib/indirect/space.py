@@ -111,7 +111,7 @@ class Space:
         conditional: ``p(x | a)`` where it is known, or an estimate of one's own.
         points: what may be recommended, ``m x d``. Default: distinct inputs of the samples, or 512 Sobol points.
         cost: of asking, positive: a number, or one an action. Default 1.
-        noise_std: of an observation, positive: a number, or one an action. Default None, not known.
+        noise_std: of an observation, positive: a number, or one an action; a fit keeps it. Default None, it is fitted.
         bounds: the box of the inputs, ``2 x d``. Default: the smallest that holds points and samples.
 
     Raises:
