@@ -132,7 +132,7 @@ class Belief:
         if self.given is not None or not isinstance(self.space.conditional, ConditionalMeanEmbedding):
             return found
         mass = found.weights.sum(-1, keepdim=True)  # nearly one; a fitted mean would make structure of the rest
-        far = rows.expand(*mass.shape[:-1], -1)[mass[..., 0] <= 0.5]
+        far = rows.expand(*mass.shape[:-1], -1)[~(mass[..., 0] > 0.5)]
         require(not len(far), "samples must have actions near all that are asked or told", far[:1])
         return Measure(found.points, found.weights / mass)
 
