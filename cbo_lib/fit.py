@@ -188,9 +188,12 @@ class _MeasureKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """What GPyTorch asks of every kernel."""
-        if x1 is x2 and x1.shape[:-2] == (1,) and self.points is None:
-            rows, at = x1[0].unique(dim=0, return_inverse=True)  # what was asked again needs no kernel of its own
-            dense = covariance(self.kernel, *[self.measure(rows.unsqueeze(0))] * 2)[:, at][..., at]
+        if x1 is x2 and x1.dim() == 3 and self.points is None:  # what was asked again needs no kernel of its own
+            parts = [rows.unique(dim=0, return_inverse=True) for rows in x1]
+            at, most = torch.stack([places for _, places in parts]), max(len(rows) for rows, _ in parts)
+            rows = torch.stack([torch.cat([rows, rows[:1].expand(most - len(rows), -1)]) for rows, _ in parts])
+            few = covariance(self.kernel, one := self.measure(rows), one)
+            dense = few.take_along_dim(at.unsqueeze(-1), -2).take_along_dim(at.unsqueeze(-2), -1)
         else:
             dense = covariance(self.kernel, one := self.measure(x1), one if x1 is x2 else self.measure(x2))
         return dense.diagonal(dim1=-2, dim2=-1) if diag else dense

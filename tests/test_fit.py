@@ -187,7 +187,7 @@ def test_a_surrogate_fits_and_conditions_with_the_noise_it_was_told(seen):
 
 
 def test_what_was_asked_again_is_fitted_as_if_it_were_new(rng):
-    """Alone a replicate computes the covariances of each measure once; in company, of all of them."""
+    """A replicate computes the covariances of each measure once, alone and in company."""
     kinds, y = measures(rng, replicates=1, n=6)
     few, which = kinds["averages"], [0, 1, 2, 3, 4, 5, 0, 0, 3, 5, 2, 2]
     again = Measure(few.points[:, which], few.weights[:, which])
