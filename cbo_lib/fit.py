@@ -170,45 +170,29 @@ def unfitted(
 
 
 class _MeasureKernel(Kernel):
-    """Covariances of measures that are encoded as rows: their points and weights, or the weights of shared points."""
+    """Covariances of distinct measures, ``replicates x u``; the inputs are their numbers."""
 
-    def __init__(self, kernel: Kernel, dim: int, points: Tensor | None) -> None:
+    def __init__(self, kernel: Kernel, distinct: Measure) -> None:
         super().__init__(batch_shape=kernel.batch_shape)
-        self.kernel, self.dim = kernel, dim
-        self.register_buffer("points", points)
-
-    def measure(self, rows: Tensor) -> Measure:
-        """The measures of rows ``... x n x k``."""
-        if self.points is not None:
-            points = self.points.unsqueeze(-3)
-            return Measure(points.expand(*rows.shape[:-1], *points.shape[-2:]), rows)
-        p = rows.shape[-1] // (self.dim + 1)
-        points, weights = rows.split([p * self.dim, p], -1)
-        return Measure(points.unflatten(-1, (-1, self.dim)), weights)
+        self.kernel, self.distinct = kernel, distinct
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object) -> Tensor:
         """What GPyTorch asks of every kernel."""
-        if x1 is x2 and x1.dim() == 3 and self.points is None:  # what was asked again needs no kernel of its own
-            parts = [rows.unique(dim=0, return_inverse=True) for rows in x1]
-            at, most = torch.stack([places for _, places in parts]), max(len(rows) for rows, _ in parts)
-            rows = torch.stack([torch.cat([rows, rows[:1].expand(most - len(rows), -1)]) for rows, _ in parts])
-            few = covariance(self.kernel, one := self.measure(rows), one)
-            dense = few.take_along_dim(at.unsqueeze(-1), -2).take_along_dim(at.unsqueeze(-2), -1)
-        else:
-            dense = covariance(self.kernel, one := self.measure(x1), one if x1 is x2 else self.measure(x2))
+        dense = covariance(self.kernel, self.distinct, self.distinct)
+        dense = dense.take_along_dim(x1.long(), -2).take_along_dim(x2.long().mT, -1)
         return dense.diagonal(dim1=-2, dim2=-1) if diag else dense
 
 
 class _MeasureMean(ConstantMean):
-    """A constant counts as often as the weights of a measure sum to."""
+    """A constant counts as often as the weights of a measure sum to, ``replicates x u``."""
 
-    def __init__(self, kernel: _MeasureKernel) -> None:
-        super().__init__(batch_shape=kernel.batch_shape)
-        self._measure = kernel.measure  # a method, so that the kernel does not become a part of the mean
+    def __init__(self, sums: Tensor) -> None:
+        super().__init__(batch_shape=sums.shape[:1])
+        self.sums = sums
 
     def forward(self, input: Tensor) -> Tensor:
         """The mean of each row."""
-        return self.constant.unsqueeze(-1) * self._measure(input).weights.sum(-1)
+        return self.constant.unsqueeze(-1) * self.sums.take_along_dim(input.squeeze(-1).long(), -1)
 
 
 def _batched(kernel: str | Kernel, y: Tensor, dim: int, groups: Sequence[Sequence[int]] | None) -> Kernel:
@@ -226,13 +210,20 @@ def _batched(kernel: str | Kernel, y: Tensor, dim: int, groups: Sequence[Sequenc
 
 def _encoded(measure: Measure, kernel: Kernel) -> tuple[Tensor, Kernel, ConstantMean]:
     """Measures as rows for a model that knows points alone, its kernel and its mean."""
-    points, weights, batch = measure.points, measure.weights, measure.weights.shape[:1]
+    points, weights = measure.points, measure.weights
     if measure.p == 1 and bool((weights == 1).all()):
-        return points.squeeze(-2), kernel, ConstantMean(batch_shape=batch)
-    shared = measure.p > 1 and measure.compact().points.stride(-3) == 0
-    covar = _MeasureKernel(kernel, measure.dim, points[:, 0] if shared else None)
-    rows = weights if shared else torch.cat([points.flatten(-2), weights], -1)
-    return rows, covar, _MeasureMean(covar)
+        return points.squeeze(-2), kernel, ConstantMean(batch_shape=weights.shape[:1])
+    number = torch.arange(len(weights), device=weights.device)[:, None]
+    distinct, at = measure.compact(), torch.arange(measure.n, device=weights.device).expand(weights.shape[:2])
+    if measure.p == 1 or distinct.points.stride(-3):  # what was asked again needs no kernel of its own
+        rows = torch.cat([number.unsqueeze(-1).expand(*at.shape, 1), points.flatten(-2), weights], -1).flatten(0, 1)
+        rows, place = rows.unique(dim=0, return_inverse=True)  # sorted, so that a replicate's lie side by side
+        count = rows[:, 0].long().bincount()[:, None]
+        first = count.cumsum(0) - count
+        each = torch.minimum(torch.arange(int(count.max()), device=number.device), count - 1)
+        points, weights = rows[first + each, 1:].split([points[0, 0].numel(), measure.p], -1)
+        distinct, at = Measure(points.unflatten(-1, (-1, measure.dim)), weights), place.view(at.shape) - first
+    return at.unsqueeze(-1).to(weights), _MeasureKernel(kernel, distinct), _MeasureMean(distinct.weights.sum(-1))
 
 
 def rounding_of(y: Tensor) -> Tensor:

@@ -195,8 +195,15 @@ def test_what_was_asked_again_is_fitted_as_if_it_were_new(rng):
     alone = fit_gaussian_process(again, y, UNIT)
     both = fit_gaussian_process(again.expand(2), y.expand(2, -1), UNIT)
     assert is_a_minimum(alone, 0, again, y, matern)
+    # In company of one who asked nothing again, and of one who asked one thing alone.
+    kinds, others = measures(rng, replicates=1, n=12)
+    most, one = kinds["averages"], Measure(few.points[:, [0] * 12], few.weights[:, [0] * 12])
+    three = Measure(*(torch.cat([getattr(m, part) for m in (most, again, one)]) for part in ("points", "weights")))
+    company = fit_gaussian_process(three, torch.cat([others, y, others]), UNIT)
+    assert is_a_minimum(company, 0, three, torch.cat([others, y, others]), matern)
     for name in ("lengthscale", "scale", "mean", "noise_std"):
         assert torch.equal(getattr(alone, name)[0], getattr(both, name)[0])
+        assert torch.equal(getattr(alone, name)[0], getattr(company, name)[1])
 
 
 def test_measures_of_the_same_points_share_a_kernel_after_a_fit(rng):
