@@ -162,22 +162,20 @@ def known_cells(notebook: NotebookNode, release: NotebookNode) -> NotebookNode:
 
 
 @functools.cache
-def headings(chapter: str) -> frozenset[str]:
+def headings(chapter: str) -> set[str]:
     """The headings of a chapter's exercises."""
-    notebook = nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
-    return frozenset(titles(notebook))
+    return titles(nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4))
 
 
-def titles(notebook: NotebookNode) -> list[str]:
-    """What looks like the heading of an exercise."""
+def titles(notebook: NotebookNode) -> set[str]:
+    """The headings of a notebook's exercises."""
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    return [title.strip() for title in re.findall(r"^## (Exercise \d+.*)$", text, re.M)]
+    return {heading[0].strip() for heading in handout.HEADING.finditer(text)}
 
 
 def subject(notebook: NotebookNode) -> str:
     """The chapter whose exercises a notebook has, by their headings; empty if it has none of any."""
-    own = set(titles(notebook))
-    shared = {chapter: len(own & headings(chapter)) for chapter in handout.chapters()}
+    shared = {chapter: len(titles(notebook) & headings(chapter)) for chapter in handout.chapters()}
     return max(shared, key=shared.__getitem__) if any(shared.values()) else ""
 
 

@@ -21,6 +21,7 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
+HEADING = re.compile(r"^## Exercise (\d+) \((\w+)\): (.*)$", re.M)
 POINTS = re.compile(r"^\*(\d+) points \((\d+(?: \+ \d+)*)\), about (\d+) minutes\.\*$", re.M)
 
 FORM = '''
@@ -184,7 +185,7 @@ def exercises(notebook: nbformat.NotebookNode) -> list[Exercise]:
     """
     found, head, worth = [], None, None
     for cell in notebook.cells:
-        if cell.cell_type == "markdown" and (title := re.match(r"## Exercise (\d+) \((\w+)\): (.*)", cell.source)):
+        if cell.cell_type == "markdown" and (title := HEADING.match(cell.source)):
             head, worth = title, POINTS.search(cell.source)
         elif "student" in cell.metadata.get("tags", []):
             number, names, kinds = asked(cell.source)

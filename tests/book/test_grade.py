@@ -538,6 +538,12 @@ def test_a_notebook_of_another_chapter_or_of_none_is_told_apart(tmp_path, boxes)
     assert all(result.total == 0 and len(result.marks) == 8 for result in found.values())
 
 
+def test_every_release_is_known_by_its_headings():
+    for chapter in handout.chapters():
+        released = handout.release(judge_of(chapter).notebook, handout.entries())
+        assert course.subject(released) == chapter and course.titles(released) == course.headings(chapter)
+
+
 def test_the_teacher_is_told_of_code_that_is_not_run():
     release = handout.release(judge_of(CHAPTER).notebook, handout.entries())
     handed = nbformat.from_dict(json.loads(json.dumps(release)))
