@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: A budget that pays for this share of a cost pays for it, and one of which this share is spent is spent: rounding.
+NEARLY = 1 - 1e-9
 # Messages show tensors up to this many numbers, and texts up to this length.
 _SHOWN, _CUT = 16, 300
 

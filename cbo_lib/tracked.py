@@ -213,7 +213,11 @@ class TrackedPosterior:
         return lower
 
     def add(self, queries: Measure) -> Tensor:
-        """Track more queries, without batch and of points of the same dimension; their indices, ``(m,)``."""
+        """Track more queries; returns their indices, ``(m,)``.
+
+        Raises:
+            ValueError: if ``queries`` has batch dimensions or points of another dimension.
+        """
         _check_shared(queries, self.queries.dim)
         m, n, t = queries.n, self.n, self.count
         first = torch.arange(n, n + m, device=self.mean.device)

@@ -54,7 +54,10 @@ class Belief:
         return self.told[self._row(place)]
 
     def find(self, rows: Tensor) -> Tensor:
-        """The places of actions ``n x q``; those that are new, of which a table has none, are added by ``keep``."""
+        """The places of actions ``n x q``. New ones get the next numbers, and ``keep`` adds them.
+
+        A new one is a ValueError if the prior is a table of places.
+        """
         told = self.told
         row = nearest(rows, told, self.space.actions)
         for i in (row < 0).nonzero().flatten().tolist():
@@ -70,7 +73,7 @@ class Belief:
         return torch.where(row < self.space.n, row, row + self.space.m)
 
     def keep(self) -> None:
-        """Add the actions that were new when last looked for."""
+        """Add the new actions of the last ``find``, once nothing is wrong with the rows that hold them."""
         if len(self._found) > len(self.told):
             self.told, self._version = self._found, -1
 

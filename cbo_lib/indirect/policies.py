@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_option, as_tensor, require
+from cbo_lib.checks import NEARLY, as_count, as_number, as_option, as_tensor, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
@@ -21,8 +21,6 @@ from cbo_lib.surrogate import Surrogate
 
 # Random actions that come first where the prior is fitted.
 _INITIAL = 5
-# What is left of a budget pays for this share of a cost, as rounding is no money.
-_NEARLY = 1 - 1e-9
 
 
 class IndirectPolicy(Policy):
@@ -146,7 +144,7 @@ class IndirectPolicy(Policy):
     def design(self, n: int) -> Tensor:
         """Random actions; one that the budget does not pay for is replaced by the cheapest."""
         draws, costs, left, last = self._random_actions, self.space.costs[: self.n], self.left, self.last
-        least = _NEARLY * costs
+        least = NEARLY * costs
         for i in range(n):
             cheapest = torch.where(least.amin() <= left, costs.argmin(), last)
             draws[:, i] = last = torch.where(least[draws[:, i]] <= left, draws[:, i], cheapest)
@@ -216,7 +214,7 @@ class IndirectPolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Raise if a query is no place that can be asked."""
         query = rows["query"]
-        self.belief.keep()  # all is well with the rows, so that new actions may be added
+        self.belief.keep()
         known = not query.is_floating_point() and bool(self.belief.known(query).all())
         require(known, "query must hold places of actions, see Space", query)
 
@@ -225,7 +223,7 @@ class IndirectPolicy(Policy):
         return (self.belief.coordinates(row["query"]) == self.belief.coordinates(asked)).all(-1)
 
     def _payable(self) -> Tensor:
-        return self.allowed() & (_NEARLY * self.space.costs <= self.left.unsqueeze(-1))
+        return self.allowed() & (NEARLY * self.space.costs <= self.left.unsqueeze(-1))
 
 
 class CMES(IndirectPolicy):

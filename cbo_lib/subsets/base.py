@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, nearly, require, require_inside
+from cbo_lib.checks import NEARLY, as_count, nearly, require, require_inside
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure
@@ -147,9 +147,9 @@ class SubsetPolicy(Policy):
             mean, variance = self.search.posterior.mean_and_variance(here)
             self._there = mean.squeeze(-1), variance.sqrt().squeeze(-1)
         self.surrogate.observe(here, row["y"].unsqueeze(-1))
-        if self._opened:  # after old rows when somebody asks
+        if self._opened:  # to old rows nothing is fitted until somebody asks
             self._follow()
-        self.active = self.active & (self.spent < (1 - 1e-9) * self.space.budget)  # rounding is no play
+        self.active = self.active & (self.spent < NEARLY * self.space.budget)
 
     def _follow(self) -> None:
         """Go over to the posterior of all that was told."""
@@ -190,7 +190,7 @@ class SubsetPolicy(Policy):
 
         ``expected_mean`` and ``expected_std`` of what was asked, the averages of posterior mean and standard deviation
         over the free variables; ``mean`` and ``std`` at the full point that came to be, before the observation;
-        ``spent``. All are NaN before anything was asked, which is free. Of a fit also ``lengthscale``, ``scale``,
+        ``spent``. The first four are NaN until something is asked. Of a fit also ``lengthscale``, ``scale``,
         ``prior_mean``, ``noise_std`` and ``converged``.
         """
         names = ("expected_mean", "expected_std", "mean", "std")
