@@ -265,15 +265,12 @@ class Posterior:
     def sample(
         self, measure: Measure, n: int, generator: torch.Generator | Sequence[torch.Generator] | None = None
     ) -> Tensor:
-        """Joint draws of the values of the measures.
+        """Joint draws of the values of the measures, ``... x n x m``.
 
         Args:
             measure: ``m`` measures.
             n: how many draws.
             generator: one for all draws, or one a replicate (the first batch dimension). Default: torch's own.
-
-        Returns:
-            A ``... x n x m`` tensor.
         """
         mean = self.mean(measure)
         with warnings.catch_warnings():

@@ -90,13 +90,10 @@ class CompletedPosterior(ABC):
 
     @abstractmethod
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean and variance, without noise, of every decision with every context.
+        """Posterior mean and variance, without noise, of every decision with every context, ``batch x groups x n x M``.
 
         Args:
             x: ``batch x groups x n x d`` points whose free coordinates do not matter; dimensions of 1 are broadcast.
-
-        Returns:
-            ``batch x groups x n x M`` each, differentiable.
         """
 
     def mean(self, x: Tensor) -> Tensor:

@@ -21,15 +21,12 @@ INDEX_LIMIT = 2**48
 
 
 def split_longest_side(boxes: Tensor, depth: Tensor, branching: int) -> Tensor:
-    """Cut each box across its longest side into ``branching`` equal parts; the first of equal sides is cut.
+    """Cut each box across its longest side into equal parts, ``m x branching x 2 x d``; of equal sides the first.
 
     Args:
         boxes: an ``m x 2 x d`` tensor, lower corner first.
         depth: the depths ``m`` of the boxes (unused by this rule).
-        branching: how many parts.
-
-    Returns:
-        An ``m x branching x 2 x d`` tensor, in increasing order along the side that was cut.
+        branching: how many parts, in increasing order along the side that was cut.
     """
     low, high = boxes.unbind(-2)
     size = high - low
@@ -62,16 +59,13 @@ def _slack(boxes: Tensor) -> float:
 
 
 def subcell_centers(boxes: Tensor, count: int) -> Tensor:
-    """Centers of ``count`` equal sub-cells of each box.
+    """Centers of ``count`` equal sub-cells of each box, ``... x count x d``.
 
     In one dimension these are equal intervals; in more dimensions see ``split_by_factors``.
 
     Args:
         boxes: a ``... x 2 x d`` tensor, lower corner first.
         count: how many sub-cells, at least 1.
-
-    Returns:
-        A ``... x count x d`` tensor.
     """
     as_count("count", count, 1)
     if boxes.shape[-1] == 1:

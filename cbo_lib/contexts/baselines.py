@@ -124,14 +124,11 @@ class DRBOMMDMinimax(DRBOMMD):
 
 
 def context_grid(bounds: Tensor, size: int) -> Tensor:
-    """Equally spaced contexts, ends included: ``ceil(size^(1 / Dc))`` a coordinate ([Huang2024], section 4.1).
+    """Equally spaced contexts ``M x Dc``, ends included: ``ceil(size^(1 / Dc))`` a coordinate ([Huang2024], 4.1).
 
     Args:
         bounds: the box, ``2 x Dc``.
         size: the least number of points.
-
-    Returns:
-        Points ``M x Dc``.
     """
     dim = bounds.shape[-1]
     count = max(1, math.ceil(size ** (1 / dim) - 1e-9))

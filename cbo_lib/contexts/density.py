@@ -10,15 +10,13 @@ from cbo_lib.checks import as_count, as_expanded, as_values, require, require_sh
 
 
 def silverman_bandwidth(samples: Tensor) -> Tensor:
-    """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension ([Silverman1986]; [Huang2024], 4.1).
+    """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension, ``... x d`` ([Silverman1986]).
 
-    The standard deviation has the divisor ``n - 1``; where all samples agree, as one does, the bandwidth is zero.
+    The deviation has the divisor ``n - 1``; where all samples agree, as one does, it is zero
+    ([Huang2024], section 4.1).
 
     Args:
         samples: ``... x n x d``, ``n >= 1``.
-
-    Returns:
-        ``... x d``.
     """
     n, d = samples.shape[-2:]
     varies = samples.amax(-2) > samples.amin(-2)
@@ -55,15 +53,12 @@ class GaussianKDE:
     def sample(
         self, n: int, generator: torch.Generator | Sequence[torch.Generator], bounds: Tensor | None = None
     ) -> Tensor:
-        """Draws from the estimate.
+        """Draws from the estimate, ``... x n x d``.
 
         Args:
             n: how many, at least 1.
             generator: one for all, or one a replicate (the first batch dimension), which draws the same alone then.
             bounds: a box ``2 x d`` onto which draws are clipped, as the contexts themselves are. Default: none.
-
-        Returns:
-            ``... x n x d``.
 
         Raises:
             ValueError: if ``n`` is below 1, or the generators are not one a replicate.
@@ -84,10 +79,7 @@ class GaussianKDE:
         return draws if bounds is None else draws.clamp(bounds[0], bounds[1])
 
     def density(self, c: Tensor) -> Tensor:
-        """The estimate at contexts ``... x m x d``, whose leading dimensions broadcast to those of the samples.
-
-        Returns:
-            ``... x m``.
+        """The estimate, ``... x m``, at contexts ``... x m x d`` whose leading dimensions broadcast to the samples'.
 
         Raises:
             ValueError: if a bandwidth is zero, or ``c`` has another last dimension.

@@ -165,7 +165,7 @@ class HEStableOpt(HEGPUCB):
 
 
 def eliminates(errors: Tensor, widths: Tensor, xi: Tensor | float, count: Tensor | int | None = None) -> Tensor:
-    """Whether a candidate's rounds refute it ([Ziomek2024], Algorithm 1, line 12).
+    """Whether a candidate's rounds refute it, booleans ``...`` ([Ziomek2024], Algorithm 1, line 12).
 
     ``|sum_i eta_i| > sqrt(xi n) + sum_i beta_i sigma_i`` over the ``n`` rounds that the candidate was chosen in.
 
@@ -174,9 +174,6 @@ def eliminates(errors: Tensor, widths: Tensor, xi: Tensor | float, count: Tensor
         widths: ``sqrt_beta_i * std_{i-1}(x_i)``, the same shape, nonnegative; zero where padded.
         xi: the threshold of the noise, broadcasts to ``...``, nonnegative.
         count: how many rounds are not padding, broadcasts to ``...``. Default ``n``.
-
-    Returns:
-        A boolean tensor ``...``.
 
     Raises:
         ValueError: if the shapes differ, or a value is not finite or negative.

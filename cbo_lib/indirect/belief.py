@@ -1,6 +1,7 @@
 """What a policy believes of g and f: the conditional mean process [Chau2021], tracked on all places."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from gpytorch.kernels import Kernel
@@ -9,7 +10,7 @@ from torch import Tensor
 from cbo_lib.checks import nearest, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
-from cbo_lib.indirect.space import Point, Space, box_of, measure, tabulate
+from cbo_lib.indirect.space import GrowingTable, Point, Space, box_of, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
 from cbo_lib.measure import Measure
 from cbo_lib.surrogate import Surrogate
@@ -108,6 +109,8 @@ class Belief:
         if version != self._version:
             self._follow(self.process)
             self._version = version
+        if self._table is not None and self._tracked.count < self.index.shape[1]:
+            self._table.grow(self.index)
         for t in range(self._tracked.count, self.index.shape[1]):
             place, learned = self.index[:, t], self.learned[:, t]
             self._tracked.observe(place, self.y[:, t], self.noise_at(place), learned)
@@ -115,6 +118,8 @@ class Belief:
     def _follow(self, process: GaussianProcess) -> None:
         """Track all places under a prior."""
         space = self.space
+        self._table: GrowingTable | None = None
+        self._whole: Callable[[], GaussianProcess] | None = None  # the same table with all its rows
         if isinstance(process.kernel, TabulatedKernel):
             queries = Measure.dirac(torch.arange(space.n + space.m)[:, None].to(space.like))
         else:
@@ -122,7 +127,10 @@ class Belief:
             points = measure(process, Point(), space.points)
             groups = [self._of(process, space.actions), points, *([self._of(process, more)] if len(more) else [])]
             if any(group.p > 1 or group.batch_shape for group in groups):
-                process = tabulate(process, *groups)
+                cheap = isinstance(space.conditional, ConditionalMeanEmbedding)  # one kernel gives all rows
+                if process.kernel.batch_shape and not groups[0].batch_shape and not cheap:
+                    self._table, self._whole = GrowingTable(process.kernel, groups), partial(tabulate, process, *groups)
+                process = tabulate(process, *groups, table=self._table)
                 queries = Measure.dirac(torch.arange(process.kernel.gram.shape[-1])[:, None].to(space.like))
             else:
                 queries = Measure.cat(groups)
@@ -191,6 +199,8 @@ class Belief:
     def of_places(self) -> Posterior:
         """The posterior of ``tracked.queries`` in a form that can be drawn from."""
         queries = self.tracked.queries
+        if self._whole is not None:
+            self._start, self._whole = self._posterior(self._whole()), None
         return self._condition(self._start, Measure(queries.points[self.index], queries.weights[self.index]))
 
     def draw(self, samples: int, generators: Sequence[torch.Generator]) -> Tensor:

@@ -1,6 +1,6 @@
 """What the learner knows of an indirect query: actions, how they choose inputs, and points to recommend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_box, as_schedule, as_tensor, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel
-from cbo_lib.measure import Measure, covariance
+from cbo_lib.measure import Measure, covariance, variance
 
 # Nodes a dimension of the rule with which a learner averages under a known p(x | a).
 _ORDER = 8
@@ -193,22 +194,16 @@ class Space:
             return None
         return torch.cat([self.noise_std, self.noise_std.amin().expand(self.m)])
 
-    def measures(self, process: GaussianProcess) -> tuple[Measure, Measure]:
-        """The actions and the points as measures that a prior of f takes."""
-        assert self.conditional is not None
-        return measure(process, self.conditional, self.actions), measure(process, Point(), self.points)
-
     def tabulate(self, process: GaussianProcess) -> GaussianProcess:
         """The prior of g and f at all places ([Zhang2025], Eqs. 2, 3 and 12), to be shared by several policies.
 
         Args:
             process: the prior of f. With a ``GaussianMeasureKernel`` and a Gaussian ``p(x | a)`` the averages are in
                 closed form, without regard to clipping; with any other kernel they are sums.
-
-        Returns:
-            A process over a ``TabulatedKernel``, of the batch of the kernel or of the samples.
         """
-        return tabulate(process, *self.measures(process))
+        assert self.conditional is not None
+        groups = measure(process, self.conditional, self.actions), measure(process, Point(), self.points)
+        return tabulate(process, *groups)
 
 
 @dataclass(frozen=True)
@@ -235,20 +230,46 @@ def measure(process: GaussianProcess | None, conditional: Conditional, actions: 
     return Measure.dirac(conditional.gaussian(actions))  # type: ignore[attr-defined]  # only some have it
 
 
-def tabulate(process: GaussianProcess, *groups: Measure) -> GaussianProcess:
+def tabulate(process: GaussianProcess, *groups: Measure, table: TabulatedKernel | None = None) -> GaussianProcess:
     """A prior of f as one of the values of measures, which are numbered through all groups."""
-    blocks: dict[tuple[int, int], Tensor] = {}
-    for (i, a), (j, b) in combinations_with_replacement(enumerate(groups), 2):
-        block = covariance(process.kernel, a, b)
-        blocks[i, j], blocks[j, i] = block, block.mT
-    batch, count = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks.values())), range(len(groups))
-    rows = [torch.cat([blocks[i, j].expand(*batch, -1, -1) for j in count], -1) for i in count]
-    gram, mean = torch.cat(rows, -2), process.mean
+    if table is None:
+        blocks: dict[tuple[int, int], Tensor] = {}
+        for (i, a), (j, b) in combinations_with_replacement(enumerate(groups), 2):
+            block = covariance(process.kernel, a, b)
+            blocks[i, j], blocks[j, i] = block, block.mT
+        batch, count = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks.values())), range(len(groups))
+        gram = torch.cat([torch.cat([blocks[i, j].expand(*batch, -1, -1) for j in count], -1) for i in count], -2)
+        table = TabulatedKernel((gram + gram.mT) / 2)
+    mean = process.mean
     if callable(mean) or isinstance(mean, Tensor) or mean:
         means = [process.prior_mean(group) for group in groups]
         batch = torch.broadcast_shapes(*(part.shape[:-1] for part in means))
         mean = TabulatedMean(torch.cat([part.expand(*batch, part.shape[-1]) for part in means], -1))
-    return GaussianProcess(TabulatedKernel((gram + gram.mT) / 2), process.noise_std, mean)
+    return GaussianProcess(table, process.noise_std, mean)
+
+
+class GrowingTable(TabulatedKernel):
+    """The table of a kernel of batch ``(replicates,)``, with the rows that ``grow`` was asked for and NaN elsewhere.
+
+    Under a prior that is fitted again and again a posterior needs the rows of what was observed, and no others.
+    """
+
+    def __init__(self, kernel: Kernel, groups: Sequence[Measure]) -> None:
+        diagonal = torch.cat([variance(kernel, group) for group in groups], -1)
+        super().__init__(torch.diag_embed(diagonal))
+        self.gram: Tensor = torch.diag_embed(diagonal).where(torch.eye(diagonal.shape[-1]).to(diagonal) > 0, torch.nan)
+        self._kernel, self._groups, self._all = kernel, groups, Measure.cat(groups)
+        self._known = torch.zeros_like(diagonal, dtype=torch.bool)
+
+    def grow(self, rows: Tensor) -> None:
+        """Compute rows ``replicates x t`` that are not known."""
+        new = torch.zeros_like(self._known).scatter_(-1, rows, True) & ~self._known
+        if count := int(new.sum(-1).amax()):  # where another replicate has more new ones, any rows
+            rows = new.long().topk(count).indices
+            parts = torch.cat([covariance(self._kernel, self._all[rows], group) for group in self._groups], -1)
+            at = rows.unsqueeze(-1).expand_as(parts)
+            self.gram = self.gram.scatter(-2, at, parts).scatter(-1, at.mT, parts.mT)
+            self._known = self._known.scatter(-1, rows, True)
 
 
 def table(name: str, value: object, like: Tensor | None = None, batch: bool = False) -> Tensor:

@@ -15,15 +15,12 @@ from cbo_lib.subsets.space import Space
 
 
 def good_enough(ucb: Tensor, lcb_best: float | Tensor, alpha: float | Tensor) -> Tensor:
-    """``S_1``: the subsets whose upper bound passes ``(1 - alpha) lcb_best`` ([Hoang2024], Algorithm 1, line 16).
+    """``S_1``: whose upper bound passes ``(1 - alpha) lcb_best``, booleans ``... x m`` ([Hoang2024], Alg. 1, line 16).
 
     Args:
         ucb: the smallest upper bound so far of each subset's best value, ``... x m``.
         lcb_best: the largest lower bound so far of any value, ``...``.
         alpha: what share of the best value may be given up, in ``[0, 1)``, a number or ``...``.
-
-    Returns:
-        Booleans ``... x m``.
     """
     threshold = (1 - torch.as_tensor(alpha, dtype=ucb.dtype)) * torch.as_tensor(lcb_best, dtype=ucb.dtype)
     return ucb > threshold.to(ucb).unsqueeze(-1)

@@ -79,7 +79,7 @@ class Search:
 
     ``E[u([x^i, X^-i])]`` is an average over ``effort.contexts`` draws of the free variables, the same for every subset
     and step. Sobol points of every subset are tracked by rank-one steps; the best of them and the last maximizer
-    compete for the start of a local search, which runs in the unit box whatever the units.
+    compete for the start of a local search.
 
     Args:
         space: the box, the control sets and how free variables vary.
@@ -162,13 +162,10 @@ class Search:
         return self._gather(columns, self._moments(subsets, points, partial), wanted)
 
     def maximize_paths(self, values: Function) -> tuple[Tensor, Tensor]:
-        """The largest expectation of one function a replicate over every subset.
+        """The largest expectation of one function a replicate over every subset, ``replicates x m``, and the decisions.
 
         Args:
             values: maps decisions ``replicates x m x n x d`` to ``replicates x m x n``; see ``SamplePaths``.
-
-        Returns:
-            The maxima ``replicates x m`` and the decisions ``replicates x m x d``.
         """
         warm = self._warm[True]
         best = argmax_finite(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))
@@ -211,22 +208,17 @@ class Search:
 
     def _search(self, values: Function, subsets: list[int], starts: list[Tensor], slopes: Any = None) -> Tensor:
         """Maximizers ``replicates x c x d`` of functions of ``replicates x c x n x d``, from the best of the starts."""
-
-        def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
-            value, slope = slopes(self._user(x.reshape(shape)))
-            return value.flatten(0, 1), (slope * (self.space.bounds[1] - self.space.bounds[0])).flatten(0, 1)
-
-        raw = self._unit(self._fill(subsets, torch.stack(starts, -2)))
+        raw = self._fill(subsets, torch.stack(starts, -2))
         shape = (*raw.shape[:2], -1, raw.shape[-1])
         points, _ = maximize_box(
-            lambda x: values(self._user(x.reshape(shape))).flatten(0, 1),
-            torch.stack([torch.zeros_like(raw[0, 0, 0]), torch.ones_like(raw[0, 0, 0])]),
+            lambda x: values(x.reshape(shape)).flatten(0, 1),
+            self.space.bounds,
             raw.flatten(0, 1),
             starts=1,
             max_iterations=self.effort.iterations,
-            slopes=None if slopes is None else scaled,
+            slopes=slopes and (lambda x: [part.flatten(0, 1) for part in slopes(x.reshape(shape))]),
         )
-        return self._rounded(self._user(points.reshape(raw.shape[0], raw.shape[1], raw.shape[-1])))
+        return self._rounded(points.reshape(*raw.shape[:2], raw.shape[-1]))
 
 
 class SamplePaths:

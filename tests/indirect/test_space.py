@@ -5,13 +5,16 @@ import math
 import pandas as pd
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel
 from scipy.integrate import quad
 from scipy.stats import norm
 
 from book.indirect.problems import FinitePolicies, draw_inputs, unit_grid
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Point, Space, UniformWindow
-from cbo_lib.kernels import GaussianMeasureKernel, matern_kernel, rbf_kernel
+from cbo_lib.indirect.belief import Belief
+from cbo_lib.indirect.space import GrowingTable, tabulate
+from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure, covariance
 from cbo_lib.random import ReplicateGenerators
 from tests.indirect.helpers import F64, SEEDS, UNIT, identity, ripple
@@ -239,3 +242,57 @@ def test_a_table_is_the_prior_of_averages_and_points(rng, mean):
     means = table.prior_mean(Measure.dirac(torch.arange(8, dtype=F64)[:, None])).expand(3, 8)
     batch = table.prior_mean(Measure.dirac(index[..., None].to(F64)))
     torch.testing.assert_close(batch.expand(3, 2), means.gather(-1, index))
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_growing_table_has_the_rows_that_were_asked_for(stacked):
+    lengths, grid = [0.2, 0.4, 0.9], unit_grid(3)
+    if stacked:
+        kernel = StackedKernel([rbf_kernel(0.2), matern_kernel([0.4, 0.3], 1.3), matern_kernel(0.9, 0.5)])
+    else:
+        kernel = MaternKernel(batch_shape=torch.Size([3])).to(F64)
+        kernel.lengthscale = torch.tensor(lengths, dtype=F64)[:, None, None]
+        kernel.requires_grad_(False)
+    wide = ClippedGaussian(identity, 0.3).measure(grid + 0.05, 4)
+    groups = ClippedGaussian(identity, 0.1).measure(grid, 3), Measure.dirac(grid[:4]), wide
+    whole = tabulate(GaussianProcess(kernel, 0.1), *groups).kernel.gram
+    table = GrowingTable(kernel, groups)
+    known = torch.eye(22).bool().expand(3, 22, 22)
+    for rows in ([[2, 2], [0, 21], [10, 10]], [[2, 0], [21, 3], [10, 1]], [[2, 0], [21, 3], [10, 1]]):
+        table.grow(torch.tensor(rows))
+        asked = torch.zeros(3, 22, dtype=torch.bool).scatter(1, torch.tensor(rows), True)
+        known = known | asked.unsqueeze(-1) | asked.unsqueeze(-2)
+        torch.testing.assert_close(table.gram[known], whole[known], rtol=0, atol=1e-12)
+        there = ~table.gram.isnan()
+        assert bool((there == there.mT).all()) and int(there.sum()) < whole.numel()  # a row for all, or for none
+        torch.testing.assert_close(table.gram[there], whole[there], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("conditional", ["rule", "samples"])
+def test_replicates_with_kernels_of_their_own_believe_what_each_would_alone(conditional):
+    lengths, grid = (0.2, 0.5), unit_grid(3)
+    kernel = MaternKernel(batch_shape=torch.Size([2])).to(F64)
+    kernel.lengthscale = torch.tensor(lengths, dtype=F64)[:, None, None]
+    kernel.requires_grad_(False)
+    means = torch.tensor([[0.3], [-0.2]], dtype=F64)
+    known = {"conditional": ClippedGaussian(identity, 0.1)}
+    if conditional == "samples":
+        known = {"samples": (draw_inputs(known["conditional"], grid[None], generators([0]))[0], grid)}
+    space = Space(grid, points=grid, noise_std=0.1, **known)
+    both = Belief(space, 2, GaussianProcess(kernel, 0.1, means))
+    alone = [
+        Belief(space, 1, space.tabulate(GaussianProcess(matern_kernel(length), 0.1, float(mean))))
+        for length, mean in zip(lengths, means, strict=True)
+    ]
+    for t, places in enumerate([[0, 3], [4, 3], [0, 8], [6, 2], [4, 4]]):
+        y, learned = torch.tensor([0.3 * t, 1.0 - t], dtype=F64), torch.tensor([t != 2, True])
+        both.observe(torch.tensor(places), y, learned)
+        for r, one in enumerate(alone):
+            one.observe(torch.tensor(places[r : r + 1]), y[r : r + 1], learned[r : r + 1])
+            torch.testing.assert_close(both.mean[r], one.mean[0], rtol=0, atol=1e-9)
+            torch.testing.assert_close(both.std[r], one.std[0], rtol=0, atol=1e-9)
+        if t in (1, 3):  # joint posteriors want rows of all places
+            queries = both.tracked.queries
+            joint = both.of_places().covariance(queries, queries)
+            each = [one.of_places().covariance(one.tracked.queries, one.tracked.queries)[0] for one in alone]
+            torch.testing.assert_close(joint, torch.stack(each), rtol=0, atol=1e-9)
