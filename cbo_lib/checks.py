@@ -104,8 +104,8 @@ def as_option(name: str, value: Any, *options: str | float) -> Any:
 def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = False) -> Tensor:
     """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
 
-    ``like`` gives dtype and device, by default float64 on the CPU, or those of a floating tensor. Integers become
-    floating unless ``keep``. Booleans and text are no numbers, nor are rows of different lengths.
+    ``like`` gives dtype and device, by default float64 on the CPU, or those of a floating tensor of single or double
+    precision. Integers become floating unless ``keep``. Booleans and text are no numbers, nor rows of unequal lengths.
     """
     tensor = value
     if not isinstance(value, Tensor):
@@ -117,8 +117,9 @@ def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = Fa
             message = f"{name} must be numbers, a tensor, an array, a list or a frame, got {_shown(value)}"
             raise ValueError(message) from error
     dense, real = tensor.layout == torch.strided, not tensor.is_complex() and tensor.dtype != torch.bool
+    half = like is None and tensor.dtype in (torch.float16, torch.bfloat16)  # in which nothing can be factored
     kind = str(tensor.dtype if dense else tensor.layout)
-    require(dense and real, f"{name} must be real numbers in a dense tensor", kind)
+    require(dense and real and not half, f"{name} must be real numbers, not of half precision, in a dense tensor", kind)
     if keep and not tensor.is_floating_point():
         return tensor if like is None else tensor.to(like.device)
     if like is not None:

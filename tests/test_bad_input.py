@@ -151,6 +151,12 @@ FOUNDATION = [
     ("order", lambda: Measure.uniform([SQUARE], 0), "integer of at least 1"),
     ("order", lambda: Measure.uniform([SQUARE], 2.5), "integer of at least 1"),
     ("f", lambda: point().expectation(lambda x: 3.0), "map points"),
+    ("bounds", lambda: cells(bounds=torch.tensor(LINE).half()), "half precision"),
+    ("bounds", lambda: cells(bounds=torch.tensor(LINE).bfloat16()), "half precision"),
+    ("cells", lambda: cells().measure([[0.0, 1.0]]), "shape (..., 2, 1)"),
+    ("cells", lambda: cells().measure("all"), "numbers"),
+    ("x", lambda: contexts.Space(LINE, LINE).join("here", [[0.0]]), "numbers"),
+    ("c", lambda: contexts.Space(LINE, LINE).join([[0.0]], [[0.0, 1.0]]), "shape (..., 1)"),
     # kernels
     ("lengthscale", lambda: rbf_kernel(0.0), "positive"),
     ("lengthscale", lambda: rbf_kernel([0.1, NAN]), "positive"),

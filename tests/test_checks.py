@@ -51,6 +51,10 @@ def test_dtype_and_device_are_those_that_were_asked_for():
     assert as_tensor("x", torch.tensor([1, 2])).dtype == F64
     assert as_tensor("x", torch.tensor([1, 2]), torch.zeros((), dtype=F64), keep=True).dtype == torch.long
     assert as_tensor("x", pd.Series([1, 2])).tolist() == [1.0, 2.0]
+    for kind in (torch.float16, torch.bfloat16):  # outcomes may come in half precision, but not what others follow
+        assert as_tensor("x", torch.ones(2, dtype=kind), torch.zeros((), dtype=F64)).dtype == F64
+        with pytest.raises(ValueError, match="x must be real numbers, not of half precision, in a dense tensor, got"):
+            as_tensor("x", torch.ones(2, dtype=kind))
 
 
 @pytest.mark.parametrize("given", ["text", [[1.0], [1.0, 2.0]], object(), {"a": 1}])

@@ -326,7 +326,7 @@ def test_measures_can_be_compared_for_equality_without_an_error(rng):
         (
             torch.zeros(2, 3, 1, dtype=bool),
             torch.zeros(2, 3),
-            "points must be real numbers in a dense tensor, got torch.bool",
+            "points must be real numbers, not of half precision, in a dense tensor, got torch.bool",
         ),
         (torch.full((2, 3, 1), torch.nan), torch.zeros(2, 3), "points must be finite"),
         (torch.zeros(2, 3, 1), torch.full((2, 3), torch.inf), "weights must be finite"),

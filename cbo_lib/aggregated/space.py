@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_option, require
+from cbo_lib.checks import as_box, as_count, as_option, as_tensor, require, require_shape
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
 
@@ -75,6 +75,8 @@ class Space:
             cells: boxes; one without volume is a point.
             order: replaces ``quadrature_order``.
         """
+        cells = as_tensor("cells", cells, self.bounds)
+        require_shape("cells", cells, ..., 2, self.dim)
         if self.feedback == "continuous":
             return Measure.uniform(cells, order or self.quadrature_order)
         return Measure.average(self.representatives(cells))

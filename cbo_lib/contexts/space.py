@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_box, require_shape
+from cbo_lib.checks import as_box, as_tensor, require_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,7 @@ class Space:
         Raises:
             ValueError: if a last dimension is wrong.
         """
+        x, c = as_tensor("x", x, self.like), as_tensor("c", c, self.like)
         for name, tensor, size in (("x", x, self.decision_dim), ("c", c, self.context_dim)):
             require_shape(name, tensor, ..., size)
         batch = torch.broadcast_shapes(x.shape[:-1], c.shape[:-1])
