@@ -29,14 +29,13 @@ def union_bound_sqrt_beta(count: int, t: int, failure: float) -> float:
 def noise_threshold(t: int | Tensor, noise_std: float | Tensor, candidates: int, failure: float = 0.1) -> Tensor:
     """``xi_t = 2 R^2 log(|U| pi^2 t^2 / (3 delta))``, the threshold of sums of noise ([Ziomek2024], Theorem 4.2).
 
+    In float64, of the broadcast shape.
+
     Args:
         t: rounds, from 1; any shape.
         noise_std: ``R``; any shape that broadcasts with ``t``.
         candidates: ``|U|``.
         failure: ``delta``; half of it pays for the noise. Default 0.1.
-
-    Returns:
-        A float64 tensor of the broadcast shape.
     """
     as_number("failure", failure, 0, 1, "()")
     as_count("candidates", candidates, 1)

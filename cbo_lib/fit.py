@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ from botorch.optim.utils import get_parameters_and_bounds
 from botorch.optim.utils.numpy_utils import get_per_element_bounds
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels.kernel import sq_dist
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from cbo_lib.checks import as_box, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
@@ -110,6 +113,7 @@ def fit_gaussian_process(
     BoTorch runs one L-BFGS-B a replicate and evaluates them together. Every fit starts from the same values and nothing
     is random; what the search sees is rounded to 2^-30, Newton's method ends it, and its values are rounded to 1/64 of
     an octave (the mean to 1/1024 of the outputs' standard deviation), so that neither company nor processor matters.
+    A fit that did not converge is reported by a ``FitWarning``.
 
     Args:
         measure: what was observed, ``replicates x n`` measures, ``n >= 2``.
@@ -119,9 +123,6 @@ def fit_gaussian_process(
             priors: without, the likelihood may have no maximum, and the end of the search hangs on rounding.
         groups: see ``default_kernel``.
         noise_std: the noise of each observation, ``replicates x n``, where it is known. Default: it is fitted.
-
-    Returns:
-        The fit. One that did not converge is reported by a ``FitWarning``.
 
     Raises:
         ValueError: if the shapes do not fit, there are fewer than two observations, or a value is not finite.
@@ -145,7 +146,12 @@ def fit_gaussian_process(
         if known is None:  # BoTorch's own start; it computes that in single precision, as no two processors do
             model.likelihood.noise = math.exp(-5)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+        closed = [part for part in inner.modules() if type(part) is MaternKernel and part.nu == 2.5]
+        for part in closed:
+            part.forward = partial(_matern, part)
         converged = _maximize(mll) <= FLAT
+        for part in closed:
+            del part.forward
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit in {y.dtype} did not reach a maximum in replicates {which}", FitWarning, 2)
@@ -154,6 +160,35 @@ def fit_gaussian_process(
     center = shift + factor * mean.constant.detach().reshape(-1)
     noise_std = factor * model.likelihood.noise.detach().reshape(len(y), -1).mean(-1).sqrt()
     return _fit(inner, low, side, factor, center, noise_std, converged)
+
+
+class _Matern(torch.autograd.Function):
+    """``(1 + r + r^2 / 3) exp(-r)`` with ``r = sqrt(5) |x - y|`` of inputs of one batch, and its slopes in them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        r = sq_dist(x, y).mul_(5).clamp_min_(1e-15).sqrt_()
+        decay = (-r).exp_()
+        once = r * decay
+        decay += once
+        ctx.save_for_backward(x, y, decay)
+        return once.mul_(r).div_(3).add_(decay)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:
+        x, y, decay = ctx.saved_tensors
+        pull = (slope * decay).mul_(-5 / 3)  # times x - y
+        return pull.sum(-1).unsqueeze(-1) * x - pull @ y, pull.sum(-2).unsqueeze(-1) * y - pull.mT @ x
+
+
+def _matern(part: MaternKernel, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+    """What a Matern-5/2 kernel gives, with slopes in half the time that GPyTorch's take, step by step."""
+    if diag or params.get("last_dim_is_batch"):
+        return MaternKernel.forward(part, x1, x2, diag=diag, **params)
+    x, y = ((inputs - x1.mean(-2, keepdim=True)) / part.lengthscale for inputs in (x1, x2))
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return _Matern.apply(*(inputs.expand(*batch, -1, -1) for inputs in (x, y)))
 
 
 def unfitted(

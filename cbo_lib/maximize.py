@@ -13,7 +13,7 @@ from cbo_lib.measure import Function
 
 
 def argmax_finite(values: Tensor, allowed: Tensor | None = None, order: Tensor | None = None) -> Tensor:
-    """The best candidate of each replicate, ties broken by a fixed order.
+    """The best candidate of each replicate, ``...`` integers in ``[0, n)``, ties broken by a fixed order.
 
     Symmetric candidates have equal values up to rounding, and rounding differs between machines and batch sizes.
     Values within ``1e-9`` of the largest count as tied, and the tied candidate that comes first is chosen. Where no
@@ -23,9 +23,6 @@ def argmax_finite(values: Tensor, allowed: Tensor | None = None, order: Tensor |
         values: a ``... x n`` tensor; ``inf`` is allowed.
         allowed: which candidates may be chosen, boolean, broadcasts to ``values``. Default all.
         order: the rank of each candidate, ``n`` integers. Default ``0, 1, ...``: the first wins.
-
-    Returns:
-        The chosen candidates, ``...`` integers in ``[0, n)``.
 
     Raises:
         ValueError: if a replicate has no allowed candidate, or an allowed value is NaN.
@@ -59,7 +56,7 @@ def maximize_box(
     slopes: Any = None,
     kinks: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The maximum over a box of one function a replicate, for all replicates at once.
+    """The maximum over a box of one function a replicate: the points ``replicates x d`` and values ``replicates``.
 
     The best raw points are refined by L-BFGS-B ([Byrd1995]) with the gradients of ``values``, by BoTorch
     ([Balandat2020], Appendix F). Every start of every replicate has an optimizer of its own, so that a replicate's
@@ -81,9 +78,6 @@ def maximize_box(
             or whether it gets to a bound. Starts that ended, of whatever replicate, are left out there. One that saw
             its best value again twice in a row is not evaluated nearer to its best point; it gets its last numbers
             again. Default no.
-
-    Returns:
-        The best points ``replicates x d`` and their values ``replicates``.
 
     Raises:
         ValueError: if a shape or a number is out of range, a raw point lies outside the box, or ``values`` gives

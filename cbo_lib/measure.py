@@ -146,15 +146,12 @@ class Measure:
 
 
 def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
-    """Prior covariance ``sum_ij w_i k(x_i, x'_j) w'_j`` of every pair of measures.
+    """Prior covariance ``sum_ij w_i k(x_i, x'_j) w'_j`` of every pair, ``... x n x m``; all batches are broadcast.
 
     Args:
         kernel: a GPyTorch kernel of any batch shape.
         a: ``n`` measures of ``p`` points.
         b: ``m`` measures of ``q`` points.
-
-    Returns:
-        A ``... x n x m`` tensor; the batch dimensions are those of the kernel, ``a`` and ``b``, broadcast.
     """
     _check_kernel(kernel, a)
     require(isinstance(b, Measure) and a.dim == b.dim, f"measure must be a Measure of points of {a.dim} coordinates", b)

@@ -133,6 +133,38 @@ def test_the_loss_and_its_slopes_are_those_of_gpytorch(seen, noise):
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("batch", "left", "right"),
+    [((3,), (3, 4, 2), (3, 6, 2)), ((3,), (4, 2), (6, 2)), ((), (5, 1, 4, 2), (3, 6, 2)), ((3,), (5, 3, 4, 2), (6, 2))],
+)
+def test_a_matern_kernel_has_the_same_slopes_in_closed_form(rng, batch, left, right):
+    kernel = MaternKernel(nu=2.5, ard_num_dims=2, batch_shape=torch.Size(batch)).to(F64)
+    kernel.lengthscale = 0.2 + torch.rand(*batch, 1, 2, generator=rng, dtype=F64)
+    x, y = (torch.rand(shape, generator=rng, dtype=F64) for shape in (left, right))
+    wrt = (x.requires_grad_(), y.requires_grad_(), kernel.raw_lengthscale)
+    got, expected = module._matern(kernel, x, y), kernel(x, y).to_dense()
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    weights = torch.randn(got.shape, generator=rng, dtype=F64)
+    slopes = [torch.autograd.grad((weights * matrix).sum(), wrt) for matrix in (got, expected)]
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-10)
+    assert bool((module._matern(kernel, x, x, diag=True) == 1).all())
+
+
+@pytest.mark.parametrize("kernel", ["matern", "product"])
+def test_a_fit_ends_where_it_ends_with_gpytorchs_slopes(rng, kernel, monkeypatch):
+    kinds, y = measures(rng)
+    if kernel == "product":
+        kernel = default_kernel("matern", 2, [[0], [1]])
+    for measure in kinds.values():
+        fit = fit_gaussian_process(measure, y, UNIT, kernel)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_matern", MaternKernel.forward)
+            other = fit_gaussian_process(measure, y, UNIT, kernel)
+        for name in NAMES:
+            assert torch.equal(getattr(fit, name), getattr(other, name))
+        assert not any("forward" in vars(part) for part in fit.process.kernel.modules())
+
+
 @pytest.mark.parametrize("kind", ["averages", "signed", "shared"])
 def test_the_fit_to_measures_is_a_minimum_of_the_negative_log_posterior(rng, kind):
     kinds, y = measures(rng)

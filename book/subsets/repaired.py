@@ -99,7 +99,7 @@ class Repaired(CheapestGoodSubset):
         self._discarded = torch.zeros_like(self._resets)
         if self.averages:
             known = self.surrogate.posterior()
-            self.search = AverageSearch(self.space, known, self.replicates, self.effort, self.resolution)
+            self.search = AverageSearch(self.space, known, self.replicates, self.effort, self.search.rounded)
 
     def record(self) -> Mapping[str, Tensor]:
         """What ``CheapestGoodSubset`` records, and in how many choices so far a bound was given up, ``discarded``."""

@@ -13,20 +13,18 @@ from cbo_lib.kernels import pivoted_cholesky, rows_of, stable_cholesky
 
 
 def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tensor:
-    """The worst expectation within an L1 distance of equally weighted samples ([Huang2024], Proposition 2).
+    """The worst expectation, ``...``, within an L1 distance of equally weighted samples ([Huang2024], Proposition 2).
 
     The program of Proposition 2 has a closed form. The worst distribution takes the mass ``min(radius / 2, 1)`` from
     the samples with the largest values and puts it where the function is smallest. The paper calls the radius one of
     total variation, but measures the L1 distance, twice the usual total variation; beyond 2 it has no more effect.
+    The result is differentiable in ``values`` and ``floor``.
 
     Args:
         values: of the function at ``m >= 1`` samples, ``... x m``.
         floor: the smallest value over the context space, broadcasts to ``...``; ``inf`` if only the samples count. The
             mass that is moved goes there, or to the smallest of ``values`` if that is less.
         radius: L1, nonnegative: a number, or a tensor that broadcasts to ``...``.
-
-    Returns:
-        ``...``, differentiable in ``values`` and ``floor``.
 
     Raises:
         ValueError: if there is no sample, a value, ``floor`` or ``radius`` is out of range, or a shape does not fit.
@@ -88,16 +86,13 @@ class MMDBall:
             self._inverse = old._inverse
 
     def worst_case(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
-        """The smallest ``q'v`` over the ball; the gradient is that with ``q`` held fixed (envelope theorem).
+        """The smallest ``q'v`` over the ball, of the batch of ``v``; its gradient holds ``q`` fixed (envelope theorem).
 
         Args:
             values: ``v``, ``*b x n x m``; without batch dimensions ``... x m``.
             tolerance: how far the result may be above the minimum, relative to the range of each ``v``. The ball is
                 larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
             known: whether the values are known to be finite; to look at them makes a device wait. Default no.
-
-        Returns:
-            ``*b x n``; without batch dimensions ``...``.
 
         Raises:
             ValueError: if a shape is wrong or a value is not finite.

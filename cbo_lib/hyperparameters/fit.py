@@ -37,9 +37,9 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
         y: values, ``replicates x n``.
 
     Returns:
-        The priors of all candidates in the user's units, of batch shape ``replicates x |U|``, with the noise as given
-        where it was. And what is worth recording, ``replicates`` each: ``scale``, the standard deviation that kernels
-        are multiplied with, ``prior_mean``, ``noise_std`` of the first, and ``converged`` (or a ``FitWarning``).
+        The priors of all candidates in the user's units, of batch ``replicates x |U|``, with the noise as given where
+        it was; and, ``replicates`` each: ``scale``, the deviation that kernels are multiplied with, ``prior_mean``,
+        ``noise_std`` of the first, and ``converged`` (or a ``FitWarning``).
     """
     replicates, n = y.shape
     like, own = space.like, torch.tensor(space.fitted, device=space.like.device)

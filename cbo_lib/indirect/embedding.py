@@ -21,14 +21,13 @@ _PAIRS = 1000
 def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: Tensor) -> Tensor:
     """``(L + N lambda I)^{-1} l(a, query)``, transposed: the weights of each query on the data ([Zhang2025], Eq. 12).
 
+    They are ``... x m x N``, and need not be positive nor sum to one.
+
     Args:
         a: actions of the data, ``... x N x q``.
         kernel: ``l``, a GPyTorch kernel on actions.
         regularization: ``lambda``, positive.
         query: actions ``... x m x q``.
-
-    Returns:
-        A ``... x m x N`` tensor; rows need not be positive nor sum to one.
 
     Raises:
         ValueError: if there is no pair or ``regularization`` is not positive.
@@ -41,9 +40,10 @@ def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: T
 
 
 def conditional_mean_measure(x: Tensor, a: Tensor, kernel: Kernel, regularization: float, query: Tensor) -> Measure:
-    """The estimated ``p(x | a)`` at some actions: weights on the inputs that were seen ([Zhang2025], Eq. 12).
+    """The estimated ``p(x | a)`` at some actions: signed weights on inputs that were seen ([Zhang2025], Eq. 12).
 
-    Averages of any function under it are kernel ridge regressions of its values on the actions.
+    Averages of a function under the ``m`` measures of ``N`` points are kernel ridge regressions of its values on the
+    actions.
 
     Args:
         x: inputs of the data, ``... x N x d``.
@@ -51,9 +51,6 @@ def conditional_mean_measure(x: Tensor, a: Tensor, kernel: Kernel, regularizatio
         kernel: on actions.
         regularization: ``lambda``, positive; the ridge is ``N lambda``.
         query: actions ``... x m x q``.
-
-    Returns:
-        ``m`` measures of ``N`` points with signed weights.
 
     Raises:
         ValueError: if inputs and actions differ in number, there is no pair, or ``regularization`` is not positive.

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -81,7 +82,7 @@ class SubsetPolicy(Policy):
         require(isinstance(self.effort, Effort), "effort must be an Effort", self.effort)
         replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
         # Raises now if the kernel, the prior or the schedule of the fits is wrong.
-        Search(space, self.model(replicates).posterior(), replicates, self.effort, self.resolution)
+        Search(space, self.model(replicates).posterior(), replicates, self.effort)
 
     # What a policy of one's own overrides.
 
@@ -96,7 +97,8 @@ class SubsetPolicy(Policy):
         """Make the state of ``replicates`` runs that know nothing yet."""
         space, replicates = self.space, self.replicates
         self.surrogate = self.model(replicates)
-        self.search = Search(space, self.surrogate.posterior(), replicates, self.effort, self.resolution)
+        rounded = partial(self.rounded, bounds=space.bounds)
+        self.search = Search(space, self.surrogate.posterior(), replicates, self.effort, rounded)
         self.plays = self.billed = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
         self.paid = space.like.new_zeros(replicates, space.m)
         self.spent = space.like.new_zeros(replicates)

@@ -86,16 +86,17 @@ class Search:
         posterior: of f, batch ``(replicates,)``; its kernel must be a product over the coordinates.
         replicates: how many.
         effort: see ``Effort``.
-        resolution: what is found is a multiple of this share of the box's sides; None for none.
+        rounded: what is found is mapped by it to what may be asked. Default: as it is.
     """
 
     def __init__(
-        self, space: Space, posterior: Posterior, replicates: int, effort: Effort, resolution: float | None
+        self, space: Space, posterior: Posterior, replicates: int, effort: Effort, rounded: Function = torch.clone
     ) -> None:
-        self.space, self.effort, self.resolution = space, effort, resolution
+        self.space, self.effort, self.rounded = space, effort, rounded
         self.contexts = space.samples(effort.contexts)
         sobol = torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=1)
-        self.candidates = self._user(sobol.draw(effort.candidates, dtype=torch.float64).to(space.like))
+        low, high = space.bounds
+        self.candidates = low + (high - low) * sobol.draw(effort.candidates, dtype=torch.float64).to(low)
         self.controlled = space.controlled
         self._ahead: tuple[Posterior, float, Tensor, Decisions] | None = None
         self._warm = {side: space.center.repeat(replicates, space.m, 1) for side in (True, False)}
@@ -152,7 +153,7 @@ class Search:
         subsets = [i % m for i in columns]
         partial = self._partial(subsets)
         start = self.candidates[argmax_finite(bound[:, columns])]
-        points = self._rounded(self._fill(subsets, start))
+        points = self.rounded(self._fill(subsets, start))
         if self.posterior.count:  # before, all decisions are alike
             each = bound.new_tensor([[multipliers[i // m]] for i in columns])
             values = functools.partial(partial.expected_ucb, sqrt_beta=each)
@@ -172,20 +173,6 @@ class Search:
         points = self._search(values, list(range(self.space.m)), [self.candidates[best], warm])
         self._warm[True] = points
         return values(points.unsqueeze(-2)).squeeze(-1), points
-
-    def _user(self, unit: Tensor) -> Tensor:
-        """Points of the unit box in the user's units."""
-        low, high = self.space.bounds
-        return low + (high - low) * unit
-
-    def _unit(self, points: Tensor) -> Tensor:
-        low, high = self.space.bounds
-        return ((points - low) / (high - low)).clamp(0, 1)
-
-    def _rounded(self, points: Tensor) -> Tensor:
-        if self.resolution is None:
-            return points
-        return self._user(((self._unit(points) / self.resolution).round() * self.resolution).clamp_max(1.0))
 
     def _fill(self, subsets: list[int], points: Tensor) -> Tensor:
         """Points ``replicates x c x ... x d`` with the center in free coordinates."""
@@ -218,7 +205,7 @@ class Search:
             max_iterations=self.effort.iterations,
             slopes=slopes and (lambda x: [part.flatten(0, 1) for part in slopes(x.reshape(shape))]),
         )
-        return self._rounded(points.reshape(*raw.shape[:2], raw.shape[-1]))
+        return self.rounded(points.reshape(*raw.shape[:2], raw.shape[-1]))
 
 
 class SamplePaths:

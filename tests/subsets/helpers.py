@@ -89,8 +89,8 @@ def exhausted(problem):
 class Spy(Search):
     """Keeps what it was told and what every search found."""
 
-    def __init__(self, problem, process, replicates, effort, resolution=None):
-        super().__init__(problem.space, process.posterior(replicates), replicates, effort, resolution)
+    def __init__(self, problem, process, replicates, effort):
+        super().__init__(problem.space, process.posterior(replicates), replicates, effort)
         self.watch(problem)
 
     def watch(self, problem):

@@ -86,7 +86,7 @@ def test_before_any_data_averages_have_the_prior_and_the_variance_of_a_mean():
 def test_widths_of_averages_are_below_averages_of_widths_and_equal_for_the_full_set():
     problem = solid()
     search = told(problem, prior(problem), 3, 7)
-    averages = AverageSearch(problem.space, search.posterior, 3, FEW, None)
+    averages = AverageSearch(problem.space, search.posterior, 3, FEW)
     torch.testing.assert_close(averages.tracked(0.0), search.tracked(0.0), rtol=0, atol=1e-6)
     narrow, wide = averages.tracked(1.0) - averages.tracked(0.0), search.tracked(1.0) - search.tracked(0.0)
     assert bool((narrow <= wide + 1e-6).all()) and bool((narrow[:, :3] < wide[:, :3]).all())
