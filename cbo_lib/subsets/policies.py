@@ -15,7 +15,7 @@ from cbo_lib.subsets.space import Space
 
 
 def good_enough(ucb: Tensor, lcb_best: float | Tensor, alpha: float | Tensor) -> Tensor:
-    """``S_1``: where the upper bound passes ``(1 - alpha) lcb_best``, booleans ``... x m`` ([Hoang2024], Alg. 1, l. 16).
+    """``S_1``: where the upper bound passes ``(1 - alpha) lcb_best``, ``... x m`` ([Hoang2024], Algorithm 1, line 16).
 
     Args:
         ucb: the smallest upper bound so far of each subset's best value, ``... x m``.
