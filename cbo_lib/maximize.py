@@ -151,6 +151,15 @@ def maximize_box(
     return torch.take_along_dim(points, best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
 
 
+def on_grid(x: Tensor, bounds: Tensor, resolution: float | None) -> Tensor:
+    """Points ``... x d`` of a box ``2 x d`` at multiples of a share of its sides; as they are if that is None."""
+    if resolution is None:
+        return x
+    low, high = bounds
+    step = resolution * (high - low)
+    return torch.minimum(torch.maximum(low + ((x - low) / step).round() * step, low), high)
+
+
 def search_box(
     values: Callable[..., Tensor], bounds: Tensor, raw: Tensor, starts: int, polls: int, rounded: Function
 ) -> tuple[Tensor, Tensor]:

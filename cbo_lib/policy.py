@@ -28,6 +28,7 @@ from torch import Tensor
 from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, nearly, require
 from cbo_lib.data import load_object, save_object
 from cbo_lib.gp import Posterior
+from cbo_lib.maximize import on_grid
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.told import read
 
@@ -251,11 +252,7 @@ class Policy(ABC):
 
     def rounded(self, x: Tensor, bounds: Tensor) -> Tensor:
         """Points ``... x d`` of a box ``2 x d`` at the policy's resolution."""
-        if self.resolution is None:
-            return x
-        low, high = bounds
-        step = self.resolution * (high - low)
-        return torch.minimum(torch.maximum(low + ((x - low) / step).round() * step, low), high)
+        return on_grid(x, bounds, self.resolution)
 
     def sobol(self, n: int, bounds: Tensor) -> Tensor:
         """Scrambled Sobol points of a box ``2 x d``, of each replicate its own, ``replicates x n x d``."""

@@ -29,17 +29,15 @@ def fit_scale(space: Space, x: Tensor, y: Tensor) -> tuple[GaussianProcess, dict
     would make the worst kernel decide the noise.) Weak priors keep the maximum in reach when data are few, in
     standardized outputs: log scale and mean are standard normal, the noise variance as in BoTorch ([Balandat2020]).
 
+    It gives the priors of all candidates in the user's units, of batch ``replicates x |U|``, with the noise as given
+    where it was; and, ``replicates`` each: ``scale``, the deviation that kernels are multiplied with, ``prior_mean``,
+    ``noise_std`` of the first, and ``converged`` (or a ``FitWarning``).
     With fewer than two observations nothing is fitted: scale 1, noise 0.1, and the mean of the data or zero.
 
     Args:
         space: whose ``fitted`` candidates are kernels.
         x: points, ``replicates x n x d``.
         y: values, ``replicates x n``.
-
-    Returns:
-        The priors of all candidates in the user's units, of batch ``replicates x |U|``, with the noise as given where
-        it was; and, ``replicates`` each: ``scale``, the deviation that kernels are multiplied with, ``prior_mean``,
-        ``noise_std`` of the first, and ``converged`` (or a ``FitWarning``).
     """
     replicates, n = y.shape
     like, own = space.like, torch.tensor(space.fitted, device=space.like.device)

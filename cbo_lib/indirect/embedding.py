@@ -42,8 +42,7 @@ def embedding_weights(a: Tensor, kernel: Kernel, regularization: float, query: T
 def conditional_mean_measure(x: Tensor, a: Tensor, kernel: Kernel, regularization: float, query: Tensor) -> Measure:
     """The estimated ``p(x | a)`` at some actions: signed weights on inputs that were seen ([Zhang2025], Eq. 12).
 
-    Averages of a function under the ``m`` measures of ``N`` points are kernel ridge regressions of its values on the
-    actions.
+    Averages of a function under the ``m`` measures of ``N`` points are kernel ridge regressions on the actions.
 
     Args:
         x: inputs of the data, ``... x N x d``.

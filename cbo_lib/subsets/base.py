@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cbo_lib.checks import NEARLY, as_count, nearly, require, require_inside
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.maximize import argmax_finite
+from cbo_lib.maximize import argmax_finite, on_grid
 from cbo_lib.measure import Measure
 from cbo_lib.policy import Policy
 from cbo_lib.subsets.search import Decisions, Effort, Search
@@ -97,7 +97,7 @@ class SubsetPolicy(Policy):
         """Make the state of ``replicates`` runs that know nothing yet."""
         space, replicates = self.space, self.replicates
         self.surrogate = self.model(replicates)
-        rounded = partial(self.rounded, bounds=space.bounds)
+        rounded = partial(on_grid, bounds=space.bounds, resolution=self.resolution)
         self.search = Search(space, self.surrogate.posterior(), replicates, self.effort, rounded)
         self.plays = self.billed = torch.zeros(replicates, space.m, dtype=torch.long, device=space.like.device)
         self.paid = space.like.new_zeros(replicates, space.m)
