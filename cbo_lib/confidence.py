@@ -27,9 +27,7 @@ def union_bound_sqrt_beta(count: int, t: int, failure: float) -> float:
 
 
 def noise_threshold(t: int | Tensor, noise_std: float | Tensor, candidates: int, failure: float = 0.1) -> Tensor:
-    """``xi_t = 2 R^2 log(|U| pi^2 t^2 / (3 delta))``, the threshold of sums of noise ([Ziomek2024], Theorem 4.2).
-
-    In float64, of the broadcast shape.
+    """``xi_t = 2 R^2 log(|U| pi^2 t^2 / (3 delta))``, float64: a threshold of noise sums ([Ziomek2024], Theorem 4.2).
 
     Args:
         t: rounds, from 1; any shape.

@@ -147,6 +147,7 @@ def fit_gaussian_process(
             model.likelihood.noise = math.exp(-5)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
         closed = [part for part in inner.modules() if type(part) is MaternKernel and part.nu == 2.5]
+        closed = [part for part in closed if part.lengthscale.shape[-1] > 1]  # GPyTorch has one coordinate's
         for part in closed:
             part.forward = partial(_matern, part)
         converged = _maximize(mll) <= FLAT
@@ -183,7 +184,7 @@ class _Matern(torch.autograd.Function):
 
 
 def _matern(part: MaternKernel, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-    """What a Matern-5/2 kernel gives, with slopes in half the time that GPyTorch's take, step by step."""
+    """What a Matern-5/2 kernel gives, with slopes in about half the time of GPyTorch's automatic differentiation."""
     if diag or params.get("last_dim_is_batch"):
         return MaternKernel.forward(part, x1, x2, diag=diag, **params)
     x, y = ((inputs - x1.mean(-2, keepdim=True)) / part.lengthscale for inputs in (x1, x2))

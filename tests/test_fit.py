@@ -8,7 +8,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from hypothesis import example, given, settings
@@ -20,7 +20,7 @@ from cbo_lib import surrogate
 from cbo_lib.fit import Fit, FitWarning, default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.measure import Measure
+from cbo_lib.measure import Measure, covariance
 from cbo_lib.surrogate import Surrogate
 from tests.rounding import other_rounding
 
@@ -150,17 +150,30 @@ def test_a_matern_kernel_has_the_same_slopes_in_closed_form(rng, batch, left, ri
     assert bool((module._matern(kernel, x, x, diag=True) == 1).all())
 
 
-@pytest.mark.parametrize("kernel", ["matern", "product"])
+class Cubed(Kernel):
+    """A kernel that the library keeps as it is, and the one inside with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = MaternKernel(nu=2.5, ard_num_dims=2, lengthscale_prior=LogNormalPrior(0.0, 1.0))
+
+    def forward(self, x1, x2, diag=False, **params):
+        return self.inner(x1, x2, diag=diag, **params).to_dense() ** 3
+
+
+@pytest.mark.parametrize("kernel", ["matern", "of one's own"])
 def test_a_fit_ends_where_it_ends_with_gpytorchs_slopes(rng, kernel, monkeypatch):
     kinds, y = measures(rng)
-    if kernel == "product":
-        kernel = default_kernel("matern", 2, [[0], [1]])
+    if kernel == "of one's own":
+        kernel, kinds = Cubed(), {"averages": kinds["averages"]}
     for measure in kinds.values():
         fit = fit_gaussian_process(measure, y, UNIT, kernel)
         with monkeypatch.context() as patch:
             patch.setattr(module, "_matern", MaternKernel.forward)
             other = fit_gaussian_process(measure, y, UNIT, kernel)
-        for name in NAMES:
+        places = Measure.dirac(torch.rand(3, 2, generator=rng, dtype=F64))
+        assert torch.equal(*(covariance(one.process.kernel, places, places) for one in (fit, other)))
+        for name in NAMES[1:] if kernel != "matern" else NAMES:
             assert torch.equal(getattr(fit, name), getattr(other, name))
         assert not any("forward" in vars(part) for part in fit.process.kernel.modules())
 

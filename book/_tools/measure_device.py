@@ -2,7 +2,8 @@
 
     python book/_tools/measure_device.py [DEVICE]
 
-stores seconds and how many replicates ended alike in ``book/practice/device.json``, with the name of the device.
+stores seconds and how many replicates ended alike in ``book/practice/device.json``, with the name of the device, and
+the ratio that stood there before, which says how much one machine differs from another.
 ``python book/_tools/measure_costs.py --pages`` puts both on the page.
 """
 
@@ -89,7 +90,13 @@ def main() -> None:
     """Measure and store."""
     device = sys.argv[1] if len(sys.argv) > 1 else "cuda"
     about = {"device": torch.cuda.get_device_name(device), "torch": importlib.metadata.version("torch")}
-    content = {"about": {**about, "command": COMMAND}, "rows": rows_of(device)}
+    key = "experiment", "part", "rounds", "replicates"
+    before = {tuple(row[k] for k in key): row for row in json.loads(STORED.read_text("utf-8"))["rows"]}
+    rows = rows_of(device)
+    for row in rows:
+        if old := before.get(tuple(row[k] for k in key)):
+            row["ratio before"] = round(old["one core"] / old["device"], 2)
+    content = {"about": {**about, "command": COMMAND}, "rows": rows}
     write_atomically(STORED, (json.dumps(content, indent=1) + "\n").encode())
 
 

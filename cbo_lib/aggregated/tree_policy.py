@@ -259,10 +259,11 @@ class GaussianProcessTreePolicy(TreePolicy):
         return {**super().record(), **self.surrogate.record()}
 
     def prior_variation(self, levels: int) -> Tensor:
-        """How much f varies in a cell of each depth below ``levels`` (of each replicate, if it is fitted).
+        """How much f varies in a cell of each depth below ``levels``, by the prior.
 
         Twice the prior standard deviation of ``f(center) - f(corner)`` in the widest cell of the depth; of an odd
-        kernel, the largest at this depth or below, so that it does not grow with the depth.
+        kernel, the largest at this depth or below, so that it does not grow with the depth. Its shape is ``levels``, or
+        ``replicates x levels`` where the prior is fitted.
         """
         kernel = (self.prior or self.surrogate.prior).kernel
         if self._variation is None or self._variation[0] != self.surrogate.version:

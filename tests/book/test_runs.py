@@ -680,6 +680,8 @@ def test_what_the_page_says_of_a_gpu() -> None:
     assert "slower than one core in four of the five chapters, and with 100 in two" in page
     assert [sum(ratio < 1 for ratio in some) for some in ratios] == [4, 2, 0] and "faster in all five" in page
     assert "no more than a few cores" in page and max(ratios[1]) < 4
+    spread = [row["ratio before"] * row["device"] / row["one core"] for row in rows]
+    assert f"ratios between {min(spread):.1f} and {max(spread):.1f} times these" in page
     assert "at most 100 replicates a part" in page
     for name in registry.match("*.figure_*"):
         experiment = registry.load(name)
