@@ -1,10 +1,17 @@
-"""The slopes of the likelihood in closed form against automatic differentiation through the Cholesky factor."""
+"""Fits with slopes in closed form against automatic differentiation, and what a fitted prior of averages costs."""
 
+import pytest
 import torch
 from botorch.models import SingleTaskGP
+from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from book.indirect.problems import unit_grid
 from cbo_lib import fit
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.indirect import ClippedGaussian, Space, belief
+from cbo_lib.kernels import TabulatedKernel
+from cbo_lib.measure import Measure
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 
 REPLICATES, COUNT, DIM = 5, 350, 4
@@ -32,3 +39,62 @@ def test_slopes_of_the_likelihood_are_faster_in_closed_form(benchmark, capsys):
     title = f"slopes of {REPLICATES} likelihoods of {COUNT} values"
     report(capsys, benchmark, (title, "automatic differentiation"), fast, slow)
     assert slow / fast >= 1.4
+
+
+@pytest.mark.parametrize("averages", [False, True])
+def test_fits_are_faster_with_slopes_of_the_kernel_in_closed_form(benchmark, capsys, monkeypatch, averages):
+    """The same fit ends at the same values; GPyTorch has such slopes for a kernel of one coordinate alone."""
+    generator, box = torch.Generator().manual_seed(0), torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)
+    count = 12 if averages else COUNT
+    x = torch.rand(REPLICATES, count, 2, generator=generator, dtype=torch.float64)
+    y = torch.sin(5 * x.sum(-1)) + 0.1 * torch.randn(REPLICATES, count, generator=generator, dtype=torch.float64)
+    seen = ClippedGaussian(lambda a: a, 0.1, box).measure(x, 8) if averages else Measure.dirac(x)
+
+    def closed():
+        return fit.fit_gaussian_process(seen, y, box)
+
+    def automatic():
+        with monkeypatch.context() as patch:
+            patch.setattr(fit, "_matern", MaternKernel.forward)
+            return fit.fit_gaussian_process(seen, y, box)
+
+    fast, slow, ours, theirs = in_turn(closed, automatic, 3)
+    assert torch.equal(ours.lengthscale, theirs.lengthscale)
+    benchmark.pedantic(closed, rounds=1)
+    title = f"{REPLICATES} fits to {count} {'averages of 64 points' if averages else 'values'}"
+    report(capsys, benchmark, (title, "GPyTorch's slopes of the kernel"), fast, slow)
+    assert slow / fast >= 1.2
+
+
+def test_a_fitted_prior_of_averages_needs_the_rows_of_what_was_observed_alone(benchmark, capsys, monkeypatch):
+    """Eight replicates with kernels of their own, 100 actions, 10 of which were observed."""
+    grid, generator = unit_grid(10), torch.Generator().manual_seed(0)
+    space = Space(grid, conditional=ClippedGaussian(lambda a: a, 0.1), points=grid, noise_std=0.1)
+    kernel = MaternKernel(batch_shape=torch.Size([8])).to(torch.float64)
+    kernel.lengthscale = torch.linspace(0.2, 0.9, 8, dtype=torch.float64)[:, None, None]
+    prior = GaussianProcess(kernel.requires_grad_(False), 0.1)
+    places = torch.randint(100, (10, 8), generator=generator)
+
+    class Whole(TabulatedKernel):
+        def __init__(self, kernel, groups):
+            super().__init__(belief.tabulate(GaussianProcess(kernel, 0.1), *groups).kernel.gram)
+
+        def grow(self, rows):
+            pass
+
+    def rows():
+        found = belief.Belief(space, 8, prior)
+        for place in places:
+            found.observe(place, place.to(torch.float64) / 100, torch.ones(8, dtype=torch.bool))
+        return found.mean
+
+    def whole():
+        with monkeypatch.context() as patch:
+            patch.setattr(belief, "GrowingTable", Whole)
+            return rows()
+
+    fast, slow, ours, theirs = in_turn(rows, whole, 3)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+    benchmark.pedantic(rows, rounds=1)
+    report(capsys, benchmark, ("10 of 100 averages under 8 kernels", "all pairs of averages"), fast, slow)
+    assert slow / fast >= 2
