@@ -51,7 +51,9 @@ class UnderWay:
 
     def forget(self) -> None:
         """Remove what was kept."""
-        for path in self.folder.glob(f".{self.name}-*"):
+        own = self.folder.glob(f".{self.name}-*")
+        half_written = self.folder.glob(f"..{self.name}-*.partial")  # by a process that was killed
+        for path in (*own, *half_written):
             path.unlink(missing_ok=True)
 
 
@@ -140,7 +142,7 @@ def _written(policy: Policy, under: UnderWay) -> Iterator[None]:
             try:
                 save_object(file, {"policy": {**vars(self)}, "asked": asked, "seconds": seconds}, self._own())
                 last = time.monotonic()
-            except ValueError:  # it holds what can't be stored
+            except (ValueError, FileNotFoundError):  # it holds what can't be stored, or another has done the task
                 last = inf
 
     Written.__name__ = kind.__name__

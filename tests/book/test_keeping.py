@@ -207,24 +207,33 @@ def test_the_long_tasks_are_kept(name, part, tmp_path, monkeypatch):
 
 
 CODE = """
-import sys
+import os, sys
 from book import keeping, tasks
 keeping.EVERY = 0.0
+replace, left = os.replace, int(sys.argv[2])
+def counted(*paths):
+    global left
+    left -= 1
+    os.kill(os.getpid(), 9) if left == 0 else replace(*paths)
+os.replace = counted
 (task,) = tasks.plan("contexts.figure_1", "reader", seeds=[100], steps=40, parts=["newsvendor/SBO-KDE"])
 tasks.perform(task, sys.argv[1])
 """
 
 
-def test_a_killed_task_goes_on(tmp_path):
+@pytest.mark.parametrize("writes", [0, 5], ids=["at any moment", "while it writes"])
+def test_a_killed_task_goes_on(writes, tmp_path):
     (task,) = tasks.plan("contexts.figure_1", "reader", seeds=[100], steps=40, parts=["newsvendor/SBO-KDE"])
     tasks.perform(task, str(tmp_path / "alone"))
     folder = tmp_path / "killed"
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", CODE, str(folder)], cwd=ROOT) as process:
+    command = [sys.executable, "-W", "ignore", "-c", CODE, str(folder), str(writes)]
+    with subprocess.Popen(command, cwd=ROOT) as process:
         while process.poll() is None and not (found := list(folder.glob(".*.policy"))):
             time.sleep(0.01)
         time.sleep(0.5)  # some steps more
         process.kill()
     assert process.returncode == -signal.SIGKILL and found and not (folder / task.file).exists()
+    assert writes == 0 or list(folder.glob("*.partial"))
     done = tasks.perform(task, str(folder))
     assert os.listdir(folder) == [task.file] and done["seconds"] > 0
     both = [(path / task.file).read_bytes() for path in (tmp_path / "alone", folder)]
