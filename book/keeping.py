@@ -50,9 +50,9 @@ class UnderWay:
         return self.folder / f".{self.name}-{self.runs}.{kind}"
 
     def forget(self) -> None:
-        """Remove what was kept."""
+        """Remove what was kept; a process that is writing the same then finds its file gone."""
         own = self.folder.glob(f".{self.name}-*")
-        half_written = self.folder.glob(f"..{self.name}-*.partial")  # by a process that was killed
+        half_written = self.folder.glob(f".*{self.name}*.partial")  # by a process that was killed
         for path in (*own, *half_written):
             path.unlink(missing_ok=True)
 

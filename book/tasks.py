@@ -130,7 +130,11 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     with _surroundings(task, registry.load(task.experiment)) as experiment, kept(target.with_suffix("")) as under:
         result = experiment.work(task.part, task.seeds, task.scale, task.steps)
         seconds = under.earlier + time.process_time() - start
-        write_atomically(target, pack(result, {"task": asdict(task), "seconds": round(seconds, 3)}))
+        try:
+            write_atomically(target, pack(result, {"task": asdict(task), "seconds": round(seconds, 3)}))
+        except FileNotFoundError:
+            if not target.exists():  # done by another process, which removed what was half written
+                raise
         under.forget()
     return {**done, "seconds": seconds}
 

@@ -210,30 +210,34 @@ CODE = """
 import os, sys
 from book import keeping, tasks
 keeping.EVERY = 0.0
-replace, left = os.replace, int(sys.argv[2])
-def counted(*paths):
-    global left
-    left -= 1
-    os.kill(os.getpid(), 9) if left == 0 else replace(*paths)
-os.replace = counted
+replace, left = os.replace, {".policy": 5, ".npz": 1}
+def killing(partial, target):
+    if sys.argv[2] and str(target).endswith(sys.argv[2]):
+        left[sys.argv[2]] -= 1
+    if 0 in left.values():
+        os.kill(os.getpid(), 9)
+    replace(partial, target)
+os.replace = killing
 (task,) = tasks.plan("contexts.figure_1", "reader", seeds=[100], steps=40, parts=["newsvendor/SBO-KDE"])
 tasks.perform(task, sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("writes", [0, 5], ids=["at any moment", "while it writes"])
-def test_a_killed_task_goes_on(writes, tmp_path):
+@pytest.mark.parametrize("written", ["", ".policy", ".npz"], ids=["at any moment", "policy", "result"])
+def test_a_killed_task_goes_on(written, tmp_path):
+    """At any moment, and at the end of writing a file."""
     (task,) = tasks.plan("contexts.figure_1", "reader", seeds=[100], steps=40, parts=["newsvendor/SBO-KDE"])
     tasks.perform(task, str(tmp_path / "alone"))
     folder = tmp_path / "killed"
-    command = [sys.executable, "-W", "ignore", "-c", CODE, str(folder), str(writes)]
+    command = [sys.executable, "-W", "ignore", "-c", CODE, str(folder), written]
     with subprocess.Popen(command, cwd=ROOT) as process:
         while process.poll() is None and not (found := list(folder.glob(".*.policy"))):
             time.sleep(0.01)
-        time.sleep(0.5)  # some steps more
-        process.kill()
+        if not written:
+            time.sleep(0.5)  # some steps more
+            process.kill()
     assert process.returncode == -signal.SIGKILL and found and not (folder / task.file).exists()
-    assert writes == 0 or list(folder.glob("*.partial"))
+    assert not written or [path.name.split(".")[-4] for path in folder.glob("*.partial")] == [written[1:]]
     done = tasks.perform(task, str(folder))
     assert os.listdir(folder) == [task.file] and done["seconds"] > 0
     both = [(path / task.file).read_bytes() for path in (tmp_path / "alone", folder)]
@@ -242,3 +246,25 @@ def test_a_killed_task_goes_on(writes, tmp_path):
     for part in (about, again):
         part.pop("seconds")
     assert json.dumps(about) == json.dumps(again)
+
+
+def test_two_processes_that_end_the_same_task_at_once(tmp_path, monkeypatch):
+    (task,) = tasks.plan("contexts.figure_1", "reader", seeds=[100], steps=2, parts=["newsvendor/random"])
+    replace = os.replace
+
+    def later(partial, target):
+        monkeypatch.setattr(os, "replace", replace)
+        tasks.perform(task, str(tmp_path))
+        replace(partial, target)
+
+    monkeypatch.setattr(os, "replace", later)
+    tasks.perform(task, str(tmp_path))
+    assert os.listdir(tmp_path) == [task.file] and tasks.unpack((tmp_path / task.file).read_bytes())
+
+    def lost(partial, target):
+        Path(partial).unlink()
+        replace(partial, target)
+
+    monkeypatch.setattr(os, "replace", lost)
+    with pytest.raises(FileNotFoundError):
+        tasks.perform(task, str(tmp_path / "gone"))
