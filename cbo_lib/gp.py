@@ -310,11 +310,7 @@ class Posterior:
         return Posterior(self.prior._map(move), data, self._batch_shape)
 
     def select(self, index: int) -> "Posterior":
-        """One element of the leading batch dimension, such as a replicate, without that dimension.
-
-        Raises:
-            ValueError: if there is no batch or no such element.
-        """
+        """One element of the leading batch dimension, such as a replicate, without it; a ``ValueError`` if none is."""
         batch, prior = self.batch_shape, self.prior
         expected = f"index must choose from the leading dimension of the batch {tuple(batch)}"
         require(batch and 0 <= index < batch[0], expected, index)

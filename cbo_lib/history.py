@@ -83,11 +83,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | Path) -> "History":
-        """Read what ``save`` wrote; nothing in the file is executed.
-
-        Raises:
-            ValueError: if the file holds no history, or is damaged.
-        """
+        """Read what ``save`` wrote, and execute nothing; a ``ValueError`` if the file is damaged or another."""
         with reading(path, "History.save") as content:
             arrays = unpack_arrays(content)
             metadata = json.loads(str(arrays.pop(_METADATA)))

@@ -46,15 +46,13 @@ class Measure:
         weights = as_values("weights", self.weights, points.shape[:-1], like=like)
         same = f"points and weights must have one dtype, {points.dtype}"
         require(points.dtype == weights.dtype, same, str(weights.dtype))
-        object.__setattr__(self, "points", points)
-        object.__setattr__(self, "weights", weights)
+        vars(self).update(points=points, weights=weights)
 
     @classmethod
     def _of(cls, points: Tensor, weights: Tensor) -> "Measure":
         """One of parts that are known to be right; to look at every number again would make a GPU wait."""
         measure = object.__new__(cls)
-        object.__setattr__(measure, "points", points)
-        object.__setattr__(measure, "weights", weights)
+        vars(measure).update(points=points, weights=weights)
         return measure
 
     @classmethod
@@ -168,13 +166,9 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
     left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
     dense = matrix(kernel, left, right)
     if shared:
-        if _is_shared(a):
-            dense = a.weights @ dense
-        else:
-            dense = (dense.unflatten(-2, (a.n, a.p)) * a.weights.unsqueeze(-1)).sum(-2)
-        if _is_shared(b):
-            return dense @ b.weights.mT
-        return (dense.unflatten(-1, (b.n, b.p)) * b.weights.unsqueeze(-3)).sum(-1)
+        own, other = a.weights.unsqueeze(-1), b.weights.unsqueeze(-3)
+        dense = a.weights @ dense if _is_shared(a) else (dense.unflatten(-2, (a.n, a.p)) * own).sum(-2)
+        return dense @ b.weights.mT if _is_shared(b) else (dense.unflatten(-1, (b.n, b.p)) * other).sum(-1)
     if a.p == 1 and b.p == 1:
         return a.weights * dense * b.weights.transpose(-1, -2)
     blocks = dense.unflatten(-1, (b.n, b.p)).unflatten(-3, (a.n, a.p))  # ... n p m q

@@ -151,11 +151,7 @@ class Policy(ABC):
 
     @torch.no_grad()
     def recommend(self) -> Any:
-        """What the policy would name best now, in the form of a query.
-
-        Raises:
-            ValueError: if nothing was told yet.
-        """
+        """What the policy would name best now, in the form of a query; a ``ValueError`` if nothing was told yet."""
         self._ready()
         require(self.count > 0, "recommend must follow an observation", "none")
         best = self.best().clone()
@@ -194,21 +190,13 @@ class Policy(ABC):
         return not bool(self.active.any())
 
     def save(self, path: str | Path) -> None:
-        """Write the policy and all that it knows to a file, without pickle.
-
-        Raises:
-            ValueError: if it holds what can't be stored, such as a lambda; its name is in the message.
-        """
+        """Write the policy and all it knows to a file, without pickle; a ``ValueError`` names what can't be stored."""
         self._ready()
         save_object(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The policy that ``save`` wrote; it asks what the saved one would have asked.
-
-        Raises:
-            ValueError: if the file holds no policy of this class.
-        """
+        """The policy that ``save`` wrote, which asks what that would; a ``ValueError`` if it is none of the class."""
         return load_object(path, cls)
 
     # What hooks use.

@@ -41,29 +41,62 @@ def test_slopes_of_the_likelihood_are_faster_in_closed_form(benchmark, capsys):
     assert slow / fast >= 1.4
 
 
-@pytest.mark.parametrize("averages", [False, True])
-def test_fits_are_faster_with_slopes_of_the_kernel_in_closed_form(benchmark, capsys, monkeypatch, averages):
-    """The same fit ends at the same values; GPyTorch has such slopes for a kernel of one coordinate alone."""
-    generator, box = torch.Generator().manual_seed(0), torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)
-    count = 12 if averages else COUNT
-    x = torch.rand(REPLICATES, count, 2, generator=generator, dtype=torch.float64)
+def outcomes(count, dim):
+    """Points of the unit box, what was seen there, and the box."""
+    generator, box = torch.Generator().manual_seed(0), torch.tensor([[0.0] * dim, [1.0] * dim], dtype=torch.float64)
+    x = torch.rand(REPLICATES, count, dim, generator=generator, dtype=torch.float64)
     y = torch.sin(5 * x.sum(-1)) + 0.1 * torch.randn(REPLICATES, count, generator=generator, dtype=torch.float64)
+    return x, y, box
+
+
+@pytest.mark.parametrize("kind", ["Matern", "Matern, averages of 64 points", "product of RBFs"])
+def test_fits_are_faster_with_slopes_of_the_kernel_in_closed_form(benchmark, capsys, monkeypatch, kind):
+    """The same fit ends at the same values; GPyTorch has such slopes for a kernel of one coordinate alone."""
+    averages, product = "averages" in kind, kind == "product of RBFs"
+    x, y, box = outcomes(12 if averages else COUNT, 4 if product else 2)
     seen = ClippedGaussian(lambda a: a, 0.1, box).measure(x, 8) if averages else Measure.dirac(x)
+    options = ("rbf", [[0, 1], [2, 3]]) if product else ("matern", None)
 
     def closed():
-        return fit.fit_gaussian_process(seen, y, box)
+        return fit.fit_gaussian_process(seen, y, box, *options)
 
     def automatic():
         with monkeypatch.context() as patch:
-            patch.setattr(fit, "_matern", MaternKernel.forward)
-            return fit.fit_gaussian_process(seen, y, box)
+            patch.setattr(fit, "_factors", lambda part: [])
+            return fit.fit_gaussian_process(seen, y, box, *options)
 
     fast, slow, ours, theirs = in_turn(closed, automatic, 3)
     assert torch.equal(ours.lengthscale, theirs.lengthscale)
     benchmark.pedantic(closed, rounds=1)
-    title = f"{REPLICATES} fits to {count} {'averages of 64 points' if averages else 'values'}"
+    title = f"{REPLICATES} fits to {x.shape[1]} values, {kind}"
     report(capsys, benchmark, (title, "GPyTorch's slopes of the kernel"), fast, slow)
     assert slow / fast >= 1.2
+
+
+def test_a_fit_factors_no_matrix_of_a_replicate_that_has_ended(benchmark, capsys, monkeypatch):
+    x, y, box = outcomes(COUNT, 4)
+    frequency = torch.linspace(1, 15, REPLICATES, dtype=torch.float64).unsqueeze(-1)  # searches of unequal lengths
+    y = y + torch.sin(frequency * x.sum(-1))
+    original = fit._loss
+
+    def whole(mll):
+        loss = original(mll)
+        return lambda going=None: loss()
+
+    def some():
+        return fit.fit_gaussian_process(Measure.dirac(x), y, box, "rbf")
+
+    def all_of_them():
+        with monkeypatch.context() as patch:
+            patch.setattr(fit, "_loss", whole)
+            return some()
+
+    fast, slow, ours, theirs = in_turn(some, all_of_them, 3)
+    assert torch.equal(ours.lengthscale, theirs.lengthscale)
+    benchmark.pedantic(some, rounds=1)
+    title = f"{REPLICATES} fits to {COUNT} values, those that go on"
+    report(capsys, benchmark, (title, "all of them at every step"), fast, slow)
+    assert slow / fast >= 1.1
 
 
 def test_a_fitted_prior_of_averages_needs_the_rows_of_what_was_observed_alone(benchmark, capsys, monkeypatch):
