@@ -325,7 +325,8 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
             for _ in range(3):
                 along = (slope.unsqueeze(-2) @ axes).squeeze(-2)
                 step, most = (axes @ (along / size).unsqueeze(-1)).squeeze(-1), 0.1 * theta.abs() + 1e-3
-                new = torch.minimum(torch.maximum(theta - torch.where(going, step.clamp(-most, most), 0.0), low), high)
+                share = (most / step.abs()).amin(-1, keepdim=True).clamp_max(1)  # of a step, whose direction counts
+                new = torch.minimum(torch.maximum(theta - torch.where(going, share * step, 0.0), low), high)
                 new_value, new_slope = slopes(new)
                 gain = along.square() - (new_slope.unsqueeze(-2) @ axes).squeeze(-2).square()
                 nearer = (curvature > 0).all(-1) & ((gain / size).sum(-1) > 0) & torch.isfinite(new_value)

@@ -8,11 +8,15 @@ import torch
 from scipy import stats
 
 from book._tools import sample_portfolio as tool
+from book.contexts.controls import RandomDecisions
 from book.contexts.portfolio import DATA, Surrogate, fit_surrogate, load_portfolio, save_surrogate
 from book.contexts.problems import portfolio, unit_box
 from book.contexts.quadrature import QuadratureDistribution
+from cbo_lib import fit
 from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.history import describe
+from cbo_lib.measure import Measure
+from cbo_lib.simulate import simulate
 from tests.contexts.programs import daily_trade
 
 F64 = torch.float64
@@ -321,3 +325,15 @@ def test_the_script_writes_what_it_says(tmp_path, monkeypatch, capsys):
     tool.main()
     assert len(load_portfolio(tmp_path / "out.npz").x) == 64
     assert "64 runs" in capsys.readouterr().out
+
+
+def test_a_fit_to_stiff_values_ends_at_its_maximum(monkeypatch):
+    """A step of Newton's method that is cut in each coordinate for itself leads nowhere in some of these."""
+    problem, steepest, maximize = portfolio("normal"), [], fit._maximize
+    history = simulate(problem, RandomDecisions(problem.space, refit_every=1000), 68, range(100, 105), progress=False)
+    x, y = problem.space.join(history["query"], history["context"]), history["observation"]
+    monkeypatch.setattr(fit, "_maximize", lambda mll: steepest.append(maximize(mll)) or steepest[-1])
+    for count in (46, 63, 66, 68):
+        seen = Measure.dirac(x[:, :count])
+        fit.fit_gaussian_process(seen, y[:, :count], problem.space.bounds, "rbf", [[0, 1, 2], [3, 4]])
+    assert bool((torch.stack(steepest) < 1e-8).all())
