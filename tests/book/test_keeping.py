@@ -223,12 +223,19 @@ tasks.perform(task, sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("written", ["", ".policy", ".npz"], ids=["at any moment", "policy", "result"])
-def test_a_killed_task_goes_on(written, tmp_path):
-    """At any moment, and at the end of writing a file."""
+@pytest.fixture(scope="module")
+def done_alone(tmp_path_factory):
+    """A task, and the file of one that nothing stopped."""
     (task,) = tasks.plan("contexts.figure_1", "reader", seeds=[100], steps=40, parts=["newsvendor/SBO-KDE"])
-    tasks.perform(task, str(tmp_path / "alone"))
-    folder = tmp_path / "killed"
+    folder = tmp_path_factory.mktemp("alone")
+    tasks.perform(task, str(folder))
+    return task, folder / task.file
+
+
+@pytest.mark.parametrize("written", ["", ".policy", ".npz"], ids=["at any moment", "policy", "result"])
+def test_a_killed_task_goes_on(written, done_alone, tmp_path):
+    """At any moment, and at the end of writing a file."""
+    (task, alone), folder = done_alone, tmp_path
     command = [sys.executable, "-W", "ignore", "-c", CODE, str(folder), written]
     with subprocess.Popen(command, cwd=ROOT) as process:
         while process.poll() is None and not (found := list(folder.glob(".*.policy"))):
@@ -240,7 +247,7 @@ def test_a_killed_task_goes_on(written, tmp_path):
     assert not written or [path.name.split(".")[-4] for path in folder.glob("*.partial")] == [written[1:]]
     done = tasks.perform(task, str(folder))
     assert os.listdir(folder) == [task.file] and done["seconds"] > 0
-    both = [(path / task.file).read_bytes() for path in (tmp_path / "alone", folder)]
+    both = [path.read_bytes() for path in (alone, folder / task.file)]
     (one, about), (other, again) = map(tasks.unpack, both)
     same(one, other)
     for part in (about, again):
