@@ -64,6 +64,16 @@ def require_inside(name: str, points: Tensor, box: Tensor, where: Tensor | bool 
         raise ValueError(f"{name} must lie in the box {box.tolist()}, got {first}")
 
 
+def as_near(name: str, points: Tensor, like: Tensor) -> Tensor:
+    """Points ``... x d`` within a hundred spans of others ``n x d``; those farther off have other units, or orders."""
+    dim, low, span = like.shape[-1], like.amin(-2), like.amax(-2) - like.amin(-2)
+    require(points.shape[-1] == dim, f"{name} must be points of dimension {dim}", points.shape[-1])
+    far = (((points - low).abs() > 100 * span) & (span > 0) & points.isfinite()).any(-1)
+    expected = f"{name} must have its coordinates in the order and units of {_shown(torch.stack([low, low + span]))}"
+    require(~far, expected, points[far][:1].tolist())
+    return points
+
+
 def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, ends: str = "[]") -> float:
     """A finite number from an interval: Python's, NumPy's or a tensor without dimensions; neither boolean nor text.
 

@@ -165,11 +165,7 @@ class Policy(ABC):
 
     @torch.no_grad()
     def trace(self) -> Mapping[str, Tensor]:
-        """What else of the last round is worth recording; of a batch each ``replicates x ...``.
-
-        Raises:
-            ValueError: before anything was told, and between ``ask`` and ``tell``.
-        """
+        """What else of the last round is worth recording, of a batch ``replicates x ...``, once that was told."""
         self._ready()
         require(self.count > 0 and self._asked is None, "trace must follow ask and tell", "one of them alone")
         record = self.record()
@@ -226,11 +222,7 @@ class Policy(ABC):
         return self.count + 1
 
     def multiplier(self, t: int | None = None) -> Any:
-        """``sqrt_beta`` of round ``t``, by default of this one; a number unless it has several.
-
-        Raises:
-            ValueError: if it is negative or not finite.
-        """
+        """``sqrt_beta`` of round ``t``, by default this one, a number unless it has several; finite and nonnegative."""
         if not callable(self.sqrt_beta):
             return self.sqrt_beta
         t = self.round if t is None else t
@@ -292,10 +284,7 @@ class Policy(ABC):
         return nearly(query, asked, like).reshape(len(asked), -1).all(-1) if self.query_dims else query == asked
 
     def encode(self, name: str, value: Any) -> Tensor:
-        """What a single run was told of ``query``, or of one of ``sees``, as rows ``n x ...`` of the batch's form.
-
-        One of it without the dimension ``n`` is one row.
-        """
+        """What a single run was told of ``query`` or one of ``sees``, one or ``n``, as rows ``n x ...`` of a batch."""
         rows = as_tensor(name, value, self.space.like)
         dims = self.query_dims if name == "query" else self.sees[name]
         if dims == 0 and rows.dim() == 2 and rows.shape[-1] == 1:

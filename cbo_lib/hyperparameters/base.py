@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_number, as_tensor, nearest, require
+from cbo_lib.checks import as_near, as_number, as_tensor, nearest, require
 from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.hyperparameters.fit import fit_scale
@@ -300,7 +300,8 @@ class CandidatePolicy(Policy):
     def encode(self, name: str, value: Any) -> Tensor:
         """On a line a number is a point, and a list of numbers several."""
         rows = as_tensor(name, value, self.space.like)
-        return super().encode(name, rows.reshape(-1, 1) if self.space.dim == 1 and rows.dim() < 2 else rows)
+        rows = super().encode(name, rows.reshape(-1, 1) if self.space.dim == 1 and rows.dim() < 2 else rows)
+        return as_near(name, rows, self.space.like)
 
     def _prior(self, share: bool = False) -> GaussianProcess:
         """The priors whose sizes are known."""

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import NEARLY, as_count, as_number, as_option, as_tensor, require
+from cbo_lib.checks import NEARLY, as_count, as_near, as_number, as_option, as_tensor, require
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
@@ -199,8 +199,8 @@ class IndirectPolicy(Policy):
         if rows.dim() == 2 and rows.shape == (q, 1) and q > 1:
             rows = rows.mT
         fits = rows.dim() == 2 and rows.shape[-1] == q
-        require(fits, f"query must have shape ({q},), or (n, {q}) for several", rows.shape)
-        return self.belief.find(rows)
+        require(fits, f"query must have shape ({q},), or (n, {q}) for several", given.shape)
+        return self.belief.find(as_near("query", rows, self.space.actions))
 
     def decode(self, name: str, rows: Tensor) -> Tensor:
         """Actions: places are those of this policy alone."""

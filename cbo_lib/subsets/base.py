@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import NEARLY, as_count, nearly, require, require_inside
+from cbo_lib.checks import NEARLY, as_count, as_near, nearly, require, require_inside, require_shape
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.maximize import argmax_finite, on_grid
 from cbo_lib.measure import Measure
@@ -39,8 +39,8 @@ class SubsetPolicy(Policy):
     the subset that was set and what that cost: ``tell(x, y, subset=play.subset, cost=3.2)``, or ``n`` of each. Where
     the point is what was asked, the subset is known; without a subset a row is no play of any, and without a cost it
     says nothing of what they cost. What is told before the first ``ask`` is old: it alone is not charged to the budget,
-    and is a play only with its cost. A replicate ends when its budget is spent. In a batch a query is a row ``1 + d``,
-    the subset's index and a point.
+    and is a play only with its cost. A replicate ends when its budget is spent. A batch is asked rows ``1 + d``, the
+    subset's index and a point, and told full points.
 
     Who writes a policy overrides ``decide``, ``record``, ``begin`` and ``forget`` for a state of its own, and finds
     ``search``, ``plays``, ``billed`` (plays whose cost was told) and ``paid`` (of each subset, ``replicates x m``),
@@ -205,11 +205,8 @@ class SubsetPolicy(Policy):
         """Rows of the batch's form; subsets, one or a list of them, become indices."""
         if name != "subset":
             require(not isinstance(value, Play), f"{name} must be the full point that came to be", value)
-            points = super().encode(name, value)
-            if name == "query":
-                expected = f"query must be full points of {self.space.dim} coordinates"
-                require(points.shape[-1] == self.space.dim, expected, points.shape[-1])
-            return points
+            rows = super().encode(name, value)
+            return as_near("query", rows, self.space.bounds) if name == "query" else rows
         sets = [frozenset(subset) for subset in self.space.control_sets]
         given = value.tolist() if hasattr(value, "tolist") else value
         require(isinstance(given, Collection) and not isinstance(given, str), "subset must be a set of indices", value)
@@ -235,6 +232,7 @@ class SubsetPolicy(Policy):
     def check(self, **rows: Tensor) -> None:
         """Variables that were set lie in the box, and no cost is negative."""
         space, points, subset = self.space, rows["query"], rows["subset"].to(self.spent)
+        require_shape("query", points, ..., space.dim)
         known, index = ~subset.isnan(), subset.nan_to_num(0.0).long()
         require((index >= 0) & (index < space.m), f"subset must be an index from 0 to {space.m - 1}", subset)
         where = space.controlled[index] & known.unsqueeze(-1)

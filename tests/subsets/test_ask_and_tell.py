@@ -328,7 +328,7 @@ def test_values_below_the_floor_are_told_so():
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"query": [0.0, 140.0]}, "query must be full points of 3 coordinates, got 2"),
+        ({"query": [0.0, 140.0]}, "query must be points of dimension 3, got 2"),
         ({"subset": (0, 1)}, r"subset must be one of \[\(0,\), \(2, 1\), \(0, 1, 2\)\], got"),
         ({"subset": [(0,), (2, 1)]}, "subset must hold as many rows as query, 1, got 2"),
         ({"query": [3.0, 140.0, 5e-4]}, "query, in the variables that were set, must lie in the box"),
@@ -347,6 +347,23 @@ def test_what_cannot_be_learned_is_refused_and_nothing_is(told, message):
     free = {"query": [0.0, 500.0, 5e-4], "y": 1.0, "subset": (0,)}  # a free variable may leave the box
     policy.tell(**free)
     assert policy.count == 1
+
+
+def test_columns_in_another_order_are_refused_also_of_old_rows():
+    policy = UCBPSQ(own(), prior=known(), effort=FEW)
+    with pytest.raises(ValueError, match="query must have its coordinates in the order and units of"):
+        policy.tell([[5e-4, 0.0, 140.0], [4e-4, 0.0, 130.0]], [1.0, 2.0])
+    assert policy.count == 0
+
+
+def test_a_batch_is_told_full_points():
+    policy = UCBPSQ(own(), prior=known(), effort=FEW)
+    policy.start([0, 1])
+    query = policy.ask()
+    with pytest.raises(ValueError, match=r"query must have shape \(..., 3\), got \(2, 1, 4\)"):
+        policy.tell(query, torch.ones(2), cost=torch.ones(2))
+    policy.tell(query[:, 1:], torch.ones(2), cost=torch.ones(2))
+    assert policy.count == 1 and policy.plays.sum() == 2
 
 
 def test_a_distribution_of_other_units_is_refused():
