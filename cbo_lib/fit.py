@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,14 @@ from botorch.optim.utils import get_parameters_and_bounds
 from botorch.optim.utils.numpy_utils import get_per_element_bounds
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
-from gpytorch.kernels.kernel import sq_dist
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from cbo_lib.checks import as_box, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import matrix
+from cbo_lib.kernels import matrix, slopes_in_closed_form
 from cbo_lib.measure import Measure, covariance
 from cbo_lib.unit_box import in_units, lengthscales
 
@@ -146,12 +143,8 @@ def fit_gaussian_process(
         if known is None:  # BoTorch's own start; it computes that in single precision, as no two processors do
             model.likelihood.noise = math.exp(-5)
         mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-        closed = {part: factors for part in inner.modules() if (factors := _factors(part))}
-        for part, factors in closed.items():
-            part.forward = partial(_closed, part, factors)
-        converged = _maximize(mll) <= FLAT
-        for part in closed:
-            del part.forward
+        with slopes_in_closed_form(inner):
+            converged = _maximize(mll) <= FLAT
     if not bool(converged.all()):
         which = (~converged).nonzero().flatten().tolist()
         warnings.warn(f"the fit in {y.dtype} did not reach a maximum in replicates {which}", FitWarning, 2)
@@ -160,55 +153,6 @@ def fit_gaussian_process(
     center = shift + factor * mean.constant.detach().reshape(-1)
     noise_std = factor * model.likelihood.noise.detach().reshape(len(y), -1).mean(-1).sqrt()
     return _fit(inner, low, side, factor, center, noise_std, converged)
-
-
-class _Radial(torch.autograd.Function):
-    """``exp(-d^2 / 2)`` or ``(1 + r + r^2 / 3) exp(-r)``, ``r = sqrt(5) d``, of distances d of a batch, with slopes."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, matern: bool) -> Tensor:
-        square, ctx.pull = sq_dist(x, y), -5 / 3 if matern else -1.0
-        if matern:
-            r = square.mul_(5).clamp_min_(1e-15).sqrt_()
-            decay = (-r).exp_()
-            once = r * decay
-            decay += once
-            value = once.mul_(r).div_(3).add_(decay)
-        else:
-            value = decay = square.mul_(-0.5).exp_()
-        ctx.save_for_backward(x, y, decay)
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, y, decay = ctx.saved_tensors
-        pull = (slope * decay).mul_(ctx.pull)  # times x - y
-        return pull.sum(-1).unsqueeze(-1) * x - pull @ y, pull.sum(-2).unsqueeze(-1) * y - pull.mT @ x, None
-
-
-def _factors(part: Any) -> list[RBFKernel | MaternKernel]:
-    """What a kernel is the product of, if ``_closed`` can give it and GPyTorch, which has one coordinate's, can not."""
-    factors = list(part.kernels) if type(part) is ProductKernel else [part]
-    closed = all(type(factor) is RBFKernel for factor in factors) or (type(part) is MaternKernel and part.nu == 2.5)
-    return factors if closed and sum(factor.lengthscale.shape[-1] for factor in factors) > 1 else []
-
-
-def _closed(
-    part: Kernel, factors: Sequence[Kernel], x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
-) -> Tensor:
-    """What a kernel gives, with slopes in about half the time of GPyTorch's automatic differentiation."""
-    if diag or params.get("last_dim_is_batch"):
-        return type(part).forward(part, x1, x2, diag=diag, **params)
-
-    def scaled(inputs: Tensor) -> Tensor:
-        inputs = inputs - x1.mean(-2, keepdim=True)
-        own = [inputs if k is part or k.active_dims is None else inputs[..., k.active_dims] for k in factors]
-        return torch.cat([inputs / k.lengthscale for inputs, k in zip(own, factors, strict=True)], -1)
-
-    x, y = scaled(x1), scaled(x2)
-    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return _Radial.apply(x.expand(*batch, -1, -1), y.expand(*batch, -1, -1), type(part) is MaternKernel)
 
 
 def unfitted(
@@ -340,12 +284,11 @@ def _maximize(mll: ExactMarginalLogLikelihood) -> Tensor:
 
 
 def _loss(mll: ExactMarginalLogLikelihood) -> Callable[..., Tensor]:
-    """Minus what ``mll`` gives, ``replicates``, with the slope in the covariance in closed form, twice as fast."""
+    """Minus what ``mll`` gives, ``replicates`` or those that go on, with the slope in the covariance in closed form."""
     model, y, priors = mll.model, mll.model.train_targets, list(mll.model.named_priors())
     (rows,), n = model.train_inputs, y.shape[-1]
 
     def loss(going: np.ndarray | None = None) -> Tensor:
-        """Of the replicates that a search goes on in; of others, whose factor is not made, the priors alone."""
         gap = (y - model.mean_module(rows)).unsqueeze(-1)
         gram = matrix(model.covar_module, rows) + torch.diag_embed(model.likelihood.noise.expand_as(y))
         at = None if going is None or len(going) == len(y) else torch.as_tensor(going, device=y.device)
@@ -360,7 +303,7 @@ def _loss(mll: ExactMarginalLogLikelihood) -> Callable[..., Tensor]:
             log = -0.5 * (n * math.log(2 * math.pi) + whitened.square().sum((-2, -1))) - volume
         linear = (slope.flatten(1).unsqueeze(1) @ gram.flatten(1).unsqueeze(2) - solved.mT @ gap).flatten()
         total = log + (linear - linear.detach())
-        total = total if at is None else y.new_zeros(len(y)).index_add(0, at, total)
+        total = total if at is None else y.new_zeros(len(y)).index_add(0, at, total)  # of others the priors alone
         for _, module, prior, value, _ in priors:
             total = total + prior.log_prob(value(module)).reshape(len(y), -1).sum(-1)
         return -total / n

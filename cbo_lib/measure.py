@@ -166,9 +166,9 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
     left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
     dense = matrix(kernel, left, right)
     if shared:
-        own, other = a.weights.unsqueeze(-1), b.weights.unsqueeze(-3)
-        dense = a.weights @ dense if _is_shared(a) else (dense.unflatten(-2, (a.n, a.p)) * own).sum(-2)
-        return dense @ b.weights.mT if _is_shared(b) else (dense.unflatten(-1, (b.n, b.p)) * other).sum(-1)
+        w, v = a.weights, b.weights
+        dense = w @ dense if _is_shared(a) else (dense.unflatten(-2, (a.n, a.p)) * w.unsqueeze(-1)).sum(-2)
+        return dense @ v.mT if _is_shared(b) else (dense.unflatten(-1, (b.n, b.p)) * v.unsqueeze(-3)).sum(-1)
     if a.p == 1 and b.p == 1:
         return a.weights * dense * b.weights.transpose(-1, -2)
     blocks = dense.unflatten(-1, (b.n, b.p)).unflatten(-3, (a.n, a.p))  # ... n p m q

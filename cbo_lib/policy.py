@@ -165,7 +165,7 @@ class Policy(ABC):
 
     @torch.no_grad()
     def trace(self) -> Mapping[str, Tensor]:
-        """What else of the last round is worth recording, of a batch ``replicates x ...``, once that was told."""
+        """What else of the last round is worth recording, of a batch ``replicates x ...``; a ``ValueError`` before."""
         self._ready()
         require(self.count > 0 and self._asked is None, "trace must follow ask and tell", "one of them alone")
         record = self.record()
@@ -222,7 +222,7 @@ class Policy(ABC):
         return self.count + 1
 
     def multiplier(self, t: int | None = None) -> Any:
-        """``sqrt_beta`` of round ``t``, by default this one, a number unless it has several; finite and nonnegative."""
+        """``sqrt_beta`` of round ``t`` (default this one), a number unless it has several; a ``ValueError`` if < 0."""
         if not callable(self.sqrt_beta):
             return self.sqrt_beta
         t = self.round if t is None else t

@@ -11,6 +11,7 @@ from cbo_lib.checks import (
     as_box,
     as_count,
     as_expanded,
+    as_near,
     as_number,
     as_option,
     as_points,
@@ -243,3 +244,16 @@ def test_messages_stay_short():
     assert len(str(caught.value)) < 500
     with pytest.raises(ValueError, match=r"got a tensor of shape \(50,\)"):
         require(torch.zeros(50) > 0, "x must be positive", torch.zeros(50))
+
+
+def test_points_in_another_unit_are_told_from_points_outside():
+    box = torch.tensor([[200.0, 1e-7, 3.0], [400.0, 5e-6, 3.0]], dtype=torch.float64)
+    inside, off = [300.0, 1e-6, 1e9], [20_100.0, 1e-6, 3.0]  # the last coordinate has no span
+    for row in (inside, off, [float("inf"), 1e-6, 3.0]):  # what is no number is refused as such
+        points = torch.tensor([row], dtype=torch.float64)
+        assert as_near("query", points, box) is points
+    for row in ([20_300.0, 1e-6, 3.0], [1e-6, 300.0, 3.0]):
+        with pytest.raises(ValueError, match=r"query must have its coordinates in the order and units of \[\[200.0"):
+            as_near("query", torch.tensor([inside, row], dtype=torch.float64), box)
+    with pytest.raises(ValueError, match="query must be points of dimension 3, got 2"):
+        as_near("query", torch.zeros(1, 2), box)

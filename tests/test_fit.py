@@ -1,6 +1,5 @@
 """Hyperparameters fitted for all replicates at once, and the posterior that grows between two fits."""
 
-import functools
 import math
 import warnings
 
@@ -9,16 +8,15 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from linear_operator import to_dense
 from scipy import optimize, stats
 
 from cbo_lib import fit as module
-from cbo_lib import surrogate
+from cbo_lib import kernels, surrogate
 from cbo_lib.fit import Fit, FitWarning, default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -139,46 +137,6 @@ def test_the_loss_and_its_slopes_are_those_of_gpytorch(seen, noise):
         assert not torch.isclose(got[1], expected[1]).any()  # priors alone
 
 
-RBF, MATERN = RBFKernel, functools.partial(MaternKernel, nu=2.5)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda batch: MATERN(ard_num_dims=2, batch_shape=batch),
-        lambda batch: RBF(ard_num_dims=2, active_dims=(0, 1), batch_shape=batch),
-        lambda batch: ProductKernel(*(RBF(active_dims=(i,), ard_num_dims=1, batch_shape=batch) for i in (1, 0))),
-        lambda batch: ProductKernel(RBF(batch_shape=batch, ard_num_dims=2), RBF(active_dims=(0,), batch_shape=batch)),
-    ],
-    ids=["Matern", "RBF", "product", "product that shares a coordinate"],
-)
-@pytest.mark.parametrize(
-    ("batch", "left", "right"),
-    [((3,), (3, 4, 2), (3, 6, 2)), ((3,), (4, 2), (6, 2)), ((), (5, 1, 4, 2), (3, 6, 2)), ((3,), (5, 3, 4, 2), (6, 2))],
-)
-def test_a_kernel_has_the_same_slopes_in_closed_form(rng, make, batch, left, right):
-    kernel = make(torch.Size(batch)).to(F64)
-    factors = module._factors(kernel)
-    for part in factors:
-        part.lengthscale = 0.2 + torch.rand(part.lengthscale.shape, generator=rng, dtype=F64)
-    x, y = (torch.rand(shape, generator=rng, dtype=F64) for shape in (left, right))
-    wrt = (x.requires_grad_(), y.requires_grad_(), *kernel.parameters())
-    got, expected = module._closed(kernel, factors, x, y), to_dense(kernel(x, y))
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-    weights = torch.randn(got.shape, generator=rng, dtype=F64)
-    slopes = [torch.autograd.grad((weights * matrix).sum(), wrt) for matrix in (got, expected)]
-    torch.testing.assert_close(*slopes, rtol=0, atol=1e-10)
-    assert bool((module._closed(kernel, factors, x, x, diag=True) == 1).all())
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [MATERN(), RBF(), MaternKernel(nu=1.5, ard_num_dims=2), ProductKernel(MATERN(), RBF()), ScaleKernel(RBF())],
-)
-def test_other_kernels_keep_the_slopes_of_gpytorch(kernel):
-    assert not module._factors(kernel)
-
-
 class Cubed(Kernel):
     """A kernel that the library keeps as it is, and the one inside with it."""
 
@@ -199,7 +157,7 @@ def test_a_fit_ends_where_it_ends_with_gpytorchs_slopes(rng, kernel, monkeypatch
         groups = [[1], [0]] if kernel == "rbf" else None
         fit = fit_gaussian_process(measure, y, UNIT, kernel, groups)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "_factors", lambda part: [])
+            patch.setattr(kernels, "_factors", lambda part: [])
             other = fit_gaussian_process(measure, y, UNIT, kernel, groups)
         places = Measure.dirac(torch.rand(3, 2, generator=rng, dtype=F64))
         assert torch.equal(*(covariance(one.process.kernel, places, places) for one in (fit, other)))

@@ -1,13 +1,16 @@
+import functools
 import math
 
 import numpy as np
 import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
-from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
 from hypothesis import given
 from hypothesis import strategies as st
+from linear_operator import to_dense
 
+from cbo_lib import kernels
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.history import describe
 from cbo_lib.kernels import (
@@ -504,3 +507,43 @@ def test_pivots_that_are_tied_are_those_of_any_rounding():
             factors.append(pivoted_cholesky(rows_of(gram), diagonal, 51, 1e-6, 1e-9))
     for factor in factors[1:]:
         torch.testing.assert_close(factor, factors[0], rtol=0, atol=1e-10)
+
+
+RBF, MATERN = RBFKernel, functools.partial(MaternKernel, nu=2.5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda batch: MATERN(ard_num_dims=2, batch_shape=batch),
+        lambda batch: RBF(ard_num_dims=2, active_dims=(0, 1), batch_shape=batch),
+        lambda batch: ProductKernel(*(RBF(active_dims=(i,), ard_num_dims=1, batch_shape=batch) for i in (1, 0))),
+        lambda batch: ProductKernel(RBF(batch_shape=batch, ard_num_dims=2), RBF(active_dims=(0,), batch_shape=batch)),
+    ],
+    ids=["Matern", "RBF", "product", "product that shares a coordinate"],
+)
+@pytest.mark.parametrize(
+    ("batch", "left", "right"),
+    [((3,), (3, 4, 2), (3, 6, 2)), ((3,), (4, 2), (6, 2)), ((), (5, 1, 4, 2), (3, 6, 2)), ((3,), (5, 3, 4, 2), (6, 2))],
+)
+def test_a_kernel_has_the_same_slopes_in_closed_form(rng, make, batch, left, right):
+    kernel = make(torch.Size(batch)).to(F64)
+    factors = kernels._factors(kernel)
+    for part in factors:
+        part.lengthscale = 0.2 + torch.rand(part.lengthscale.shape, generator=rng, dtype=F64)
+    x, y = (torch.rand(shape, generator=rng, dtype=F64) for shape in (left, right))
+    wrt = (x.requires_grad_(), y.requires_grad_(), *kernel.parameters())
+    got, expected = kernels._closed(kernel, factors, x, y), to_dense(kernel(x, y))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    weights = torch.randn(got.shape, generator=rng, dtype=F64)
+    slopes = [torch.autograd.grad((weights * matrix).sum(), wrt) for matrix in (got, expected)]
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-10)
+    assert bool((kernels._closed(kernel, factors, x, x, diag=True) == 1).all())
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [MATERN(), RBF(), MaternKernel(nu=1.5, ard_num_dims=2), ProductKernel(MATERN(), RBF()), ScaleKernel(RBF())],
+)
+def test_other_kernels_keep_the_slopes_of_gpytorch(kernel):
+    assert not kernels._factors(kernel)

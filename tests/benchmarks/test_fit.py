@@ -1,5 +1,7 @@
 """Fits with slopes in closed form against automatic differentiation, and what a fitted prior of averages costs."""
 
+import functools
+
 import pytest
 import torch
 from botorch.models import SingleTaskGP
@@ -7,7 +9,7 @@ from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from book.indirect.problems import unit_grid
-from cbo_lib import fit
+from cbo_lib import fit, kernels
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, Space, belief
 from cbo_lib.kernels import TabulatedKernel
@@ -49,6 +51,17 @@ def outcomes(count, dim):
     return x, y, box
 
 
+def compared(do, monkeypatch, module, name, other):
+    """Seconds of something as it is and with another part, and the results of both."""
+
+    def with_the_other():
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, other)
+            return do()
+
+    return in_turn(do, with_the_other, 3)
+
+
 @pytest.mark.parametrize("kind", ["Matern", "Matern, averages of 64 points", "product of RBFs"])
 def test_fits_are_faster_with_slopes_of_the_kernel_in_closed_form(benchmark, capsys, monkeypatch, kind):
     """The same fit ends at the same values; GPyTorch has such slopes for a kernel of one coordinate alone."""
@@ -56,18 +69,10 @@ def test_fits_are_faster_with_slopes_of_the_kernel_in_closed_form(benchmark, cap
     x, y, box = outcomes(12 if averages else COUNT, 4 if product else 2)
     seen = ClippedGaussian(lambda a: a, 0.1, box).measure(x, 8) if averages else Measure.dirac(x)
     options = ("rbf", [[0, 1], [2, 3]]) if product else ("matern", None)
-
-    def closed():
-        return fit.fit_gaussian_process(seen, y, box, *options)
-
-    def automatic():
-        with monkeypatch.context() as patch:
-            patch.setattr(fit, "_factors", lambda part: [])
-            return fit.fit_gaussian_process(seen, y, box, *options)
-
-    fast, slow, ours, theirs = in_turn(closed, automatic, 3)
+    do = functools.partial(fit.fit_gaussian_process, seen, y, box, *options)
+    fast, slow, ours, theirs = compared(do, monkeypatch, kernels, "_factors", lambda part: [])
     assert torch.equal(ours.lengthscale, theirs.lengthscale)
-    benchmark.pedantic(closed, rounds=1)
+    benchmark.pedantic(do, rounds=1)
     title = f"{REPLICATES} fits to {x.shape[1]} values, {kind}"
     report(capsys, benchmark, (title, "GPyTorch's slopes of the kernel"), fast, slow)
     assert slow / fast >= 1.2
@@ -83,17 +88,10 @@ def test_a_fit_factors_no_matrix_of_a_replicate_that_has_ended(benchmark, capsys
         loss = original(mll)
         return lambda going=None: loss()
 
-    def some():
-        return fit.fit_gaussian_process(Measure.dirac(x), y, box, "rbf")
-
-    def all_of_them():
-        with monkeypatch.context() as patch:
-            patch.setattr(fit, "_loss", whole)
-            return some()
-
-    fast, slow, ours, theirs = in_turn(some, all_of_them, 3)
+    do = functools.partial(fit.fit_gaussian_process, Measure.dirac(x), y, box, "rbf")
+    fast, slow, ours, theirs = compared(do, monkeypatch, fit, "_loss", whole)
     assert torch.equal(ours.lengthscale, theirs.lengthscale)
-    benchmark.pedantic(some, rounds=1)
+    benchmark.pedantic(do, rounds=1)
     title = f"{REPLICATES} fits to {COUNT} values, those that go on"
     report(capsys, benchmark, (title, "all of them at every step"), fast, slow)
     assert slow / fast >= 1.1
@@ -121,12 +119,7 @@ def test_a_fitted_prior_of_averages_needs_the_rows_of_what_was_observed_alone(be
             found.observe(place, place.to(torch.float64) / 100, torch.ones(8, dtype=torch.bool))
         return found.mean
 
-    def whole():
-        with monkeypatch.context() as patch:
-            patch.setattr(belief, "GrowingTable", Whole)
-            return rows()
-
-    fast, slow, ours, theirs = in_turn(rows, whole, 3)
+    fast, slow, ours, theirs = compared(rows, monkeypatch, belief, "GrowingTable", Whole)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
     benchmark.pedantic(rows, rounds=1)
     report(capsys, benchmark, ("10 of 100 averages under 8 kernels", "all pairs of averages"), fast, slow)
