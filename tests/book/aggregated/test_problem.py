@@ -46,6 +46,21 @@ def test_a_value_is_the_mean_over_the_centers_of_equal_sub_cells(rng, dim, point
         assert float(value) == pytest.approx(total / points, abs=1e-12)
 
 
+def test_what_is_observed_and_its_value_cost_the_function_once(rng):
+    asked = []
+    problem = cell_problem(lambda x: asked.append(x) or wave(x), 2, points_per_cell=3)
+    cells = boxes(rng, 4, 2)
+    problem.observe(cells, ReplicateGenerators(range(4)).generators)
+    value = problem.value(cells)
+    assert len(asked) == 1
+    value += 1  # a caller may change what it was given
+    torch.testing.assert_close(problem.value(cells), value - 1, rtol=0, atol=1e-15)
+    cells[0] = cells[1]  # and what it gave
+    moved = problem.value(cells)
+    assert len(asked) == 2
+    torch.testing.assert_close(moved[0], value[1] - 1, rtol=0, atol=1e-15)
+
+
 def test_a_value_takes_any_batch_dimensions_in_front(rng):
     problem = cell_problem(wave, 2, points_per_cell=4)
     cells = boxes(rng, 12, 2).reshape(3, 4, 2, 2)
