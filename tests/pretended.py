@@ -15,8 +15,9 @@ from collections import Counter
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from tests.operations import OperationsMode
 
 NAME = "pretended"
 WAITS: Counter[str] = Counter()
@@ -135,12 +136,8 @@ def note_wait():
         frame = frame.f_back
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(OperationsMode):
     """Operations that have no tensor of the device among their arguments, but may make one."""
-
-    @classmethod
-    def _should_skip_dynamo(cls):
-        return False  # nothing is compiled here, and to see to that takes a part of every operation
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         return _run(operation, args, kwargs or {})

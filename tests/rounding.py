@@ -12,8 +12,9 @@ import random
 from contextlib import contextmanager
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+
+from tests.operations import OperationsMode
 
 _TOUCHED = {
     "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "linalg_cholesky_ex", "linalg_solve_triangular", "triangular_solve",
@@ -26,22 +27,17 @@ _TOUCHED = {
 _DRAWN = 2**18
 
 
-class _OtherRounding(TorchDispatchMode):
+class _OtherRounding(OperationsMode):
     def __init__(self, seed, ulps):
         super().__init__()
         self.generator, self.ulps = torch.Generator().manual_seed(seed), ulps
         self.place, self.touched, self.factors = random.Random(seed), {}, {}
 
-    @classmethod
-    def _should_skip_dynamo(cls):
-        return False  # nothing is compiled here, and to see to that takes a part of every operation
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **kwargs) if kwargs else func(*args)
-        touched = self.touched.get(func)
-        if touched is None:
-            touched = self.touched[func] = func._schema.name.split("::")[1] in _TOUCHED
-        return tree_map(self._move, out) if touched else out
+        out = func(*args, **(kwargs or {}))
+        if func not in self.touched:
+            self.touched[func] = func._schema.name.split("::")[1] in _TOUCHED
+        return tree_map(self._move, out) if self.touched[func] else out
 
     def _move(self, x):
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.numel() == 0:

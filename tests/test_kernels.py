@@ -6,8 +6,6 @@ import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
 from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
-from hypothesis import given
-from hypothesis import strategies as st
 from linear_operator import to_dense
 
 from cbo_lib import kernels
@@ -18,13 +16,10 @@ from cbo_lib.kernels import (
     StackedKernel,
     TabulatedKernel,
     matern_kernel,
-    pivoted_cholesky,
     rbf_kernel,
-    rows_of,
 )
 from cbo_lib.measure import Measure, covariance, variance
 from tests.oracles import condition, matern52, rbf, sets
-from tests.rounding import other_rounding
 from tests.toys import normal, random_measure
 
 F64 = torch.float64
@@ -481,34 +476,6 @@ def test_parameters_of_a_kernel_of_averages_must_be_positive(value):
         GaussianMeasureKernel(0.3, value)
 
 
-@given(st.integers(0, 10**6), st.sampled_from([1e-2, 1e-5, 1e-8]))
-def test_the_pivoted_factor_leaves_little_and_nothing_negative(seed, tolerance):
-    generator = np.random.default_rng(seed)
-    points = generator.random((3, int(generator.integers(1, 40)), 2))
-    gram = np.stack([rbf(x, x, 0.5, 1.3) for x in points])
-    factor = pivoted_cholesky(rows_of(torch.tensor(gram)), torch.full(gram.shape[:2], 1.3, dtype=F64), 40, tolerance)
-    rest = gram - factor.mT.numpy() @ factor.numpy()
-    assert np.linalg.eigvalsh(rest).min() >= -1e-9
-    assert np.diagonal(rest, axis1=-2, axis2=-1).max() <= tolerance + 1e-12
-    # Each member of the batch ends by its own tolerance; fewer rows than it needs are no factor.
-    each = torch.tensor([tolerance, 1e-3, 2.0], dtype=F64)
-    mixed = pivoted_cholesky(rows_of(torch.tensor(gram)), torch.full(gram.shape[:2], 1.3, dtype=F64), 40, each)
-    used = (mixed != 0).any(-1).sum(-1).tolist()
-    assert used[2] == 0 and used[0] == int((factor[0] != 0).any(-1).sum())
-    diagonal = torch.full(gram.shape[:2], 1.3, dtype=F64)
-    assert pivoted_cholesky(rows_of(torch.tensor(gram)), diagonal, factor.shape[-2] - 1, tolerance) is None
-
-
-def test_pivots_that_are_tied_are_those_of_any_rounding():
-    axis = np.linspace(0, 1, 50)[:, None]  # mirror images are tied after the two ends
-    gram, diagonal, factors = torch.tensor(rbf(axis, axis, 1.0, 1.0)), torch.ones(50, dtype=F64), []
-    for rounding in (None, 1, 2, 3, 4, 5):
-        with other_rounding(rounding):
-            factors.append(pivoted_cholesky(rows_of(gram), diagonal, 51, 1e-6, 1e-9))
-    for factor in factors[1:]:
-        torch.testing.assert_close(factor, factors[0], rtol=0, atol=1e-10)
-
-
 RBF, MATERN = RBFKernel, functools.partial(MaternKernel, nu=2.5)
 
 
@@ -547,3 +514,16 @@ def test_a_kernel_has_the_same_slopes_in_closed_form(rng, make, batch, left, rig
 )
 def test_other_kernels_keep_the_slopes_of_gpytorch(kernel):
     assert not kernels._factors(kernel)
+
+
+def test_a_kernel_is_its_own_again_after_a_fit_that_broke_off(rng):
+    kernel, x = MATERN(ard_num_dims=2).to(F64), torch.rand(4, 2, generator=rng, dtype=F64)
+
+    def broken_off():
+        with kernels.slopes_in_closed_form(kernel):
+            assert "forward" in vars(kernel)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert "forward" not in vars(kernel) and kernel(x).to_dense().shape == (4, 4)

@@ -102,17 +102,9 @@ def _fit_one(gram: Tensor, y: Tensor, known: float) -> tuple[Tensor, bool]:
         return float(value), gradient.numpy()
 
     box = [(math.log(1e-3), math.log(1e3)), (-10.0, 10.0), (math.log(1e-3), math.log(10.0))][: 2 if fixed else 3]
-    runs = [
-        minimize(
-            with_gradient,
-            np.array([math.log(scale), 0.0, math.log(noise)][: len(box)]),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=box,
-            options={"ftol": 1e-3 * np.finfo(float).eps, "gtol": 1e-9, "maxiter": 500},
-        )
-        for scale, noise in _BEGIN
-    ]
+    ends = {"ftol": 1e-3 * np.finfo(float).eps, "gtol": 1e-9, "maxiter": 500}
+    begin = [np.array([math.log(scale), 0.0, math.log(noise)][: len(box)]) for scale, noise in _BEGIN]
+    runs = [minimize(with_gradient, x, jac=True, method="L-BFGS-B", bounds=box, options=ends) for x in begin]
     best = min(runs, key=lambda run: round(float(run.fun), 9))  # the first among equals
     found = torch.from_numpy(best.x)
     free = [low < v < high for v, (low, high) in zip(best.x, box, strict=True)]

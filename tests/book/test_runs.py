@@ -517,10 +517,13 @@ def test_two_schedulers_share_a_folder(alone: Path, tmp_path: Path) -> None:
                     break
             worker = [*python, "distributed.cli.dask_worker", addresses[-1], "--nthreads", "1"]
             worker += ["--no-dashboard", "--local-directory", str(tmp_path / "scratch")]
-            started.append(subprocess.Popen(worker, cwd=ROOT, stderr=subprocess.DEVNULL))
+            own = {**os.environ, "MALLOC_MMAP_MAX_": "0"}  # as the page on long runs exports it
+            started.append(subprocess.Popen(worker, cwd=ROOT, stderr=subprocess.DEVNULL, env=own))
         plan, folder = the_plan(), tmp_path / "tasks"
         first = run(plan[:4], folder, scheduler=addresses[0])
         second = run(plan, folder, scheduler=addresses[1])
+        with spread.client_of(1, addresses[1]) as client:
+            assert list(client.run(os.getenv, "MALLOC_MMAP_MAX_").values()) == ["0"]
     finally:
         for process in started:
             process.terminate()
@@ -581,6 +584,15 @@ def test_a_worker_of_this_machine_that_stands_still_is_not_given_up(monkeypatch)
     with pytest.raises(Started) as told, spread.client_of(1):
         pass
     assert told.value.args == (None,)  # Dask would kill it after five minutes
+
+
+def test_workers_of_this_machine_have_one_thread_and_keep_what_was_freed(monkeypatch) -> None:
+    for name in spread._ENVIRONMENT:  # what is set already, by a cluster before this one too, has precedence
+        monkeypatch.delenv(name, raising=False)
+    with spread.client_of(1) as client:
+        kept = {name: next(iter(client.run(os.getenv, name).values())) for name in spread._ENVIRONMENT}
+    assert kept == spread._ENVIRONMENT and kept["MALLOC_MMAP_MAX_"] == "0" and kept["OMP_NUM_THREADS"] == "1"
+    assert int(kept["MALLOC_TRIM_THRESHOLD_"]) >= 2**28  # Dask's own is 2^16
 
 
 def test_a_scheduler_that_does_not_answer_is_said_in_a_line(tmp_path: Path, capsys, monkeypatch) -> None:
