@@ -1,4 +1,4 @@
-"""Factors of covariance matrices: of low rank, and where rounding leaves none."""
+"""Factors of covariance matrices: of low rank, and with a jitter where rounding leaves no factor."""
 
 import warnings
 from collections.abc import Callable
