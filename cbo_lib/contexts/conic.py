@@ -10,8 +10,12 @@ from torch import Tensor
 
 # Of each step to the boundary of the cones; 0.99 leaves the central path and takes up to half as many steps more.
 _FRACTION = 0.9
-# Rounding may end a search at a duality gap as small as this.
-_ROUNDING = 1e-7
+# Nearer to the end than this gap, systems of the rank of the factor lose too many digits.
+_CLOSE = 1e-5
+# In so many steps at the beginning they lose none.
+_EARLY = 5
+# Below this gap rounding makes points without meaning.
+_FINEST = 1e-8
 # With fewer right sides than this, reading all products of rows costs more than making those that are needed.
 _FEW = 8
 # To see whether all rows are solved makes a device wait; there so many steps go by in between.
@@ -23,7 +27,8 @@ class SimplexBall:
 
     A primal-dual method on the nonnegative orthant and one second-order cone, with Nesterov-Todd scaling and
     Mehrotra's predictor and corrector ([Vandenberghe2010]). Both sides are feasible from the first step on, so the
-    gap between them bounds the error. The system of each step has the rank of ``F`` and not the number of contexts.
+    gap between them bounds the error. Where the rank of ``F`` is small the system of each step is as small, and what
+    rounding takes from its solution is given back by a second one for the residual.
 
     Args:
         factor: ``F``, ``g x k x m``.
@@ -45,6 +50,11 @@ class SimplexBall:
         self._moved = share * away
 
     @cached_property
+    def gram(self) -> Tensor:
+        """``F'F``, ``g x 1 x m x m``."""
+        return (self.columns @ self.factor).unsqueeze(1)
+
+    @cached_property
     def _squares(self) -> Tensor:
         """With them the lower triangles of ``F diag(x) F'`` for many ``x`` are one matrix product."""
         return (self.factor[:, self.lower[0]] * self.factor[:, self.lower[1]]).mT.contiguous()
@@ -64,30 +74,34 @@ class SimplexBall:
         Args:
             values: ``v``, ``g x n x m``, scaled to the range of one.
             wanted: which rows to solve, boolean ``g x n x 1``. The others get a distribution inside of the ball.
-            tolerance: on the duality gap of each row, in the units of the values.
+            tolerance: on the duality gap of each row, in the units of the values; at least 1e-8 is allowed.
             max_iterations: at least 1; a row that needs more has its best, and a ``NumericalWarning``.
         """
+        tolerance = max(tolerance, _FINEST)
         q, u = self._start.expand(values.shape), self._moved.expand(*values.shape[:-1], -1)
         top = (1 / self.radius).expand(*values.shape[:-1], 1)
         point = _Point(q, u, values + 0.1, top, torch.zeros_like(u))
         gap = point.gap(self.radius)
         best, smallest = q, gap
         every = 1 if q.device.type == "cpu" else _CHECKED
+        small = tolerance >= _CLOSE and 3 * u.shape[-1] < 2 * q.shape[-1]
         for iteration in range(max_iterations + 1):
             live = wanted & (gap > tolerance)
             if iteration == max_iterations or (iteration % every == 0 and not bool(live.any())):
                 break
-            newton = _Newton(self, point)
-            guess = newton.direction(point.z, newton.head, newton.tail)  # straight to complementarity
-            after = point.moved(guess, *newton.lengths(guess, 1.0)).gap(self.radius)
-            step = newton.corrector(guess, (after / gap).clamp(0.0, 1.0).pow(3) * gap / (values.shape[-1] + 1))
+            newton = _Newton(self, point, small, iteration >= _EARLY)
+            primal, dual = newton.lengths(newton.guess, 1.0)
+            # Whole steps would close it, and the primal one moves q'v.
+            after = (1 - dual) * gap + (primal - dual) * _dot(values, newton.guess.q)
+            step = newton.corrector((after / gap).clamp(0.0, 1.0).pow(3) * gap / (values.shape[-1] + 1))
             primal, dual = newton.lengths(step, _FRACTION)
             point = point.moved(step, primal * live, dual * live)
             gap = point.gap(self.radius)
-            # A tolerance near the rounding of the system ends in numbers without meaning: those never replace the best.
-            better = live & (gap < smallest)
+            # Where rounding ends the search, a point that is no distribution may show a small gap.
+            sound = (point.q.sum(-1, keepdim=True) - 1).abs() <= 0.1 * tolerance
+            better = live & sound & (gap < smallest)
             best, smallest = torch.where(better, point.q, best), torch.where(better, gap, smallest)
-        if iteration and bool((short := wanted & ~(smallest <= max(tolerance, _ROUNDING))).any()):
+        if iteration and bool((short := wanted & ~(smallest <= tolerance)).any()):
             warnings.warn(
                 f"the worst case of {int(short.sum())} of {int(wanted.sum())} functions was not found to "
                 f"{tolerance:.1e} of their range: the duality gap is up to {float(smallest[short].max()):.1e}",
@@ -121,40 +135,77 @@ class _Point(NamedTuple):
 class _Newton:
     """The linear system of one step, factored once for the predictor and the corrector."""
 
-    def __init__(self, ball: SimplexBall, point: _Point) -> None:
-        self.ball, self.point, self.ratio = ball, point, point.q / point.z
+    def __init__(self, ball: SimplexBall, point: _Point, small: bool, refined: bool) -> None:
+        self.ball, self.point, self.small, self.refined = ball, point, small, refined
+        self.ratio = point.q / point.z
         self.scaling = _Scaling(ball.radius, point.u, point.top, point.e)
         self.sides, self.cones = torch.stack([point.q, point.z]), torch.stack([point.u, point.e])
         self.tops = torch.stack([ball.radius.expand_as(point.top), point.top])
-        normal = ball.add_products(ball.identity - self.scaling.dip, self.ratio / self.scaling.size)
-        self.chol = torch.linalg.cholesky_ex(normal).L  # which reads the lower triangle alone
-        self.ones = self._reduce(torch.ones_like(point.q))
-        self.total = self.ones.sum(-1, keepdim=True)
+        matrix = self._normal() if small else self._dense()
+        self.chol = torch.linalg.cholesky_ex(matrix).L  # which reads the lower triangle alone
         self.head, self.tail = self.scaling.apply(point.top, point.e)
+        sides = torch.stack([torch.ones_like(point.q), self._side(point.z, self.head, self.tail)], 1)
+        self.ones, free = self._solve(sides).unbind(1)
+        self.total = self.ones.sum(-1, keepdim=True)
+        #: Straight to complementarity.
+        self.guess = self._direction(free, point.z, self.head, self.tail)
 
-    def _reduce(self, x: Tensor) -> Tensor:
-        """Solve ``(diag(1 / ratio) + F' M F) y = x`` by the Woodbury identity."""
-        scaled = self.ratio * x
-        inner = torch.cholesky_solve((scaled @ self.ball.columns).unsqueeze(-1), self.chol).squeeze(-1)
-        return scaled - self.ratio * ((inner / self.scaling.size) @ self.ball.factor)
+    def _normal(self) -> Tensor:
+        """``size M^-1 + F diag(ratio) F' / size``"""
+        ball, scaling = self.ball, self.scaling
+        return ball.add_products(ball.identity - scaling.dip, self.ratio / scaling.size)
 
-    def direction(self, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
-        """The step for given right sides of the complementarity of ``z`` and of the cone."""
-        free = self._reduce(-target - self.scaling.inverse(head, tail)[1] @ self.ball.factor)
+    def _dense(self) -> Tensor:
+        """``1 + diag(ratio)^1/2 F' M F diag(ratio)^1/2``, which keeps the digits of small ``ratio``."""
+        scale = (self.ratio / self.scaling.size).sqrt()
+        side = (scale * (self.scaling.w1 @ self.ball.factor)).unsqueeze(-1)
+        matrix = self.ball.gram * scale.unsqueeze(-1)
+        matrix.mul_(scale.unsqueeze(-2)).add_(side * side.mT, alpha=2.0)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        return matrix
+
+    def _solve(self, x: Tensor) -> Tensor:
+        """``y`` of ``(diag(1 / ratio) + F' M F) y = x``, ``g x c x n x m``."""
+        if not self.small:
+            root = self.ratio.sqrt().unsqueeze(1)
+            return root * torch.cholesky_solve((root * x).movedim(1, -1), self.chol).movedim(-1, 1)
+        y, inner = self._woodbury(x)
+        if not self.refined:
+            return y
+        w1, size = self.scaling.w1.unsqueeze(1), self.scaling.size.unsqueeze(1)
+        u = _times(y, self.ball.columns)
+        return y + self._woodbury(_times(inner - (u + 2 * _dot(w1, u) * w1) / size, self.ball.factor))[0]
+
+    def _woodbury(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Such a ``y`` by the Woodbury identity, and ``M F y``."""
+        ratio = self.ratio.unsqueeze(1)
+        scaled = ratio * x
+        inner = torch.cholesky_solve(_times(scaled, self.ball.columns).movedim(1, -1), self.chol).movedim(-1, 1)
+        inner = inner / self.scaling.size.unsqueeze(1)
+        return scaled - ratio * _times(inner, self.ball.factor), inner
+
+    def _side(self, target: Tensor, head: Tensor, tail: Tensor) -> Tensor:
+        """The right side for those of the complementarity of ``z`` and of the cone."""
+        return -target - self.scaling.inverse(head, tail)[1] @ self.ball.factor
+
+    def _direction(self, free: Tensor, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
+        """The step, from the solution for a right side."""
         dq = free - free.sum(-1, keepdim=True) / self.total * self.ones
         du = dq @ self.ball.columns
         self.turned = a, b = self.scaling.inverse(0.0, du)
         top, e = self.scaling.inverse(a + head, b + tail)
         return _Point(dq, du, -dq / self.ratio - target, -top, -e)
 
-    def corrector(self, guess: _Point, mu: Tensor) -> _Point:
+    def corrector(self, mu: Tensor) -> _Point:
         """Toward the central path at ``mu``, with the second-order terms of the predictor."""
+        guess = self.guess
         (a, b), (c, d) = self.turned, self.scaling.apply(guess.top, guess.e)
         x, y = mu - (a * c + _dot(b, d)), -(a * d + c * b)
         first = (self.head * x - _dot(self.tail, y)) / (self.head.square() - _dot(self.tail, self.tail))
         rest = (y - first * self.tail) / self.head
         target = self.point.z - (mu - guess.q * guess.z) / self.point.q
-        return self.direction(target, self.head - first, self.tail - rest)
+        right = target, self.head - first, self.tail - rest
+        return self._direction(self._solve(self._side(*right).unsqueeze(1)).squeeze(1), *right)
 
     def lengths(self, d: _Point, fraction: float) -> Tensor:
         """A fraction of the way to the boundary, at most one, for each side."""
@@ -184,6 +235,11 @@ class _Scaling:
     def inverse(self, x0: Tensor | float, x1: Tensor) -> tuple[Tensor, Tensor]:
         c = _dot(self.w1, x1)
         return (self.w0 * x0 - c) / self.beta, (x1 + (c / self.next - x0) * self.w1) / self.beta
+
+
+def _times(x: Tensor, matrix: Tensor) -> Tensor:
+    """``g x c x n x m`` by ``g x m x k``."""
+    return (x.flatten(1, 2) @ matrix).unflatten(1, x.shape[1:3])
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
