@@ -89,11 +89,7 @@ class GaussianProcess:
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
 
     def posterior(self, replicates: int | None = None) -> "Posterior":
-        """The posterior before any observation.
-
-        Args:
-            replicates: the size of a new dimension in front of the kernel's batch. Default: none.
-        """
+        """The posterior before any observation; its batch is the kernel's, behind one of ``replicates`` if given."""
         ones = [1] * len(self.kernel.batch_shape)
         shape = [] if replicates is None else [as_count("replicates", replicates, 1), *ones]
         return Posterior(self, None, torch.Size(shape))
@@ -297,8 +293,7 @@ class Posterior:
     def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
         """A BoTorch model, for any acquisition function; variances below ``1e-10`` are raised to it, as by GPyTorch.
 
-        Args:
-            measure: what a candidate stands for: maps ``... x q x D`` to ``... x q`` measures. Default: a point.
+        ``measure`` says what a candidate stands for: it maps ``... x q x D`` to ``... x q`` measures. Default: points.
         """
         return PosteriorModel(self, measure)
 

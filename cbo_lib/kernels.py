@@ -218,12 +218,9 @@ def _part(x: Tensor, u: int) -> Tensor:
 
 
 class TabulatedKernel(_EagerKernel):
-    """A kernel on a finite set, given by its matrix; the inputs are indices into the set.
+    """A kernel on a finite set, given by its symmetric matrix ``gram``, ``batch_shape x n x n``; inputs are indices.
 
     With it the covariances of measures that are expensive to compute are computed once and looked up afterwards.
-
-    Args:
-        gram: symmetric covariances ``batch_shape x n x n``.
 
     Raises:
         ValueError: if the matrices are not square, or not symmetric to rounding.

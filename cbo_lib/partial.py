@@ -92,8 +92,7 @@ class CompletedPosterior(ABC):
     def mean_and_variance(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean and variance, without noise, of every decision with every context, ``batch x groups x n x M``.
 
-        Args:
-            x: ``batch x groups x n x d`` points whose free coordinates do not matter; dimensions of 1 are broadcast.
+        Of points ``batch x groups x n x d`` the free coordinates do not matter; dimensions of 1 are broadcast.
         """
 
     def mean(self, x: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """A batched interior-point method: a linear function on the simplex under one quadratic constraint."""
 
 import warnings
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -10,14 +9,10 @@ from torch import Tensor
 
 # Of each step to the boundary of the cones; 0.99 leaves the central path and takes up to half as many steps more.
 _FRACTION = 0.9
-# Nearer to the end than this gap, systems of the rank of the factor lose too many digits.
-_CLOSE = 1e-5
-# In so many steps at the beginning they lose none.
-_EARLY = 5
+# Systems of the rank of the factor lose no digits in so many steps, and too many nearer to the end than this gap.
+_EARLY, _CLOSE = 5, 1e-5
 # Below this gap rounding makes points without meaning.
 _FINEST = 1e-8
-# With fewer right sides than this, reading all products of rows costs more than making those that are needed.
-_FEW = 8
 # To see whether all rows are solved makes a device wait; there so many steps go by in between.
 _CHECKED = 4
 
@@ -40,8 +35,12 @@ class SimplexBall:
         self.factor, self.columns = factor, factor.mT.contiguous()
         self.radius = radius[:, None, None]  # g 1 1
         m, k = factor.shape[-1], factor.shape[-2]
-        self.lower = torch.tril_indices(k, k, device=factor.device)
+        self.small = 3 * k < 2 * m
+        self.gram = (self.columns @ factor).unsqueeze(1)  # g 1 m m
         self.identity = torch.eye(k, dtype=factor.dtype, device=factor.device)
+        # With these products the lower triangles of F diag(x) F' for many x are one matrix product.
+        self.lower = row, column = torch.tril_indices(k, k, device=factor.device)
+        self.products = (factor[:, row] * factor[:, column]).mT.contiguous() if self.small else None
         # From the reference toward the uniform distribution: positive everywhere, strictly inside of the ball.
         away = (1 / m - reference).unsqueeze(-2) @ self.columns
         length = away.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(factor.dtype).tiny)
@@ -49,32 +48,13 @@ class SimplexBall:
         self._start = (1 - share) * reference.unsqueeze(-2) + share / m
         self._moved = share * away
 
-    @cached_property
-    def gram(self) -> Tensor:
-        """``F'F``, ``g x 1 x m x m``."""
-        return (self.columns @ self.factor).unsqueeze(1)
-
-    @cached_property
-    def _squares(self) -> Tensor:
-        """With them the lower triangles of ``F diag(x) F'`` for many ``x`` are one matrix product."""
-        return (self.factor[:, self.lower[0]] * self.factor[:, self.lower[1]]).mT.contiguous()
-
-    def add_products(self, matrices: Tensor, x: Tensor) -> Tensor:
-        """``F diag(x) F'`` for ``x``, ``g x n x m``, added to ``g x n x k x k``; the lower triangles alone count."""
-        if x.shape[-2] < _FEW:
-            factor = self.factor.unsqueeze(1)
-            return matrices + (factor * x.unsqueeze(-2)) @ factor.mT
-        row, column = self.lower
-        matrices[..., row, column] += x @ self._squares
-        return matrices
-
     def minimizers(self, values: Tensor, wanted: Tensor, tolerance: float, max_iterations: int = 60) -> Tensor:
         """The worst distributions ``q``, ``g x n x m``.
 
         Args:
             values: ``v``, ``g x n x m``, scaled to the range of one.
             wanted: which rows to solve, boolean ``g x n x 1``. The others get a distribution inside of the ball.
-            tolerance: on the duality gap of each row, in the units of the values; at least 1e-8 is allowed.
+            tolerance: on the duality gap of each row, in the units of the values, at least 1e-8.
             max_iterations: at least 1; a row that needs more has its best, and a ``NumericalWarning``.
         """
         tolerance = max(tolerance, _FINEST)
@@ -84,12 +64,11 @@ class SimplexBall:
         gap = point.gap(self.radius)
         best, smallest = q, gap
         every = 1 if q.device.type == "cpu" else _CHECKED
-        small = tolerance >= _CLOSE and 3 * u.shape[-1] < 2 * q.shape[-1]
         for iteration in range(max_iterations + 1):
             live = wanted & (gap > tolerance)
             if iteration == max_iterations or (iteration % every == 0 and not bool(live.any())):
                 break
-            newton = _Newton(self, point, small, iteration >= _EARLY)
+            newton = _Newton(self, point, self.small and tolerance >= _CLOSE, iteration >= _EARLY)
             primal, dual = newton.lengths(newton.guess, 1.0)
             # Whole steps would close it, and the primal one moves q'v.
             after = (1 - dual) * gap + (primal - dual) * _dot(values, newton.guess.q)
@@ -98,8 +77,7 @@ class SimplexBall:
             point = point.moved(step, primal * live, dual * live)
             gap = point.gap(self.radius)
             # Where rounding ends the search, a point that is no distribution may show a small gap.
-            sound = (point.q.sum(-1, keepdim=True) - 1).abs() <= 0.1 * tolerance
-            better = live & sound & (gap < smallest)
+            better = live & (gap < smallest) & ((point.q.sum(-1, keepdim=True) - 1).abs() <= 0.1 * tolerance)
             best, smallest = torch.where(better, point.q, best), torch.where(better, gap, smallest)
         if iteration and bool((short := wanted & ~(smallest <= tolerance)).any()):
             warnings.warn(
@@ -141,28 +119,21 @@ class _Newton:
         self.scaling = _Scaling(ball.radius, point.u, point.top, point.e)
         self.sides, self.cones = torch.stack([point.q, point.z]), torch.stack([point.u, point.e])
         self.tops = torch.stack([ball.radius.expand_as(point.top), point.top])
-        matrix = self._normal() if small else self._dense()
+        if small:  # size M^-1 + F diag(ratio) F' / size
+            matrix, (row, column) = ball.identity - self.scaling.dip, ball.lower
+            matrix[..., row, column] += (self.ratio / self.scaling.size) @ ball.products
+        else:  # 1 + diag(ratio)^1/2 F' M F diag(ratio)^1/2, which keeps the digits of small ratios
+            scale = (self.ratio / self.scaling.size).sqrt()
+            side = (scale * (self.scaling.w1 @ ball.factor)).unsqueeze(-1)
+            matrix = (ball.gram * scale.unsqueeze(-1)).mul_(scale.unsqueeze(-2)).add_(side * side.mT, alpha=2.0)
+            matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
         self.chol = torch.linalg.cholesky_ex(matrix).L  # which reads the lower triangle alone
         self.head, self.tail = self.scaling.apply(point.top, point.e)
-        sides = torch.stack([torch.ones_like(point.q), self._side(point.z, self.head, self.tail)], 1)
-        self.ones, free = self._solve(sides).unbind(1)
+        side = -point.z - self.scaling.inverse(self.head, self.tail)[1] @ ball.factor
+        self.ones, free = self._solve(torch.stack([torch.ones_like(side), side], 1)).unbind(1)
         self.total = self.ones.sum(-1, keepdim=True)
         #: Straight to complementarity.
         self.guess = self._direction(free, point.z, self.head, self.tail)
-
-    def _normal(self) -> Tensor:
-        """``size M^-1 + F diag(ratio) F' / size``"""
-        ball, scaling = self.ball, self.scaling
-        return ball.add_products(ball.identity - scaling.dip, self.ratio / scaling.size)
-
-    def _dense(self) -> Tensor:
-        """``1 + diag(ratio)^1/2 F' M F diag(ratio)^1/2``, which keeps the digits of small ``ratio``."""
-        scale = (self.ratio / self.scaling.size).sqrt()
-        side = (scale * (self.scaling.w1 @ self.ball.factor)).unsqueeze(-1)
-        matrix = self.ball.gram * scale.unsqueeze(-1)
-        matrix.mul_(scale.unsqueeze(-2)).add_(side * side.mT, alpha=2.0)
-        matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        return matrix
 
     def _solve(self, x: Tensor) -> Tensor:
         """``y`` of ``(diag(1 / ratio) + F' M F) y = x``, ``g x c x n x m``."""
@@ -184,12 +155,8 @@ class _Newton:
         inner = inner / self.scaling.size.unsqueeze(1)
         return scaled - ratio * _times(inner, self.ball.factor), inner
 
-    def _side(self, target: Tensor, head: Tensor, tail: Tensor) -> Tensor:
-        """The right side for those of the complementarity of ``z`` and of the cone."""
-        return -target - self.scaling.inverse(head, tail)[1] @ self.ball.factor
-
     def _direction(self, free: Tensor, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
-        """The step, from the solution for a right side."""
+        """The step, from the solution for the right sides of the complementarity of ``z`` and of the cone."""
         dq = free - free.sum(-1, keepdim=True) / self.total * self.ones
         du = dq @ self.ball.columns
         self.turned = a, b = self.scaling.inverse(0.0, du)
@@ -198,14 +165,14 @@ class _Newton:
 
     def corrector(self, mu: Tensor) -> _Point:
         """Toward the central path at ``mu``, with the second-order terms of the predictor."""
-        guess = self.guess
-        (a, b), (c, d) = self.turned, self.scaling.apply(guess.top, guess.e)
+        (a, b), (c, d) = self.turned, self.scaling.apply(self.guess.top, self.guess.e)
         x, y = mu - (a * c + _dot(b, d)), -(a * d + c * b)
         first = (self.head * x - _dot(self.tail, y)) / (self.head.square() - _dot(self.tail, self.tail))
         rest = (y - first * self.tail) / self.head
-        target = self.point.z - (mu - guess.q * guess.z) / self.point.q
-        right = target, self.head - first, self.tail - rest
-        return self._direction(self._solve(self._side(*right).unsqueeze(1)).squeeze(1), *right)
+        target = self.point.z - (mu - self.guess.q * self.guess.z) / self.point.q
+        head, tail = self.head - first, self.tail - rest
+        side = -target - self.scaling.inverse(head, tail)[1] @ self.ball.factor
+        return self._direction(self._solve(side.unsqueeze(1)).squeeze(1), target, head, tail)
 
     def lengths(self, d: _Point, fraction: float) -> Tensor:
         """A fraction of the way to the boundary, at most one, for each side."""

@@ -12,10 +12,8 @@ from cbo_lib.checks import as_count, as_expanded, as_values, require, require_sh
 def silverman_bandwidth(samples: Tensor) -> Tensor:
     """``(4 / (d + 2))^(1 / (d + 4)) std n^(-1 / (d + 4))`` of each dimension, ``... x d`` ([Silverman1986]).
 
-    [Huang2024] use it. ``std`` has the divisor ``n - 1``; it is zero where all samples agree, as a single one does.
-
-    Args:
-        samples: ``... x n x d``, ``n >= 1``.
+    [Huang2024] use it. ``std``, of ``n >= 1`` samples ``... x n x d``, has the divisor ``n - 1``; it is zero where all
+    samples agree, as a single one does.
     """
     n, d = samples.shape[-2:]
     varies = samples.amax(-2) > samples.amin(-2)

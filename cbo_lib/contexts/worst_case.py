@@ -90,8 +90,8 @@ class MMDBall:
 
         Args:
             values: ``v``, ``*b x n x m``; without batch dimensions ``... x m``.
-            tolerance: how far the result may be above the minimum, relative to the range of each ``v``; less than
-                1e-8 counts as that. The ball is larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
+            tolerance: how far the result may be above the minimum, relative to the range of each ``v``, at least 1e-8.
+                The ball is larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
             known: whether the values are known to be finite; to look at them makes a device wait. Default no.
 
         Raises:

@@ -25,14 +25,11 @@ class HEGPUCB(CandidatePolicy):
     The test counts the rounds whose asked point was played, see ``learn``.
 
     Args:
-        space: see ``CandidatePolicy``, as are all arguments that are not named here.
+        space: see ``CandidatePolicy``, also for errors and all arguments that are not named here.
         elimination: ``"errors"``, the rule of line 12; ``"never"`` keeps all candidates.
 
     Attributes:
         alive: which candidates are left, boolean ``replicates x |U|``.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     alive: Tensor

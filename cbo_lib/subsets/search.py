@@ -165,8 +165,7 @@ class Search:
     def maximize_paths(self, values: Function) -> tuple[Tensor, Tensor]:
         """The largest expectation of one function a replicate over every subset, ``replicates x m``, and the decisions.
 
-        Args:
-            values: maps decisions ``replicates x m x n x d`` to ``replicates x m x n``; see ``SamplePaths``.
+        ``values`` maps decisions ``replicates x m x n x d`` to ``replicates x m x n``; see ``SamplePaths``.
         """
         warm = self._warm[True]
         best = argmax_finite(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))

@@ -12,10 +12,11 @@ from linear_operator.utils.warnings import NumericalWarning
 
 from book.contexts.slips import IdentityBall
 from cbo_lib.contexts import MMDBall, tv_worst_case
-from cbo_lib.contexts.conic import SimplexBall
+from cbo_lib.contexts.conic import SimplexBall, _Newton, _Point
 from cbo_lib.kernels import rbf_kernel
 from tests import accelerator
 from tests.contexts.programs import discrepancy, mmd_cone, root, tv_dual, tv_primal
+from tests.rounding import other_rounding
 
 F64 = torch.float64
 
@@ -238,6 +239,76 @@ def test_a_tighter_tolerance_comes_nearer_to_the_conic_solver(rng):
         float((MMDBall(p, k, 0.2).worst_case(v, tolerance).numpy() - exact).max()) for tolerance in (0.1, 1e-3, 1e-6)
     ]
     assert errors[0] > errors[1] > errors[2] - 1e-9 and abs(errors[2]) <= 2e-5 * abs(values).max()
+
+
+# Of eight thousand programs those that are hardest for systems of the rank of the kernel, or near the end for any.
+@pytest.mark.parametrize("seed", [1424, 569, 1308, 463, 189, 647, 301, 368, 963, 2509, 4624, 4655])
+@pytest.mark.filterwarnings("ignore:the worst case of:linear_operator.utils.warnings.NumericalWarning")
+def test_any_tolerance_is_kept(seed):
+    """Whatever is asked for, a distribution of the ball comes out that is no worse than a looser one."""
+    values, reference, gram, radius = setting(seed)
+    v, ball = tensor(values), MMDBall(*tensor(reference, gram), radius)
+    span, finest = v.amax(-1) - v.amin(-1), ball.worst_case(v, 1e-8)
+    for tolerance in (1e-3, 2e-5, 1e-6, 1e-7, 1e-8, 1e-12):
+        worst = ball.worst_distribution(v, tolerance).numpy()
+        above = (ball.worst_case(v, tolerance) - finest) / span.clamp_min(1e-12)
+        assert float(above.min()) >= -1e-7 and float(above.max()) <= max(tolerance, 1e-7)
+        assert worst.min() >= 0 and abs(worst.sum(-1) - 1).max() <= 1e-8
+        assert max(discrepancy(q, reference, gram) for q in worst) <= radius * (1 + 1e-5) + 1e-6
+
+
+@pytest.mark.parametrize("radius", [0.3, 0.05])
+@pytest.mark.parametrize(("lengthscale", "small"), [(0.5, True), (0.05, True), (0.003, False)])
+def test_rounding_hardly_reaches_the_worst_case(lengthscale, small, radius, rng):
+    """A search would magnify what does: around a maximum, values at neighbors on its grid are nearly the same."""
+    grid = torch.linspace(0, 1, 100, dtype=F64)[:, None]
+    gram = rbf_kernel(lengthscale)(grid).to_dense()
+    reference = torch.rand(100, generator=rng, dtype=F64).pow(8)
+    values = torch.linalg.cholesky(gram + 1e-8 * torch.eye(100)) @ torch.randn(40, 100, 1, generator=rng, dtype=F64)
+
+    def worst():
+        ball = MMDBall(reference / reference.sum(), gram, radius)
+        return ball.worst_case(values.squeeze(-1)), ball._solver.factor.shape[-2]
+
+    (here, rank), moved = worst(), []
+    for seed in (1, 2, 3):
+        with other_rounding(seed):
+            moved.append(float((worst()[0] - here).abs().max()))
+    assert (3 * rank < 2 * 100) == small and 0 < max(moved) < 1e-10
+
+
+@pytest.mark.parametrize(("k", "nearness"), [(3, 1e-2), (3, 1e-6), (12, 1e-2), (12, 1e-6), (20, 1e-2), (20, 1e-6)])
+def test_both_systems_of_a_step_are_that_of_its_derivation(k, nearness, rng):
+    """``diag(z / q) + F' W^-2 F`` made by hand, with ``W`` written out, near to the end and farther away."""
+    m = 20
+    factor, reference = torch.randn(1, k, m, generator=rng, dtype=F64), torch.full((1, m), 1 / m, dtype=F64)
+    ball = SimplexBall(factor, reference, torch.tensor([0.7], dtype=F64))
+    q = torch.rand(1, 2, m, generator=rng, dtype=F64)
+    q = torch.where(q < 0.5, nearness * q, q) / 10
+    u, e = (torch.randn(1, 2, k, generator=rng, dtype=F64) for _ in range(2))
+    u, e = 0.6 * u / u.norm(dim=-1, keepdim=True), 0.1 * e / e.norm(dim=-1, keepdim=True)
+    point = _Point(q, u, 0.01 * nearness / q, torch.full((1, 2, 1), 0.2, dtype=F64), e)
+    x = torch.randn(1, 3, 2, m, generator=rng, dtype=F64)
+    for row in range(2):
+        system = (
+            np.diag((point.z / q)[0, row].numpy())
+            + factor[0].numpy().T @ lower_block(0.7, u[0, row].numpy(), 0.2, e[0, row].numpy()) @ factor[0].numpy()
+        )
+        expected = np.linalg.solve(system, x[0, :, row].numpy().T).T
+        for small, refined, accuracy in ((False, False, 1e-9), *[(True, True, 1e-9), (True, False, 1e-4)] * ball.small):
+            found = _Newton(ball, point, small, refined)._solve(x)[0, :, row].numpy()
+            assert abs(found - expected).max() <= accuracy * abs(expected).max()
+
+
+def lower_block(s0, s1, t0, t1):
+    """Of ``W^-2`` all but the first row and column; the scaled point ``W^-1 s = W t`` is checked."""
+    sign = np.diag([1.0, *[-1.0] * len(s1)])
+    s, t = np.concatenate([[s0], s1]), np.concatenate([[t0], t1])
+    a, b = math.sqrt(s @ sign @ s), math.sqrt(t @ sign @ t)
+    w = (s / a + sign @ t / b) / math.sqrt(2 * (1 + s @ t / (a * b)))
+    square = (a / b) * (2 * np.outer(w, w) - sign)  # W^2
+    np.testing.assert_allclose(square @ t, s, rtol=0, atol=1e-12)
+    return np.linalg.inv(square)[1:, 1:]
 
 
 def test_replicates_are_those_of_their_own_balls(rng):
