@@ -4,9 +4,9 @@ Queries have a resolution and fits end at a maximum, so that what a processor ro
 and each replicate has random numbers and a search of its own. So queries and recommendations are equal bit by bit.
 
 With `FULL_RUNS=1` every policy, with its prior given and fitted, runs as long as in its paper under three roundings,
-which takes hours. Without it runs with given priors of the settings of cells and of candidates are that long (80 and 53 rounds), the
-others last until a policy has asked by a posterior a few times, fits that are dear are left out, and each policy meets
-one of the three roundings, in a batch of two of the eight seeds.
+which takes hours. Without it runs with given priors of the settings of cells and of candidates are that long (80 and
+53 rounds), the others last until a policy has asked by a posterior a few times, fits that are dear are left out, and
+each policy meets one of the three roundings, in a batch of two of the eight seeds.
 """
 
 import functools
