@@ -89,7 +89,7 @@ class GaussianProcess:
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
 
     def posterior(self, replicates: int | None = None) -> "Posterior":
-        """The posterior before any observation; its batch is the kernel's, behind one of ``replicates`` if given."""
+        """The posterior before any observation; ``replicates``, if given, add a dimension before the kernel's batch."""
         ones = [1] * len(self.kernel.batch_shape)
         shape = [] if replicates is None else [as_count("replicates", replicates, 1), *ones]
         return Posterior(self, None, torch.Size(shape))

@@ -129,7 +129,10 @@ class GPTree(GaussianProcessTreePolicy):
         rho: how fast cells shrink, ``1 / K`` in one dimension. Default ``branching ** (-1 / dim)``.
         u: confidence, failure probability ``exp(-u)``. Default 2.
         scale: multiplies ``sqrt_beta``; 1 in the paper.
-        options: those of ``TreePolicy``: ``prior``, ``kernel`` and ``seed``. What is out of range is a ``ValueError``.
+        options: those of ``TreePolicy``: ``prior``, ``kernel`` and ``seed``.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     def __init__(

@@ -124,7 +124,10 @@ class DRBOMMDMinimax(DRBOMMD):
 
 
 def context_grid(bounds: Tensor, size: int) -> Tensor:
-    """At least ``size`` contexts ``M x Dc`` of a box ``2 x Dc``, ends included, equally spaced ([Huang2024], 4.1)."""
+    """Equally spaced contexts ``M x Dc``, ends included: ``ceil(size^(1 / Dc))`` a coordinate ([Huang2024], 4.1).
+
+    Of the box ``bounds``, ``2 x Dc``; ``size`` is the least number of points.
+    """
     dim = bounds.shape[-1]
     count = max(1, math.ceil(size ** (1 / dim) - 1e-9))
     axis = torch.linspace(0, 1, count, dtype=bounds.dtype, device=bounds.device)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 # Of each step to the boundary of the cones; 0.99 leaves the central path and takes up to half as many steps more.
 _FRACTION = 0.9
-# Systems of the rank of the factor lose no digits in so many steps, and too many nearer to the end than this gap.
+# Systems of the rank of the factor lose few digits in so many steps; below this gap too many, even if refined.
 _EARLY, _CLOSE = 5, 1e-5
-# Below this gap rounding makes points without meaning.
+# At smaller gaps than this rounding may end a search of any system at a point that is no distribution.
 _FINEST = 1e-8
 # To see whether all rows are solved makes a device wait; there so many steps go by in between.
 _CHECKED = 4
@@ -22,8 +22,8 @@ class SimplexBall:
 
     A primal-dual method on the nonnegative orthant and one second-order cone, with Nesterov-Todd scaling and
     Mehrotra's predictor and corrector ([Vandenberghe2010]). Both sides are feasible from the first step on, so the
-    gap between them bounds the error. Where the rank of ``F`` is small the system of each step is as small, and what
-    rounding takes from its solution is given back by a second one for the residual.
+    gap between them bounds the error. Where the rank of ``F`` is small the system of each step is as small, and is
+    solved again for the residual, as its solution subtracts numbers that are nearly equal.
 
     Args:
         factor: ``F``, ``g x k x m``.
@@ -54,7 +54,7 @@ class SimplexBall:
         Args:
             values: ``v``, ``g x n x m``, scaled to the range of one.
             wanted: which rows to solve, boolean ``g x n x 1``. The others get a distribution inside of the ball.
-            tolerance: on the duality gap of each row, in the units of the values, at least 1e-8.
+            tolerance: on the duality gap of each row, in the units of the values; below 1e-8 it counts as that.
             max_iterations: at least 1; a row that needs more has its best, and a ``NumericalWarning``.
         """
         tolerance = max(tolerance, _FINEST)
@@ -69,14 +69,13 @@ class SimplexBall:
             if iteration == max_iterations or (iteration % every == 0 and not bool(live.any())):
                 break
             newton = _Newton(self, point, self.small and tolerance >= _CLOSE, iteration >= _EARLY)
-            primal, dual = newton.lengths(newton.guess, 1.0)
-            # Whole steps would close it, and the primal one moves q'v.
-            after = (1 - dual) * gap + (primal - dual) * _dot(values, newton.guess.q)
-            step = newton.corrector((after / gap).clamp(0.0, 1.0).pow(3) * gap / (values.shape[-1] + 1))
+            guess = newton.direction(point.z, newton.head, newton.tail)  # straight to complementarity
+            primal, dual = newton.lengths(guess, 1.0)
+            after = (1 - dual) * gap + (primal - dual) * _dot(values, guess.q)  # whole steps would close the gap
+            step = newton.corrector(guess, (after / gap).clamp(0.0, 1.0).pow(3) * gap / (values.shape[-1] + 1))
             primal, dual = newton.lengths(step, _FRACTION)
             point = point.moved(step, primal * live, dual * live)
             gap = point.gap(self.radius)
-            # Where rounding ends the search, a point that is no distribution may show a small gap.
             better = live & (gap < smallest) & ((point.q.sum(-1, keepdim=True) - 1).abs() <= 0.1 * tolerance)
             best, smallest = torch.where(better, point.q, best), torch.where(better, gap, smallest)
         if iteration and bool((short := wanted & ~(smallest <= tolerance)).any()):
@@ -129,50 +128,44 @@ class _Newton:
             matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
         self.chol = torch.linalg.cholesky_ex(matrix).L  # which reads the lower triangle alone
         self.head, self.tail = self.scaling.apply(point.top, point.e)
-        side = -point.z - self.scaling.inverse(self.head, self.tail)[1] @ ball.factor
-        self.ones, free = self._solve(torch.stack([torch.ones_like(side), side], 1)).unbind(1)
+        self.ones = self._solve(torch.ones_like(point.q))
         self.total = self.ones.sum(-1, keepdim=True)
-        #: Straight to complementarity.
-        self.guess = self._direction(free, point.z, self.head, self.tail)
 
     def _solve(self, x: Tensor) -> Tensor:
-        """``y`` of ``(diag(1 / ratio) + F' M F) y = x``, ``g x c x n x m``."""
+        """``y`` of ``(diag(1 / ratio) + F' M F) y = x``."""
         if not self.small:
-            root = self.ratio.sqrt().unsqueeze(1)
-            return root * torch.cholesky_solve((root * x).movedim(1, -1), self.chol).movedim(-1, 1)
+            root = self.ratio.sqrt()
+            return root * torch.cholesky_solve((root * x).unsqueeze(-1), self.chol).squeeze(-1)
         y, inner = self._woodbury(x)
         if not self.refined:
             return y
-        w1, size = self.scaling.w1.unsqueeze(1), self.scaling.size.unsqueeze(1)
-        u = _times(y, self.ball.columns)
-        return y + self._woodbury(_times(inner - (u + 2 * _dot(w1, u) * w1) / size, self.ball.factor))[0]
+        u, w1 = y @ self.ball.columns, self.scaling.w1
+        return y + self._woodbury((inner - (u + 2 * _dot(w1, u) * w1) / self.scaling.size) @ self.ball.factor)[0]
 
     def _woodbury(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Such a ``y`` by the Woodbury identity, and ``M F y``."""
-        ratio = self.ratio.unsqueeze(1)
-        scaled = ratio * x
-        inner = torch.cholesky_solve(_times(scaled, self.ball.columns).movedim(1, -1), self.chol).movedim(-1, 1)
-        inner = inner / self.scaling.size.unsqueeze(1)
-        return scaled - ratio * _times(inner, self.ball.factor), inner
+        scaled = self.ratio * x
+        inner = torch.cholesky_solve((scaled @ self.ball.columns).unsqueeze(-1), self.chol).squeeze(-1)
+        inner = inner / self.scaling.size
+        return scaled - self.ratio * (inner @ self.ball.factor), inner
 
-    def _direction(self, free: Tensor, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
-        """The step, from the solution for the right sides of the complementarity of ``z`` and of the cone."""
+    def direction(self, target: Tensor, head: Tensor, tail: Tensor) -> _Point:
+        """The step for given right sides of the complementarity of ``z`` and of the cone."""
+        free = self._solve(-target - self.scaling.inverse(head, tail)[1] @ self.ball.factor)
         dq = free - free.sum(-1, keepdim=True) / self.total * self.ones
         du = dq @ self.ball.columns
         self.turned = a, b = self.scaling.inverse(0.0, du)
         top, e = self.scaling.inverse(a + head, b + tail)
         return _Point(dq, du, -dq / self.ratio - target, -top, -e)
 
-    def corrector(self, mu: Tensor) -> _Point:
+    def corrector(self, guess: _Point, mu: Tensor) -> _Point:
         """Toward the central path at ``mu``, with the second-order terms of the predictor."""
-        (a, b), (c, d) = self.turned, self.scaling.apply(self.guess.top, self.guess.e)
+        (a, b), (c, d) = self.turned, self.scaling.apply(guess.top, guess.e)
         x, y = mu - (a * c + _dot(b, d)), -(a * d + c * b)
         first = (self.head * x - _dot(self.tail, y)) / (self.head.square() - _dot(self.tail, self.tail))
         rest = (y - first * self.tail) / self.head
-        target = self.point.z - (mu - self.guess.q * self.guess.z) / self.point.q
-        head, tail = self.head - first, self.tail - rest
-        side = -target - self.scaling.inverse(head, tail)[1] @ self.ball.factor
-        return self._direction(self._solve(side.unsqueeze(1)).squeeze(1), target, head, tail)
+        target = self.point.z - (mu - guess.q * guess.z) / self.point.q
+        return self.direction(target, self.head - first, self.tail - rest)
 
     def lengths(self, d: _Point, fraction: float) -> Tensor:
         """A fraction of the way to the boundary, at most one, for each side."""
@@ -202,11 +195,6 @@ class _Scaling:
     def inverse(self, x0: Tensor | float, x1: Tensor) -> tuple[Tensor, Tensor]:
         c = _dot(self.w1, x1)
         return (self.w0 * x0 - c) / self.beta, (x1 + (c / self.next - x0) * self.w1) / self.beta
-
-
-def _times(x: Tensor, matrix: Tensor) -> Tensor:
-    """``g x c x n x m`` by ``g x m x k``."""
-    return (x.flatten(1, 2) @ matrix).unflatten(1, x.shape[1:3])
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_expanded, as_tensor, as_values, require, require_shape
+from cbo_lib.checks import as_expanded, as_number, as_tensor, as_values, require, require_shape
 from cbo_lib.cholesky import pivoted_cholesky, rows_of, stable_cholesky
 from cbo_lib.contexts.conic import SimplexBall
 
@@ -90,18 +90,19 @@ class MMDBall:
 
         Args:
             values: ``v``, ``*b x n x m``; without batch dimensions ``... x m``.
-            tolerance: how far the result may be above the minimum, relative to the range of each ``v``, at least 1e-8.
-                The ball is larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
+            tolerance: how far the result may be above the minimum, relative to the range of each ``v``; below 1e-8 it
+                counts as that. The ball is larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
             known: whether the values are known to be finite; to look at them makes a device wait. Default no.
 
         Raises:
-            ValueError: if a shape is wrong or a value is not finite.
+            ValueError: if a shape is wrong, a value is not finite or ``tolerance`` is negative.
         """
         return (self.worst_distribution(values, tolerance, known) * values).sum(-1)
 
     @torch.no_grad()
     def worst_distribution(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
         """The ``q`` of ``worst_case``, of the shape of ``values``; arguments and errors as there."""
+        as_number("tolerance", tolerance, 0)
         rows = self._rows(values, known).detach()
         low, place = rows.min(-1, keepdim=True)
         spread = rows.amax(-1, keepdim=True) - low

@@ -195,10 +195,15 @@ class Search:
     def _search(self, values: Function, subsets: list[int], starts: list[Tensor], slopes: Any = None) -> Tensor:
         """Maximizers ``replicates x c x d`` of functions of ``replicates x c x n x d``, from the best of the starts."""
         raw = self._fill(subsets, torch.stack(starts, -2))
-        shape, box = (*raw.shape[:2], -1, raw.shape[-1]), self.space.bounds
-        flat = slopes and (lambda x: [part.flatten(0, 1) for part in slopes(x.reshape(shape))])
-        options: dict[str, Any] = {"starts": 1, "max_iterations": self.effort.iterations, "slopes": flat}
-        points, _ = maximize_box(lambda x: values(x.reshape(shape)).flatten(0, 1), box, raw.flatten(0, 1), **options)
+        shape = (*raw.shape[:2], -1, raw.shape[-1])
+        points, _ = maximize_box(
+            lambda x: values(x.reshape(shape)).flatten(0, 1),
+            self.space.bounds,
+            raw.flatten(0, 1),
+            starts=1,
+            max_iterations=self.effort.iterations,
+            slopes=slopes and (lambda x: [part.flatten(0, 1) for part in slopes(x.reshape(shape))]),
+        )
         return self.rounded(points.reshape(*raw.shape[:2], raw.shape[-1]))
 
 
