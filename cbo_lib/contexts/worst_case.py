@@ -186,7 +186,7 @@ class MMDBall:
         gram = self._gram.double()
         diagonal = gram.diagonal(dim1=-2, dim2=-1)
         tolerance = (relative * diagonal.amax(-1)).clamp_min(tolerance)
-        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance, 1e-9)
+        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance, 1e-6)
         assert factor is not None
         return factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
 
