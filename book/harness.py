@@ -42,9 +42,9 @@ from torch import Tensor
 
 from book import keeping
 from book.verdict import Paired, paired
-from cbo_lib.history import History, write_atomically
+from cbo_lib.former.history import History, write_atomically
+from cbo_lib.former.simulate import Policy, Problem, observed
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import Policy, Problem, observed
 
 Scale = Literal["reader", "paper"]
 At = int | Literal["end", "mean"]

@@ -5,8 +5,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_number, as_tensor, as_values, require
-from cbo_lib.cholesky import pivoted_cholesky, rows_of, stable_cholesky
-from cbo_lib.maximize import argmax_finite
+from cbo_lib.former.cholesky import pivoted_cholesky, rows_of, stable_cholesky
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from torch import Tensor
 
-from cbo_lib.data import load_object, save_object
-from cbo_lib.history import History
-from cbo_lib.policy import Policy
-from cbo_lib.simulate import Problem, simulate
+from cbo_lib.former.data import load_object, save_object
+from cbo_lib.former.history import History
+from cbo_lib.former.policy import Policy
+from cbo_lib.former.simulate import Problem, simulate
 
 #: Seconds between two writings of a policy.
 EVERY = 60.0

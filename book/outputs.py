@@ -31,7 +31,7 @@ from book import figures, verdict
 from book.harness import load_table, save_table, table_text
 from book.registry import TITLES, Experiment
 from book.tasks import ROOT, Task, unpack
-from cbo_lib.history import History, pack_arrays, provenance, unpack_arrays, write_atomically
+from cbo_lib.former.history import History, pack_arrays, provenance, unpack_arrays, write_atomically
 
 #: Most rows, or panels, of a figure that nobody drew for its experiment.
 _ROWS, _PANELS = 60, 8

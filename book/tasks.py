@@ -119,7 +119,7 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     if task.code != code_of(task.experiment.partition(".")[0]):
         raise ValueError(f"code must be that of the client in {task.experiment}, {socket.gethostname()} has other code")
     from book.keeping import kept
-    from cbo_lib.history import write_atomically
+    from cbo_lib.former.history import write_atomically
 
     target = Path(folder) / task.file
     done = {"file": task.file, "seconds": 0.0, "by": f"{socket.gethostname()}:{os.getpid()}"}
@@ -164,7 +164,7 @@ def pack(result: Any, about: Mapping[str, Any]) -> bytes:
     import pandas as pd
 
     from book.harness import table_text
-    from cbo_lib.history import History, pack_arrays
+    from cbo_lib.former.history import History, pack_arrays
 
     arrays: dict[str, Any]
     if isinstance(result, History):
@@ -182,7 +182,7 @@ def unpack(content: bytes) -> tuple[Any, dict[str, Any]]:
     import torch
 
     from book.harness import table_of
-    from cbo_lib.history import History, unpack_arrays
+    from cbo_lib.former.history import History, unpack_arrays
 
     arrays = unpack_arrays(content)
     about = json.loads(str(arrays.pop("about")))

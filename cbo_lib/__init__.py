@@ -3,16 +3,16 @@
 A query is a weighted set of points. One Gaussian process, conditioned on such sets, serves five settings.
 """
 
+from cbo_lib.former.history import History
+from cbo_lib.former.maximize import argmax_finite, maximize_box
+from cbo_lib.former.simulate import ObservationError, simulate
+from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.history import History
 from cbo_lib.kernels import matern_kernel, rbf_kernel
-from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
 from cbo_lib.models import AveragedModel
 from cbo_lib.partition import PartitionTree
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import ObservationError, simulate
-from cbo_lib.tracked import TrackedPosterior
 
 __all__ = [
     "AveragedModel",

@@ -14,8 +14,8 @@ from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from cbo_lib.checks import as_values, require, require_shape
+from cbo_lib.former.partial import CompletedPosterior, complete, moments, upper
 from cbo_lib.gp import Posterior
-from cbo_lib.partial import CompletedPosterior, complete, moments, upper
 
 # Where no gradient is asked for, decisions are taken in slices of at most this many pairs with a context (2 MiB).
 _SLICE_PAIRS = 2**18

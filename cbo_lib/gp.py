@@ -21,12 +21,12 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from cbo_lib.checks import as_batch, as_count, as_number, as_values, require
-from cbo_lib.cholesky import stable_cholesky, try_cholesky
+from cbo_lib.former.cholesky import stable_cholesky, try_cholesky
+from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.kernels import member
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, PosteriorModel
 from cbo_lib.random import standard_normal
-from cbo_lib.tracked import TrackedPosterior
 
 # Maps a tensor and how many of its last dimensions are no batch dimensions.
 Part = Callable[[Tensor, int], Tensor]

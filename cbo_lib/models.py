@@ -15,7 +15,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from cbo_lib.checks import require
-from cbo_lib.cholesky import stable_cholesky
+from cbo_lib.former.cholesky import stable_cholesky
 from cbo_lib.measure import Measure
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import torch
 
 from cbo_lib.aggregated import GPOO
 from cbo_lib.contexts import SBOKDE
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import HEGPUCB
 from cbo_lib.indirect import CMES
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from cbo_lib.subsets import CheapestGoodSubset
 from tests.aggregated.helpers import both, made
 from tests.contexts.helpers import SMALL, hill

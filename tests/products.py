@@ -5,10 +5,10 @@ import math
 import torch
 from gpytorch.kernels import AdditiveKernel, MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
 
+from cbo_lib.former.partial import PartialPosterior, PointwisePosterior
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior, PointwisePosterior
 from tests.toys import normal
 
 F64 = torch.float64

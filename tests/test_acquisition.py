@@ -16,11 +16,11 @@ from cbo_lib.acquisition import (
     OptimisticUpperConfidenceBound,
     RobustUpperConfidenceBound,
 )
+from cbo_lib.former.maximize import search_box
+from cbo_lib.former.partial import PartialPosterior, PointwisePosterior
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import search_box
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior, PointwisePosterior
 from tests.products import F64, close, given_points, mask, matern_on, rbf, scaled, uniform
 from tests.test_maximize import in_full, on_grid
 

@@ -19,16 +19,16 @@ from book.subsets.marginals import TruncatedNormal
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.distributions import Normal, Uniform
-from cbo_lib.fit import default_kernel, fit_gaussian_process
+from cbo_lib.former.fit import default_kernel, fit_gaussian_process
+from cbo_lib.former.history import History
+from cbo_lib.former.maximize import argmax_finite, maximize_box
+from cbo_lib.former.simulate import simulate
+from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel, matern_kernel, rbf_kernel
-from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, subcell_centers
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
-from cbo_lib.surrogate import Surrogate
 from tests.toys import Bumps, Random
 
 F64 = torch.float64

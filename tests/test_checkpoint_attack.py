@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cbo_lib.history import CheckpointLog, History
-from cbo_lib.policy import Policy
-from cbo_lib.simulate import simulate
+from cbo_lib.former.history import CheckpointLog, History
+from cbo_lib.former.policy import Policy
+from cbo_lib.former.simulate import simulate
 from tests import attack
 from tests.toys import Bumps, Grid, Watched
 
@@ -337,7 +337,7 @@ def test_a_second_run_in_the_same_process_is_refused(tmp_path):
 
 ORPHAN = """
 import os, signal, sys
-from cbo_lib.history import CheckpointLog
+from cbo_lib.former.history import CheckpointLog
 log = CheckpointLog(sys.argv[1], {})
 child = os.fork()
 if child == 0:

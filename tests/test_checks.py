@@ -21,7 +21,7 @@ from cbo_lib.checks import (
     require,
     require_shape,
 )
-from cbo_lib.simulate import simulate
+from cbo_lib.former.simulate import simulate
 from tests.runs import make
 
 F64 = torch.float64

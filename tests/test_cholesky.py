@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 
-from cbo_lib.cholesky import pivoted_cholesky, rows_of, stable_cholesky
+from cbo_lib.former.cholesky import pivoted_cholesky, rows_of, stable_cholesky
 from tests.oracles import rbf
 from tests.rounding import other_rounding
 

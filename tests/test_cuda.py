@@ -6,12 +6,12 @@ import torch
 from book.aggregated.problems import aggregated_reward_curve
 from book.aggregated.regret import locate
 from book.information import greedy_information_gain, information_gain
+from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.partition import PartitionTree, subcell_centers
-from cbo_lib.simulate import simulate
 from tests.accelerator import DEVICE, NEEDED, close
 from tests.toys import UCB, Bumps, Thompson, random_measure
 

@@ -16,10 +16,10 @@ from gpytorch.priors import GammaPrior
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbo_lib.data import load_object, save_object
-from cbo_lib.fit import default_kernel
+from cbo_lib.former.data import load_object, save_object
+from cbo_lib.former.fit import default_kernel
+from cbo_lib.former.history import pack_arrays, reading, unpack_arrays, write_atomically
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import pack_arrays, reading, unpack_arrays, write_atomically
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 
@@ -180,7 +180,9 @@ def rewrite(path, change):
             np.lib.format.write_array(file, np.array(text), allow_pickle=False)
 
 
-@pytest.mark.parametrize("name", ["os:system", "subprocess:run", "builtins:eval", "numpy:load", "cbo_lib.data:absent"])
+@pytest.mark.parametrize(
+    "name", ["os:system", "subprocess:run", "builtins:eval", "numpy:load", "cbo_lib.former.data:absent"]
+)
 def test_a_file_names_no_code_of_other_packages(tmp_path, name):
     save_object(tmp_path / "bag", Bag(double))
     rewrite(tmp_path / "bag", lambda d: json.loads(json.dumps(d).replace(f"{double.__module__}:double", name)))

@@ -17,11 +17,11 @@ from scipy import optimize, stats
 
 from cbo_lib import fit as module
 from cbo_lib import kernels, surrogate
-from cbo_lib.fit import Fit, FitWarning, default_kernel, fit_gaussian_process
+from cbo_lib.former.fit import Fit, FitWarning, default_kernel, fit_gaussian_process
+from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure, covariance
-from cbo_lib.surrogate import Surrogate
 from tests.rounding import other_rounding
 
 F64 = torch.float64

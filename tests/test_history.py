@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cbo_lib import history as module
-from cbo_lib.history import CheckpointLog, History, describe, provenance, write_atomically
+from cbo_lib.former.history import CheckpointLog, History, describe, provenance, write_atomically
 from cbo_lib.kernels import TabulatedKernel
 
 DTYPES = [
@@ -447,7 +447,7 @@ def test_a_derived_value_is_no_setting():
 def test_a_description_does_not_depend_on_the_process():
     sources = [FUNCTION, *(source.replace("VALUE", "1") for source in PAIRS.values())]
     script = (
-        "import json, sys\nfrom cbo_lib.history import describe\nfound = []\n"
+        "import json, sys\nfrom cbo_lib.former.history import describe\nfound = []\n"
         "for source in json.load(sys.stdin):\n    cell = {'__name__': '__main__'}\n    exec(source, cell)\n"
         "    found.append(describe(cell['f']))\nprint(json.dumps(found))\n"
     )

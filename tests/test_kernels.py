@@ -9,8 +9,8 @@ from gpytorch.kernels import LinearKernel, MaternKernel, PeriodicKernel, Product
 from linear_operator import to_dense
 
 from cbo_lib import kernels
+from cbo_lib.former.history import describe
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import describe
 from cbo_lib.kernels import (
     GaussianMeasureKernel,
     StackedKernel,

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbo_lib.former.maximize import argmax_finite, maximize_box, search_box
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import argmax_finite, maximize_box, search_box
 from cbo_lib.measure import Measure
 from tests.toys import grid, normal
 

@@ -13,11 +13,11 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.means import ZeroMean
 from scipy.stats import norm
 
+from cbo_lib.former.partial import moments as found_moments
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.models import AveragedModel
-from cbo_lib.partial import moments as found_moments
 from tests.oracles import condition, matern52, rbf, sets
 from tests.toys import normal, random_measure
 

@@ -12,10 +12,10 @@ from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets, surrogate
 from cbo_lib.distributions import Uniform
-from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.former.fit import fit_gaussian_process
+from cbo_lib.former.maximize import maximize_box
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Measure
 from tests.test_bad_input import LINE, TOLD, boxes, cells, cmes, gpoo, prior, sbokde, ucbpsq
 
@@ -67,7 +67,7 @@ OF_ANY_SIZE = {
 
 
 @pytest.mark.parametrize("name", OF_ANY_SIZE)
-@pytest.mark.filterwarnings("ignore::cbo_lib.fit.FitWarning")
+@pytest.mark.filterwarnings("ignore::cbo_lib.former.fit.FitWarning")
 def test_outcomes_in_a_small_unit_give_the_same_questions(name):
     asked = []
     for unit in (1.0, 2.0**-40, 2.0**-10):
@@ -135,7 +135,7 @@ LOOKED_AT = {
 
 
 @pytest.mark.parametrize("setting", LOOKED_AT)
-@pytest.mark.filterwarnings("ignore::cbo_lib.fit.FitWarning")
+@pytest.mark.filterwarnings("ignore::cbo_lib.former.fit.FitWarning")
 def test_looking_does_not_change_what_is_asked_later(setting):
     make, row = LOOKED_AT[setting]
 
@@ -160,7 +160,7 @@ def test_looking_does_not_change_what_is_asked_later(setting):
 
 @pytest.mark.parametrize("unit", [2.0**-30, 2.0**20])
 @pytest.mark.parametrize("kind", [contexts.SBOKDE, contexts.DRBOKDE, contexts.StableOpt])
-@pytest.mark.filterwarnings("ignore::cbo_lib.fit.FitWarning")
+@pytest.mark.filterwarnings("ignore::cbo_lib.former.fit.FitWarning")
 def test_a_policy_asks_the_same_in_any_unit(kind, unit):
     """Units of two, so that not a bit differs."""
     asked = []

@@ -4,13 +4,13 @@ from gpytorch.kernels import AdditiveKernel, LinearKernel, MaternKernel, Product
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cbo_lib.partial as module
+import cbo_lib.former.partial as module
+from cbo_lib.former.partial import PartialPosterior, PointwisePosterior
+from cbo_lib.former.partial_tracked import TrackedPartial
+from cbo_lib.former.split import NoProductError
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior, PointwisePosterior
-from cbo_lib.partial_tracked import TrackedPartial
-from cbo_lib.split import NoProductError
 from tests.products import (
     KERNELS,
     batched_kernel,

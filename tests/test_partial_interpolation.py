@@ -4,9 +4,9 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from cbo_lib.former.partial import PartialPosterior
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior
 
 F64 = torch.float64
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from cbo_lib.former.partial import PartialPosterior
+from cbo_lib.former.partial_tracked import TrackedPartial
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.partial import PartialPosterior
-from cbo_lib.partial_tracked import TrackedPartial
 from tests.products import batched_kernel, close, given_points, mask, uniform
 from tests.toys import normal, random_measure
 

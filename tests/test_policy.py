@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbo_lib.former.policy import Policy
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.policy import Policy
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
-from cbo_lib.simulate import simulate
 
 F64 = torch.float64
 X0, Y0, C0 = [[1.0, 2.0], [3.0, 1.0], [0.5, 0.5]], [0.1, 0.4, -0.2], [[1.0], [2.0], [3.0]]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from cbo_lib.history import describe
-from cbo_lib.simulate import simulate
+from cbo_lib.former.history import describe
+from cbo_lib.former.simulate import simulate
 from tests.rounding import other_rounding
 from tests.runs import ALL, make
 

@@ -15,7 +15,7 @@ import torch
 
 from book.harness import rounds
 from cbo_lib import history as history_module
-from cbo_lib.simulate import ObservationError, simulate
+from cbo_lib.former.simulate import ObservationError, simulate
 from tests.oracles import condition, rbf
 from tests.toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched
 
@@ -216,7 +216,7 @@ def test_a_killed_run_resumes_and_loses_one_step_at_most(tmp_path, policy):
         "import sys, warnings\n"
         "warnings.simplefilter('ignore')\n"
         "from pathlib import Path\n"
-        "from cbo_lib.simulate import simulate\n"
+        "from cbo_lib.former.simulate import simulate\n"
         f"from tests.toys import {policy.__name__} as Policy, Watched\n"
         "folder = Path(sys.argv[1])\n"
         "simulate(Watched(folder / 'side', 0.05), Policy(), 200, [3, 4], checkpoint=folder / 'log')\n"

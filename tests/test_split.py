@@ -6,8 +6,8 @@ from gpytorch.kernels.rbf_kernel_grad import RBFKernelGrad
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbo_lib.former.split import NoProductError, SplitKernel, pivoted_factor
 from cbo_lib.kernels import StackedKernel, rbf_kernel
-from cbo_lib.split import NoProductError, SplitKernel, pivoted_factor
 from tests.rounding import other_rounding
 
 F64 = torch.float64

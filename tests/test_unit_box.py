@@ -4,7 +4,7 @@ import pytest
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 
-from cbo_lib.unit_box import in_units, lengthscales
+from cbo_lib.former.unit_box import in_units, lengthscales
 
 F64 = torch.float64
 LOW, SIDE = torch.tensor([-3.0, 100.0], dtype=F64), torch.tensor([10.0, 0.5], dtype=F64)

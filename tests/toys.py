@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from cbo_lib.former.policy import Policy
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.policy import Policy
 from cbo_lib.random import uniform
 
 

@@ -20,7 +20,7 @@ from book._grading.boxes import Box, Function, Kind, Lost
 from book._grading.policies import remote
 from book._tools.handout import Exercise, exercises
 from book.checks import finite
-from cbo_lib.policy import Policy
+from cbo_lib.former.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -12,7 +12,7 @@ from book._grading.boxes import Kind
 from cbo_lib import contexts, hyperparameters, indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
-from cbo_lib.policy import Policy
+from cbo_lib.former.policy import Policy
 
 
 def _inside(points: Tensor, bounds: Tensor, name: str) -> None:

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 from book import registry, tasks
-from cbo_lib.history import write_atomically
-from cbo_lib.policy import Policy
+from cbo_lib.former.history import write_atomically
+from cbo_lib.former.policy import Policy
 
 COSTS, COMMAND = tasks.ROOT / "book" / "practice" / "costs.json", "python book/_tools/measure_costs.py"
 #: CPU seconds after which no further part of an experiment is begun, and after which one is ended.

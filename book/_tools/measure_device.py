@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from book import registry, tasks
-from cbo_lib.history import write_atomically
+from cbo_lib.former.history import write_atomically
 
 STORED, COMMAND = tasks.ROOT / "book" / "practice" / "device.json", "python book/_tools/measure_device.py"
 COUNTS, TIMES = (30, 100, 1000), 3

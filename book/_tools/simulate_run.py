@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from book import registry, spread, tasks
-from cbo_lib.history import write_atomically
+from cbo_lib.former.history import write_atomically
 
 STORED = tasks.ROOT / "book" / "practice" / "thousand.json"
 

@@ -19,8 +19,8 @@ from book.functions import interval
 from book.harness import rounds
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
+from cbo_lib.former.history import History
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.history import History
 from cbo_lib.measure import Measure
 
 #: A legend that would lie on data stands below the axes.

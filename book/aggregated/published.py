@@ -19,9 +19,9 @@ from book.aggregated.experiments import PUBLISHED_GPTREE
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import LENGTHSCALES, UNIT, VARIANCE, Curve, posterior_mean_curve
 from cbo_lib.aggregated import GPOO, GPTree, Space
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators, standard_normal
 
 #: The variance that the published code calls ``gp_noise_var``, of the curve and in the learner's model.

@@ -12,8 +12,8 @@ from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configure
 from book.aggregated.regret import aggregated_regret
 from book.harness import with_curve
 from book.registry import Experiment, Scale
-from cbo_lib.history import History
-from cbo_lib.simulate import simulate
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

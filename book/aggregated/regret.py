@@ -10,7 +10,7 @@ from torch import Tensor
 from book.aggregated.problem import CellProblem
 from book.ledger import Claim, RegretLedger
 from cbo_lib.aggregated.policies import GPOO
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.partition import PartitionTree, split_longest_side
 
 # A level of the tree is laid out whole up to this many cells.

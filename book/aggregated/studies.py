@@ -29,11 +29,11 @@ from book.functions import prior_samples
 from book.verdict import Paired, paired
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
 from cbo_lib.aggregated.tree_policy import TreePolicy
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matern_kernel, matrix, rbf_kernel
 from cbo_lib.measure import Function
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.simulate import simulate
 
 RESULTS = Path(__file__).parent / "results"
 #: Kept digits of a regret.

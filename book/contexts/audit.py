@@ -20,7 +20,7 @@ from book.contexts.experiments import PANELS
 from book.contexts.problem import ContextProblem
 from book.harness import Scale
 from cbo_lib.contexts.policies import ContextPolicy
-from cbo_lib.maximize import maximize_box
+from cbo_lib.former.maximize import maximize_box
 from cbo_lib.random import ReplicateGenerators, uniform
 
 #: The efforts of the stored runs.

@@ -26,8 +26,8 @@ from book.harness import Scale
 from cbo_lib.contexts.baselines import context_grid
 from cbo_lib.contexts.density import silverman_bandwidth
 from cbo_lib.contexts.worst_case import MMDBall, tv_average
+from cbo_lib.former.maximize import maximize_box
 from cbo_lib.kernels import matern_kernel, matrix
-from cbo_lib.maximize import maximize_box
 from cbo_lib.random import ReplicateGenerators
 
 #: Bandwidths by name; without one the true distribution is known.

@@ -33,10 +33,10 @@ from book.harness import Comparison, Scale
 from cbo_lib.acquisition import PartialAcquisition
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
-from cbo_lib.history import History
-from cbo_lib.maximize import maximize_box
-from cbo_lib.partial import PartialPosterior
-from cbo_lib.simulate import simulate
+from cbo_lib.former.history import History
+from cbo_lib.former.maximize import maximize_box
+from cbo_lib.former.partial import PartialPosterior
+from cbo_lib.former.simulate import simulate
 
 #: Where the curves are stored.
 RESULTS = Path(__file__).parent / "results"

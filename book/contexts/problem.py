@@ -13,7 +13,7 @@ from torch import Tensor
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.checks import as_number, as_tensor, require, require_inside, require_shape
 from cbo_lib.contexts.space import Space
-from cbo_lib.maximize import maximize_box
+from cbo_lib.former.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
 

@@ -31,7 +31,7 @@ from book.information import greedy_information_gain
 from book.proofs import Link
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.space import Space
-from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.former.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure

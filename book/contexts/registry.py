@@ -13,7 +13,7 @@ from book.contexts import audit, caution, claims, experiments, proof, rates, tab
 from book.contexts.regret import cumulative_regret
 from book.contexts.slips import SLIPS
 from book.registry import Experiment, Scale
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 HOME = "book/contexts/results"
 _FIGURE_1 = [panel for panel in experiments.PANELS if panel != "ackley_4"]

@@ -14,10 +14,10 @@ from book.ledger import Claim, RegretLedger
 from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
 from cbo_lib.contexts.worst_case import tv_worst_case
+from cbo_lib.former.history import History
+from cbo_lib.former.partial import PartialPosterior
 from cbo_lib.gp import Posterior
-from cbo_lib.history import History
 from cbo_lib.measure import Function, Measure
-from cbo_lib.partial import PartialPosterior
 
 
 def instantaneous_regret(history: History, problem: ContextProblem) -> Tensor:

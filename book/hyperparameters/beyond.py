@@ -26,8 +26,9 @@ from book.hyperparameters.problems import draws_of_candidates, lengthscale_candi
 from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
 from book.hyperparameters.variants import BalancingApart, RegretBalancing
 from book.information import greedy_information_gain
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.hyperparameters import (
     HEGPUCB,
     AveragedUCB,
@@ -37,7 +38,6 @@ from cbo_lib.hyperparameters import (
     Space,
 )
 from cbo_lib.measure import Function
-from cbo_lib.simulate import simulate
 
 RESULTS = Path(__file__).parent / "results"
 Rows = Iterator[dict[str, Any]]

@@ -25,8 +25,8 @@ from book.hyperparameters.panels import Panel
 from book.hyperparameters.problems import LENGTHSCALES
 from book.hyperparameters.regret import cumulative_regret, simple_regret
 from book.verdict import paired
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import CandidatePolicy
-from cbo_lib.simulate import simulate
 
 #: A run has failed if it never came this near to the optimum, in units of f.
 NEAR = 0.1

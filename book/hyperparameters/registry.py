@@ -12,7 +12,7 @@ from book import harness
 from book.hyperparameters import beyond, experiments, phases
 from book.hyperparameters.regret import cumulative_regret
 from book.registry import Experiment, Scale
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 HOME = "book/hyperparameters/results"
 _BASE = ("HE-GP-UCB", "no elimination", "MLE", "ExpectedUCB")

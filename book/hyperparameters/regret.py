@@ -12,7 +12,7 @@ from book.hyperparameters.problem import UnknownPriorProblem
 from book.information import greedy_information_gain
 from book.ledger import Claim, RegretLedger
 from cbo_lib.confidence import noise_threshold
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.hyperparameters.policies import eliminates
 from cbo_lib.measure import Measure, covariance
 

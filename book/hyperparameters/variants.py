@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from cbo_lib.confidence import noise_threshold
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.hyperparameters import HEGPUCB, AveragedUCB, MaximumLikelihood, Space, eliminates
-from cbo_lib.maximize import argmax_finite
 
 #: How an implementation may read the multiplier of the paper, which it writes ``beta``.
 READINGS: Mapping[str, Callable[[Tensor | float], Tensor | float]] = {

@@ -56,13 +56,13 @@ from book.indirect.problems import (
 )
 from book.indirect.regret import at_cost, at_rounds, instantaneous_regret, recommendation_regret, simple_regret
 from book.verdict import Paired, paired
+from cbo_lib.former.history import History, unpack_arrays
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History, unpack_arrays
 from cbo_lib.indirect import CMES, CMETS, ActionPolicy, ClippedGaussian, ConditionalMeanEmbedding, Nodes, Space
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, uniform
-from cbo_lib.simulate import simulate
 
 SEEDS, GRID, BUDGET = 100, 20, 60.0
 STEPS, INITIAL = 60, 5

@@ -22,12 +22,12 @@ from botorch.utils.probability.utils import phi
 from torch import Tensor
 
 from book.indirect.controls import noisy_log_gain
-from cbo_lib.cholesky import pivoted_cholesky, rows_of
+from cbo_lib.former.cholesky import pivoted_cholesky, rows_of
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.indirect import Nodes
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples
 from cbo_lib.kernels import matrix, rbf_kernel
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 SAMPLES = 10

@@ -25,13 +25,13 @@ from book.indirect.online import online
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, two_peaks
 from book.indirect.regret import at_rounds, recommendation_regret, simple_regret
+from cbo_lib.former.history import unpack_arrays
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import unpack_arrays
 from cbo_lib.indirect import CMES, ActionPolicy, ClippedGaussian, Space
 from cbo_lib.indirect.entropy import conditional_max_value_entropy
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 
 LENGTH, NOISE, STEPS, SEEDS = 0.1, 0.05, 30, 100
 #: Widths of the blur, in lengthscales of f.

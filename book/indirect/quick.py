@@ -32,7 +32,7 @@ from book.indirect.lowrank import (
     recommended,
 )
 from book.indirect.problems import TAU, UNIT, known_prior, unit_grid
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.indirect import ClippedGaussian, Nodes, Space
 
 _T = TypeVar("_T")

@@ -13,7 +13,7 @@ from book.indirect.experiments import application
 from book.indirect.problems import bandit_problem, district_problem
 from book.indirect.regret import recommendation_regret
 from book.registry import Experiment, Scale
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 HOME = "book/indirect"
 _APPLICATIONS: Mapping[str, tuple[Any, float]] = {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from book.indirect.problem import IndirectProblem
 from book.ledger import Claim, RegretLedger
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 Number = TypeVar("Number", float, Tensor)
 

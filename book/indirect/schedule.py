@@ -18,14 +18,14 @@ from torch import Tensor
 
 from book.functions import prior_samples
 from book.indirect import regret
+from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.former.policy import Policy
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect import ClippedGaussian
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Function, Measure
-from cbo_lib.policy import Policy
 from cbo_lib.random import standard_normal
-from cbo_lib.simulate import simulate
 
 
 @dataclass(frozen=True)

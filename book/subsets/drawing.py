@@ -17,7 +17,7 @@ from book.subsets.marginals import truncated_normal
 from book.subsets.problem import SubsetProblem
 from book.subsets.regret import quality_ledger
 from book.subsets.walk import ALPHA, SQRT_BETA, Step
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.subsets.policies import good_enough
 from cbo_lib.subsets.space import Space
 

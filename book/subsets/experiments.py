@@ -37,10 +37,10 @@ from book.subsets.regret import (
     share_of_last_tenth,
     simple_regret,
 )
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from cbo_lib.subsets import (
     TSPSQ,
     UCBCVS,

@@ -29,8 +29,8 @@ from book.subsets.prior import calibrated, fit_prior, published, scaled
 from book.subsets.problem import SubsetProblem
 from book.subsets.refit import refitting
 from book.subsets.repaired import Repaired, halved_once, halved_with_budget
+from cbo_lib.former.history import History
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, GroupETC, SubsetPolicy
 from cbo_lib.subsets.baselines import InverseRoot
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_tensor
-from cbo_lib.maximize import maximize_box
+from cbo_lib.former.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal, uniform
 from cbo_lib.subsets.space import TRUTH_STREAM, Space

@@ -1,6 +1,6 @@
 """A prior that is fitted to a run's own data, fast enough for twelve lengthscales and twenty runs.
 
-The model, its priors and its bounds are those of ``cbo_lib.fit``, with a squared exponential kernel: a lengthscale a
+The model, its priors and its bounds are those of ``cbo_lib.former.fit``, with a squared exponential kernel: a lengthscale a
 variable, standardized outcomes, a constant mean and a fitted noise. Each fit begins at the mode of the priors, as
 there, and a second time where the last one ended, and takes the better; the library's fit has no start of each run's
 own.
@@ -30,12 +30,12 @@ from scipy.linalg import lapack
 from scipy.optimize import minimize
 from torch import Tensor
 
-from cbo_lib.fit import FLAT, Fit, default_kernel, in_octaves, unfitted
+from cbo_lib.former.fit import FLAT, Fit, default_kernel, in_octaves, unfitted
+from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, uniform
 from cbo_lib.subsets import SubsetPolicy
 from cbo_lib.subsets.search import Decisions
-from cbo_lib.surrogate import Surrogate
 
 _Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ import torch
 from book import harness
 from book.registry import Experiment, Scale
 from book.subsets import experiments, factors, walk
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 HOME = "book/subsets/results"
 _POLICIES = ("proposed", "TS-PSQ", "UCB-PSQ", "ETC-50", "UCB-CVS, costs known")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from book.ledger import Claim, RegretLedger
 from book.subsets.problem import SubsetProblem
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 
 def counted(history: History, problem: SubsetProblem) -> Tensor:

@@ -25,8 +25,8 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
+from cbo_lib.former.split import SplitKernel
 from cbo_lib.gp import Posterior
-from cbo_lib.split import SplitKernel
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Decisions, Search
 from cbo_lib.subsets.space import Space

@@ -19,8 +19,8 @@ from book.subsets import experiments
 from book.subsets.factors import ALPHA, SQRT_BETA, Panel, prior_of
 from book.subsets.problem import SubsetProblem
 from book.subsets.regret import cost_regret, quality_regret
+from cbo_lib.former.history import History
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 
 TAU, STEPS, SEEDS = 8, 100, range(5)
 #: What is walked, by objective and prior. Under the first four bounds hold, or nearly; under the last two they do not.

@@ -12,7 +12,7 @@ from cbo_lib.aggregated.space import Space
 from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, check_smoothness
 from cbo_lib.checks import as_count, as_number
 from cbo_lib.confidence import union_bound_sqrt_beta
-from cbo_lib.policy import Schedule
+from cbo_lib.former.policy import Schedule
 
 
 class GPOO(GaussianProcessTreePolicy):

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
 from cbo_lib.checks import as_schedule, as_tensor, nearly, require, require_inside
+from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.former.policy import Policy
+from cbo_lib.former.surrogate import Surrogate
+from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import Measure, variance
 from cbo_lib.partition import INDEX_LIMIT, PartitionTree
-from cbo_lib.policy import Policy
-from cbo_lib.surrogate import Surrogate
-from cbo_lib.tracked import TrackedPosterior
 
 #: The smoothness function: an upper bound of how much f varies in a cell of depth h (a tensor of depths).
 Smoothness = Callable[[Tensor], Tensor]
@@ -35,7 +35,7 @@ class TreePolicy(Policy):
         space: the cells.
         prior: the Gaussian process prior of f, its noise included. Default: a kernel, a mean and a noise are fitted to
             what is told, by maximum a posteriori.
-        kernel: what is fitted without a prior, see ``cbo_lib.fit``. Default Matern-5/2.
+        kernel: what is fitted without a prior, see ``cbo_lib.former.fit``. Default Matern-5/2.
         options: those of ``Policy`` but ``initial`` and ``resolution``. These policies draw no random numbers.
 
     Attributes:

@@ -15,12 +15,12 @@ from cbo_lib.checks import as_count, as_schedule, as_tensor, require, require_in
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space
+from cbo_lib.former.maximize import argmax_finite, maximize_box, search_box
+from cbo_lib.former.partial import complete
+from cbo_lib.former.policy import Policy, Schedule
+from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.maximize import argmax_finite, maximize_box, search_box
 from cbo_lib.measure import Measure
-from cbo_lib.partial import complete
-from cbo_lib.policy import Policy, Schedule
-from cbo_lib.surrogate import Surrogate
 
 
 class ContextPolicy(Policy):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_expanded, as_number, as_tensor, as_values, require, require_shape
-from cbo_lib.cholesky import pivoted_cholesky, rows_of, stable_cholesky
 from cbo_lib.contexts.conic import SimplexBall
+from cbo_lib.former.cholesky import pivoted_cholesky, rows_of, stable_cholesky
 
 
 def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tensor:

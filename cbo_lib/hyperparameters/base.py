@@ -10,14 +10,14 @@ from torch import Tensor
 
 from cbo_lib.checks import as_near, as_number, as_tensor, nearest, require
 from cbo_lib.confidence import union_bound_sqrt_beta
+from cbo_lib.former.maximize import argmax_finite, maximize_box
+from cbo_lib.former.policy import Policy, Schedule
+from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.hyperparameters.fit import fit_scale
 from cbo_lib.hyperparameters.space import Space
-from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Measure
-from cbo_lib.policy import Policy, Schedule
 from cbo_lib.random import uniform
-from cbo_lib.tracked import TrackedPosterior
 
 # A box is searched from the best of so many Sobol points, so many of which are refined.
 _RAW, _STARTS = 512, 4

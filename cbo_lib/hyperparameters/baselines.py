@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_tensor, require
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.policies import HEGPUCB, HEStableOpt
 from cbo_lib.hyperparameters.space import Space
-from cbo_lib.maximize import argmax_finite
 
 
 class OneCandidate(HEGPUCB):

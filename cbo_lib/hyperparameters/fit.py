@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from cbo_lib.checks import as_tensor
-from cbo_lib.fit import FLAT, FitWarning, in_octaves, rounding_of
+from cbo_lib.former.fit import FLAT, FitWarning, in_octaves, rounding_of
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters.space import Candidates, Space
 from cbo_lib.kernels import StackedKernel

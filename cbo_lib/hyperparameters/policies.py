@@ -8,9 +8,9 @@ from torch import Tensor
 
 from cbo_lib.checks import as_option, as_values, require
 from cbo_lib.confidence import noise_threshold
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.hyperparameters.base import CandidatePolicy
 from cbo_lib.hyperparameters.space import Space
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.measure import expands_to
 
 

@@ -7,12 +7,12 @@ from botorch.utils.probability.utils import phi
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_option
+from cbo_lib.former.policy import Schedule
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.indirect.space import Point, Space, box_of
-from cbo_lib.policy import Schedule
 from cbo_lib.random import uniform
 
 

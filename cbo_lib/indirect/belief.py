@@ -8,13 +8,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import nearest, require
+from cbo_lib.former.surrogate import Surrogate
+from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.indirect.space import GrowingTable, Point, Space, box_of, measure, tabulate
 from cbo_lib.kernels import TabulatedKernel
 from cbo_lib.measure import Measure
-from cbo_lib.surrogate import Surrogate
-from cbo_lib.tracked import TrackedPosterior
 
 
 class Belief:

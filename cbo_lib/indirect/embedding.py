@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_number, as_values, require
-from cbo_lib.cholesky import stable_cholesky
+from cbo_lib.former.cholesky import stable_cholesky
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 

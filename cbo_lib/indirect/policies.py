@@ -10,14 +10,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import NEARLY, as_count, as_near, as_number, as_option, as_tensor, require
+from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.former.policy import Policy, Schedule
+from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.belief import Belief
 from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
 from cbo_lib.indirect.space import Space, table
-from cbo_lib.maximize import argmax_finite
-from cbo_lib.policy import Policy, Schedule
 from cbo_lib.random import standard_normal, uniform
-from cbo_lib.surrogate import Surrogate
 
 # Random actions that come first where the prior is fitted.
 _INITIAL = 5

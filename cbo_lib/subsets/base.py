@@ -11,13 +11,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import NEARLY, as_count, as_near, nearly, require, require_inside, require_shape
+from cbo_lib.former.maximize import argmax_finite, on_grid
+from cbo_lib.former.policy import Policy
+from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.maximize import argmax_finite, on_grid
 from cbo_lib.measure import Measure
-from cbo_lib.policy import Policy
 from cbo_lib.subsets.search import Decisions, Effort, Search
 from cbo_lib.subsets.space import Space
-from cbo_lib.surrogate import Surrogate
 
 
 class Play(NamedTuple):

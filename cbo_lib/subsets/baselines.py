@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_schedule, as_values, require
-from cbo_lib.maximize import argmax_finite
+from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
 from cbo_lib.subsets.policies import cheapest
 from cbo_lib.subsets.search import Decisions, SamplePaths

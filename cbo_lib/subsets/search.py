@@ -11,13 +11,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, require
+from cbo_lib.former.maximize import argmax_finite, maximize_box
+from cbo_lib.former.partial import PartialPosterior
+from cbo_lib.former.partial_tracked import TrackedPartial
+from cbo_lib.former.split import SplitKernel
 from cbo_lib.gp import Posterior
-from cbo_lib.maximize import argmax_finite, maximize_box
 from cbo_lib.measure import Function
-from cbo_lib.partial import PartialPosterior
-from cbo_lib.partial_tracked import TrackedPartial
 from cbo_lib.random import standard_normal, uniform
-from cbo_lib.split import SplitKernel
 from cbo_lib.subsets.space import Space
 
 

@@ -9,9 +9,9 @@ from book.aggregated.problems import aggregated_reward_curve
 from book.aggregated.theory import WidthAfter
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
 from cbo_lib.aggregated.tree_policy import check_smoothness
+from cbo_lib.former.simulate import ObservationError, simulate
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import ObservationError, simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, both, cell_problem, made, nodes_of, noise_draws
 

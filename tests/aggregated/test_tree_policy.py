@@ -10,11 +10,11 @@ import torch
 from book.aggregated.controls import UniformGrid
 from book.aggregated.problem import CellProblem
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matern_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from tests.aggregated.helpers import F64, UNIT, hills
 
 BOX = torch.tensor([[200.0, -1.0], [700.0, 3.0]], dtype=F64)

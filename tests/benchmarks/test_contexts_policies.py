@@ -11,9 +11,9 @@ from book.contexts.experiments import PAPER_TABLE_1, step_seconds
 from book.contexts.problems import ackley
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound
 from cbo_lib.contexts import DRBOKDE, SBOKDE, GaussianKDE
-from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.former.fit import fit_gaussian_process
+from cbo_lib.former.maximize import maximize_box
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.maximize import maximize_box
 from cbo_lib.measure import Measure
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 

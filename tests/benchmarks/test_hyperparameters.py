@@ -8,8 +8,8 @@ from botorch.settings import validate_input_scaling
 
 from book.hyperparameters.problems import LENGTHSCALES, lengthscale_candidates, slope_and_peak
 from book.hyperparameters.slips import printed_sqrt_beta
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import HEGPUCB
-from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, line, noise_draws, problem_of

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from book.indirect.problems import branin_problem, draw_data
+from cbo_lib.former.simulate import simulate
 from cbo_lib.indirect import CMES
-from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.indirect import plain
 from tests.indirect.helpers import UNIT, estimated_prior, grams, noise_draws, uniforms

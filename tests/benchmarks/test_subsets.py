@@ -5,8 +5,8 @@ import torch
 
 from book.subsets.prior import fit_prior
 from book.subsets.problems import hartmann
+from cbo_lib.former.simulate import simulate
 from cbo_lib.measure import Measure, covariance, variance
-from cbo_lib.simulate import simulate
 from cbo_lib.subsets import CheapestGoodSubset
 from cbo_lib.subsets.search import Search
 from tests.benchmarks.test_gpoo_speed import in_turn, report

@@ -16,8 +16,8 @@ from book.subsets.airfoil import load_airfoil, sample_airfoil
 from book.subsets.problem import SubsetProblem
 from cbo_lib import contexts
 from cbo_lib.distributions import Uniform
+from cbo_lib.former.simulate import simulate
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from tests.test_bad_input import (
     F64,
     GRID,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from book import harness, verdict
-from cbo_lib.history import History
-from cbo_lib.simulate import simulate
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from tests.toys import UCB, Bumps, Random
 
 ROOT = Path(__file__).resolve().parents[2]

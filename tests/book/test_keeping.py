@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from book import harness, keeping, registry, tasks
-from cbo_lib.history import CheckpointLog
+from cbo_lib.former.history import CheckpointLog
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import HEGPUCB
-from cbo_lib.simulate import simulate
 from tests.runs import ALL, make
 
 ROOT = Path(__file__).parents[2]

@@ -37,7 +37,7 @@ def the_plan(chunk: int = 1) -> list[tasks.Task]:
 
 def numbers(folder: Path) -> dict[str, bytes]:
     """The bits of every array of every task."""
-    from cbo_lib.history import unpack_arrays
+    from cbo_lib.former.history import unpack_arrays
 
     found = {}
     for file in sorted(folder.glob("*.npz")):
@@ -216,7 +216,7 @@ def test_steps_that_change_nothing_are_those_that_are_refused() -> None:
 
 def test_a_folder_has_the_last_run_and_the_pages_get_no_other(tmp_path: Path, capsys, monkeypatch) -> None:
     from book import outputs
-    from cbo_lib.history import History
+    from cbo_lib.former.history import History
 
     home = tmp_path / registry.load(NAME).home
     monkeypatch.setattr(outputs, "ROOT", tmp_path)
@@ -271,7 +271,7 @@ def test_ctrl_c_reaches_workers_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, capsys, monkeypatch) -> None:
-    from cbo_lib.history import History
+    from cbo_lib.former.history import History
 
     arguments = ["run", NAME, "--seeds", "0:4", "--steps", "4", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["book", *arguments])

@@ -15,9 +15,9 @@ from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound as Minimax
 from cbo_lib.contexts.acquisition import MMDUpperConfidenceBound as MMD
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound as TotalVariation
 from cbo_lib.contexts.worst_case import MMDBall
+from cbo_lib.former.maximize import search_box
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import search_box
 from cbo_lib.measure import Measure
 from tests.contexts import plain
 from tests.contexts.helpers import F64, box

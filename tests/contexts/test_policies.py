@@ -18,11 +18,11 @@ from cbo_lib.contexts.baselines import (
     context_grid,
 )
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from tests.contexts import plain
 from tests.contexts.helpers import F64, SMALL, choices, constant, hill, kde_draws, plane
 
@@ -223,7 +223,7 @@ def test_contexts_that_never_change_may_be_told_by_hand():
 
 
 def test_a_known_prior_is_used_and_not_fitted(monkeypatch):
-    monkeypatch.setattr("cbo_lib.surrogate.fit_gaussian_process", None)
+    monkeypatch.setattr("cbo_lib.former.surrogate.fit_gaussian_process", None)
     prior = GaussianProcess(rbf_kernel(0.3), 0.05)
     history = run("SBO-KDE", steps=6, prior=prior)
     assert "lengthscale" not in history.tensors

@@ -8,11 +8,11 @@ import torch
 
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
-from cbo_lib.history import History
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import Candidates, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
 
 F64 = torch.float64

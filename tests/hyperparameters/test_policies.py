@@ -13,6 +13,8 @@ from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.regret import critical_rounds, ledger, rounds
 from book.hyperparameters.slips import WidthAfter
+from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.former.simulate import ObservationError
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.hyperparameters import (
     HEGPUCB,
@@ -26,9 +28,7 @@ from cbo_lib.hyperparameters import (
 )
 from cbo_lib.hyperparameters.baselines import OneCandidate
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.maximize import argmax_finite
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import ObservationError
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import (
     F64,

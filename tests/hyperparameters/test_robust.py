@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.regret import critical_rounds, rounds
 from book.hyperparameters.slips import WidthAfter
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleStableOpt, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import (
     F64,

@@ -8,12 +8,12 @@ import torch
 
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import draw_data, known_prior, unit_grid
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.history import History
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Space
 from cbo_lib.kernels import TabulatedKernel, rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.simulate import simulate
 
 F64 = torch.float64
 SEEDS = (3, 0, 8)

@@ -9,7 +9,7 @@ from book.indirect.controls import RandomQueries
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import draw_inputs, unit_grid
 from cbo_lib import GaussianProcess, Measure
-from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.former.fit import fit_gaussian_process
 from cbo_lib.indirect import (
     CMES,
     CMETS,

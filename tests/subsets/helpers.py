@@ -9,10 +9,10 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from book.subsets.marginals import truncated_normal
 from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import Uniform
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from cbo_lib.subsets import Effort, Space
 from cbo_lib.subsets.search import Search
 from tests.subsets import plain

@@ -10,8 +10,8 @@ from book.aggregated.experiments import delta
 from book.aggregated.problems import UNIT, curve_problem, prior
 from book.aggregated.regret import ledger
 from cbo_lib.aggregated import GPOO, Space
+from cbo_lib.former.simulate import simulate
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from tests.aggregated.helpers import F64
 
 

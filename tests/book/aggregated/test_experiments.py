@@ -13,9 +13,9 @@ from book.aggregated import drawing, experiments
 from book.aggregated.controls import UniformGrid
 from book.aggregated.problems import LENGTHSCALES, VARIANCE, aggregated_reward_curve, curve_problem
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
+from cbo_lib.former.simulate import simulate
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import simulate
 from tests.aggregated.helpers import F64, cell_problem, made, nodes_of
 
 NAMES = ["GPOO", "StoOO", "AVE-StoOO", "GPTree", "GPTree, small V", "uniform grid"]

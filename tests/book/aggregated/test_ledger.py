@@ -13,10 +13,10 @@ from book.aggregated.regret import ledger
 from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO
 from cbo_lib.confidence import union_bound_sqrt_beta
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, UNIT, both, cell_problem, made, noise_draws
 

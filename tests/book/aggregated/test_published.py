@@ -9,7 +9,7 @@ import torch
 from book.aggregated import experiments, published
 from book.aggregated.problems import aggregated_reward_curve
 from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem
-from cbo_lib.simulate import simulate
+from cbo_lib.former.simulate import simulate
 from tests.aggregated.helpers import noise_draws
 
 PUBLISHED = CONFIGURATIONS["published"]

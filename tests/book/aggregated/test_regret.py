@@ -11,9 +11,9 @@ from book.aggregated.regret import aggregated_regret, ledger, level_values, lips
 from book.aggregated.theory import near_optimal_cells
 from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, StoOO
-from cbo_lib.history import History
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, UNIT, both, cell_problem, fourier, hills, made
 

@@ -9,7 +9,7 @@ import torch
 from book.aggregated import experiments, regions, studies
 from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem
 from cbo_lib.aggregated import GPOO
-from cbo_lib.simulate import simulate
+from cbo_lib.former.simulate import simulate
 
 
 @pytest.mark.parametrize("name", [p.stem for p in studies.RESULTS.glob("*.json")])

@@ -17,8 +17,8 @@ from book.contexts.controls import (
 )
 from cbo_lib.contexts.density import silverman_bandwidth
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
+from cbo_lib.former.simulate import simulate
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 
 F64 = torch.float64
 EFFORT = {"samples": 32, "initial": 4, "raw": 8, "starts": 1, "iterations": 2}

@@ -5,9 +5,9 @@ import torch
 
 from book.contexts import problems
 from book.contexts.experiments import POLICIES, make_policy
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from tests.accelerator import DEVICE, NEEDED
 
 pytestmark = NEEDED

@@ -8,7 +8,7 @@ from book import figures
 from book.contexts import drawing
 from book.contexts.problems import newsvendor
 from cbo_lib.contexts.policies import SBOKDE
-from cbo_lib.simulate import simulate
+from cbo_lib.former.simulate import simulate
 from tests.contexts.helpers import hill
 
 

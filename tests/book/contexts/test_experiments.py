@@ -12,7 +12,7 @@ from book.contexts import experiments, problems, tables, theory
 from book.contexts.experiments import PANELS, POLICIES, Budget, Panel, budget, make_policy
 from book.contexts.registry import RUNS
 from book.contexts.slips import SLIPS, DiagonalDRBOMMD, RawContexts, ReflectedDRBOKDE, ReflectedStableOpt
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from tests.contexts.helpers import F64, hill, plane
 
 TINY = Budget([100, 101], 5, 16, {"initial": 3, "raw": 8, "starts": 1, "iterations": 2})

@@ -14,9 +14,9 @@ from book.contexts.problems import portfolio, unit_box
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib import fit
 from cbo_lib.distributions import Normal, Uniform
-from cbo_lib.history import describe
+from cbo_lib.former.history import describe
+from cbo_lib.former.simulate import simulate
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import simulate
 from tests.contexts.programs import daily_trade
 
 F64 = torch.float64

@@ -12,8 +12,8 @@ from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts.space import Space
 from cbo_lib.distributions import Normal, Uniform
+from cbo_lib.former.simulate import simulate
 from cbo_lib.random import ReplicateGenerators, standard_normal
-from cbo_lib.simulate import simulate
 
 F64 = torch.float64
 BOX = torch.tensor([[-1.0, 0.0], [1.0, 2.0]], dtype=F64)

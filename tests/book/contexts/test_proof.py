@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from book.contexts import proof
-from cbo_lib.history import pack_arrays
+from cbo_lib.former.history import pack_arrays
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from book.contexts.theory import drawn_problem
 from book.information import greedy_information_gain
 from cbo_lib.contexts import GaussianKDE, tv_worst_case
 from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, TotalVariationRadius
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from tests.contexts import plain
 from tests.contexts.helpers import F64, Always, hill
 

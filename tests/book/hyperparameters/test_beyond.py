@@ -7,8 +7,8 @@ from book.hyperparameters import beyond, panels
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.variants import BalancingApart, RegretBalancing
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import Space
-from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
 
 F64 = torch.float64

@@ -10,8 +10,8 @@ from book.hyperparameters import experiments, maps, panels, phases, problems, re
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.variants import EveryoneTested, TemperedUCB
 from cbo_lib.confidence import noise_threshold
+from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import HEGPUCB, AveragedUCB, HEStableOpt, Space
-from cbo_lib.simulate import simulate
 
 SEEDS, STEPS = range(4), 25
 

@@ -7,10 +7,10 @@ from scipy.stats import norm
 
 from book.indirect.controls import NoisyCMES, NoisyCMETS, PaidActionPolicy, RandomLevels, noisy_log_gain
 from book.indirect.problems import TAU, UNIT, known_prior, transformation, unit_grid
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import CMES, CMETS, ActionPolicy, ClippedGaussian, Nodes
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from tests.indirect.helpers import F64, known, priced, problem_of, ripple
 
 

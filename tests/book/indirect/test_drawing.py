@@ -8,11 +8,11 @@ from book import figures
 from book.indirect import drawing, problems
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior, unit_grid
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import CMETS, ClippedGaussian, Nodes, Space
 from cbo_lib.kernels import GaussianMeasureKernel
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import simulate
 from tests.indirect import plain
 from tests.indirect.helpers import UNIT
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from book.indirect import experiments, problems, regret
+from cbo_lib.former.simulate import simulate
 from cbo_lib.indirect import CMES
-from cbo_lib.simulate import simulate
 from tests.indirect import plain
 
 NOTIONS = {

@@ -8,7 +8,7 @@ from book import registry
 from book.indirect import factors, regret
 from book.indirect.factors import Map
 from book.indirect.family import Turned
-from cbo_lib.history import History, pack_arrays
+from cbo_lib.former.history import History, pack_arrays
 from cbo_lib.indirect import ClippedGaussian, Nodes
 from tests.indirect.helpers import F64, UNIT
 

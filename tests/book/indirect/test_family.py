@@ -6,8 +6,8 @@ import torch
 
 from book.indirect.family import BatchProblem, Turned, batch_table
 from book.indirect.problems import UNIT, branin, unit_grid
+from cbo_lib.former.simulate import simulate
 from cbo_lib.indirect import CMES, ClippedGaussian, Point, Space
-from cbo_lib.simulate import simulate
 from tests.indirect.helpers import F64, identity, known, problem_of
 
 GRID = unit_grid(5)

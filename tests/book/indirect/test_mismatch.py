@@ -8,7 +8,7 @@ from book.indirect import mismatch
 from book.indirect.mismatch import SampledInformation, drawn_problem, true_information, variance_explained
 from book.indirect.problems import known_prior
 from book.indirect.registry import RUNS
-from cbo_lib.simulate import simulate
+from cbo_lib.former.simulate import simulate
 from tests.indirect.helpers import F64
 
 

@@ -8,10 +8,10 @@ from scipy.stats import multivariate_normal
 from book.indirect.controls import RandomQueries
 from book.indirect.online import online
 from book.indirect.problems import known_prior
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import CMES, ActionPolicy
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.simulate import simulate
 from tests.indirect.helpers import square
 
 LENGTHS = (0.1, 0.3, 0.8)

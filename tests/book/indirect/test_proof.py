@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from book.indirect import proof, regret
+from cbo_lib.former.simulate import simulate
 from cbo_lib.measure import Measure
-from cbo_lib.simulate import simulate
 from tests.indirect.helpers import F64
 
 REPLICATES, STEPS = 60, 25

@@ -19,7 +19,7 @@ from book.indirect.regret import (
     theorem_1_rounds,
     zeta,
 )
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.indirect import CMES, ClippedGaussian
 from tests.indirect.helpers import (
     F64,

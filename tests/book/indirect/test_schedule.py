@@ -12,9 +12,9 @@ from book.functions import prior_samples
 from book.indirect import schedule
 from book.indirect.registry import RUNS
 from book.indirect.schedule import BlurredProblem, Blurs, ScheduledUCB
+from cbo_lib.former.simulate import simulate
 from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.simulate import simulate
 from tests.indirect import plain
 from tests.indirect.helpers import F64, SEEDS
 

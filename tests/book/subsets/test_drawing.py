@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from book import figures
 from book.subsets.drawing import algorithm_steps, names, round_steps, two_variables
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort
 from tests.subsets.helpers import prior, run, solid

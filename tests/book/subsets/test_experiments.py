@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from book import figures
 from book.subsets import experiments, problems, regret
 from book.subsets.marginals import truncated_normal
-from cbo_lib.history import History
-from cbo_lib.simulate import simulate
+from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from book.subsets.refit import Refitting, fit, loss, refitting
-from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.former.fit import fit_gaussian_process
 from cbo_lib.measure import Measure
 from cbo_lib.subsets import TSPSQ, UCBPSQ, CheapestGoodSubset
 from tests.subsets.helpers import F64, FEW, run, solid

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from book.information import information_gain
 from book.subsets import regret
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.subsets.baselines import UCBPSQ

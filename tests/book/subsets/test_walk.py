@@ -8,7 +8,7 @@ import torch
 
 from book import outputs, registry, tasks
 from book.subsets import factors, walk
-from cbo_lib.history import History
+from cbo_lib.former.history import History
 
 RESULTS = Path(walk.__file__).parent / "results"
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import require
-from cbo_lib.history import pack_arrays, provenance, reading, unpack_arrays, write_atomically
+from cbo_lib.former.history import pack_arrays, provenance, reading, unpack_arrays, write_atomically
 
 T = TypeVar("T")
 

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_number, as_schedule, as_tensor, nearly, require
-from cbo_lib.data import load_object, save_object
+from cbo_lib.former.data import load_object, save_object
+from cbo_lib.former.maximize import on_grid
+from cbo_lib.former.told import read
 from cbo_lib.gp import Posterior
-from cbo_lib.maximize import on_grid
 from cbo_lib.random import ReplicateGenerators
-from cbo_lib.told import read
 
 #: The multiplier of a standard deviation: a number, or a function of the round ``t = 1, 2, ...``.
 Schedule = float | Callable[[int], float | Tensor]

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import require
+from cbo_lib.former.partial import PartialPosterior, observed_points
 from cbo_lib.gp import Posterior
-from cbo_lib.partial import PartialPosterior, observed_points
 
 
 class TrackedPartial:

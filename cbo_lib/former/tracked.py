@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_tensor, require
-from cbo_lib.cholesky import needs_jitter, pivoted_cholesky, rows_of, stable_cholesky
+from cbo_lib.former.cholesky import needs_jitter, pivoted_cholesky, rows_of, stable_cholesky
 from cbo_lib.measure import Measure, covariance, variance
 
 if TYPE_CHECKING:

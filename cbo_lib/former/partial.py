@@ -23,10 +23,10 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from cbo_lib.checks import as_number, require, require_shape
+from cbo_lib.former.split import NoProductError, SplitKernel, pivoted_factor
 from cbo_lib.gp import Posterior
 from cbo_lib.measure import Measure, expands_to
 from cbo_lib.models import PosteriorModel
-from cbo_lib.split import NoProductError, SplitKernel, pivoted_factor
 
 # The products of features grow with the square of the rank; beyond this the matrix itself is used.
 _RANK = 96

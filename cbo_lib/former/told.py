@@ -10,7 +10,7 @@ from torch import Tensor
 from cbo_lib.checks import as_tensor, as_values, require
 
 if TYPE_CHECKING:
-    from cbo_lib.policy import Policy
+    from cbo_lib.former.policy import Policy
 
 
 def read(policy: "Policy", query: Any, y: Any, seen: Mapping[str, Any]) -> dict[str, Tensor]:

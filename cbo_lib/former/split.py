@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from cbo_lib.cholesky import pivoted_cholesky
+from cbo_lib.former.cholesky import pivoted_cholesky
 from cbo_lib.kernels import matrix
 
 # What a factor of a kernel makes of points, and of two sets of points so prepared.

@@ -10,8 +10,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from cbo_lib.checks import as_count, as_tensor, require
-from cbo_lib.history import CheckpointLog, History, describe, provenance
-from cbo_lib.policy import Policy
+from cbo_lib.former.history import CheckpointLog, History, describe, provenance
+from cbo_lib.former.policy import Policy
 from cbo_lib.random import ReplicateGenerators
 
 
