@@ -15,8 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from cbo_lib import fit as module
-from cbo_lib import kernels, surrogate
+from cbo_lib import kernels
+from cbo_lib.former import fit as module
+from cbo_lib.former import surrogate
 from cbo_lib.former.fit import Fit, FitWarning, default_kernel, fit_gaussian_process
 from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess

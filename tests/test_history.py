@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cbo_lib import history as module
+from cbo_lib.former import history as module
 from cbo_lib.former.history import CheckpointLog, History, describe, provenance, write_atomically
 from cbo_lib.kernels import TabulatedKernel
 

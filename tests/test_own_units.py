@@ -10,8 +10,9 @@ from botorch.acquisition import UpperConfidenceBound
 from gpytorch.constraints import Interval
 from gpytorch.kernels import PeriodicKernel, RBFKernel, ScaleKernel
 
-from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets, surrogate
+from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
 from cbo_lib.distributions import Uniform
+from cbo_lib.former import surrogate
 from cbo_lib.former.fit import fit_gaussian_process
 from cbo_lib.former.maximize import maximize_box
 from cbo_lib.gp import GaussianProcess

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from book.harness import rounds
-from cbo_lib import history as history_module
+from cbo_lib.former import history as history_module
 from cbo_lib.former.simulate import ObservationError, simulate
 from tests.oracles import condition, rbf
 from tests.toys import UCB, Broken, Bumps, Finite, Random, Rows, Thompson, Watched

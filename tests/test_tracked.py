@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from linear_operator.utils.warnings import NumericalWarning
 from scipy.stats import multivariate_normal
 
-from cbo_lib import tracked as module
+from cbo_lib.former import tracked as module
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import StackedKernel, TabulatedKernel, rbf_kernel
 from cbo_lib.measure import Measure

@@ -1,7 +1,7 @@
 """A prior that is fitted to a run's own data, fast enough for twelve lengthscales and twenty runs.
 
-The model, its priors and its bounds are those of ``cbo_lib.former.fit``, with a squared exponential kernel: a lengthscale a
-variable, standardized outcomes, a constant mean and a fitted noise. Each fit begins at the mode of the priors, as
+The model, its priors and its bounds are those of ``cbo_lib.former.fit``, with a squared exponential kernel: a
+lengthscale a variable, standardized outcomes, a constant mean and a fitted noise. Each fit begins at the mode of the priors, as
 there, and a second time where the last one ended, and takes the better; the library's fit has no start of each run's
 own.
 

@@ -9,7 +9,8 @@ from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from book.indirect.problems import unit_grid
-from cbo_lib import fit, kernels
+from cbo_lib import kernels
+from cbo_lib.former import fit
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, Space, belief
 from cbo_lib.kernels import TabulatedKernel

@@ -10,7 +10,8 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from book.subsets.marginals import TruncatedNormal, truncated_normal
-from cbo_lib import subsets, surrogate
+from cbo_lib import subsets
+from cbo_lib.former import surrogate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC, Play, Space

@@ -12,8 +12,8 @@ from book.contexts.controls import RandomDecisions
 from book.contexts.portfolio import DATA, Surrogate, fit_surrogate, load_portfolio, save_surrogate
 from book.contexts.problems import portfolio, unit_box
 from book.contexts.quadrature import QuadratureDistribution
-from cbo_lib import fit
 from cbo_lib.distributions import Normal, Uniform
+from cbo_lib.former import fit
 from cbo_lib.former.history import describe
 from cbo_lib.former.simulate import simulate
 from cbo_lib.measure import Measure
