@@ -9,10 +9,9 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property, partial
-from types import MethodType
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -21,15 +20,24 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from cbo_lib.checks import as_batch, as_count, as_number, as_values, require
-from cbo_lib.former.cholesky import stable_cholesky, try_cholesky
-from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.kernels import member
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, PosteriorModel
 from cbo_lib.random import standard_normal
 
-# Maps a tensor and how many of its last dimensions are no batch dimensions.
-Part = Callable[[Tensor, int], Tensor]
+if TYPE_CHECKING:
+    from cbo_lib.former.tracked import TrackedPosterior
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """The lower Cholesky factor of matrices ``... n x n``, positive definite to rounding.
+
+    Where rounding leaves none, linear_operator adds a jitter of ``1e-8`` of the variance or more, and warns.
+    """
+    if matrix.shape[-1] == 0:
+        return matrix
+    size = matrix.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None].clamp_min(torch.finfo(matrix.dtype).tiny)
+    return psd_safe_cholesky(matrix / size) * size.sqrt()
 
 
 class GaussianProcess:
@@ -61,30 +69,11 @@ class GaussianProcess:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
         """The same process on another device or in another dtype; the kernel is copied, not shared.
 
-        A mean that is a ``torch.nn.Module``, or a ``partial``, a method or a dataclass with such parts, is copied and
-        moves too; a plain function stays as it is.
-
-        Raises:
-            ValueError: if the mean is a function that holds tensors or modules, which would stay.
+        A mean that is a ``torch.nn.Module`` moves too; any other function stays as it is.
         """
-        return self._map(_mover(device, dtype))
 
-    def _map(self, move: Callable[[Tensor], Tensor]) -> "GaussianProcess":
-        def moved(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                return move(value)
-            if isinstance(value, torch.nn.Module):
-                return copy.deepcopy(value)._apply(move)
-            if type(value) in (list, tuple, dict):
-                return type(value)(map(moved, value.items() if isinstance(value, dict) else value))
-            if isinstance(value, partial):
-                return partial(moved(value.func), *moved(value.args), **moved(value.keywords))
-            if isinstance(value, MethodType):
-                return MethodType(value.__func__, moved(value.__self__))
-            if is_dataclass(value) and not isinstance(value, type):
-                return replace(value, **{f.name: moved(getattr(value, f.name)) for f in fields(value) if f.init})
-            require(not _holds_tensors(value), "mean must be a torch.nn.Module to be moved", "a function of tensors")
-            return value
+        def moved(part: Any) -> Any:
+            return copy.deepcopy(part).to(device, dtype) if isinstance(part, Tensor | torch.nn.Module) else part
 
         return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
 
@@ -103,25 +92,9 @@ class GaussianProcess:
             noise_std: overrides that of the process, for observations of unequal noise: a number or ``... x t``.
 
         Raises:
-            ValueError: if ``y`` does not fit or is not finite, the noise not positive or the kernel not definite.
-
-        Noise that drowns in rounding grows (``stable_cholesky``), and a ``NumericalWarning`` says by how much.
+            ValueError: if ``y`` does not fit or is not finite, or the noise is not positive.
         """
         return self.posterior().extend(measure, y, noise_std)
-
-
-def _holds_tensors(thing: Any, depth: int = 3) -> bool:
-    """Whether a function closes over tensors or modules, or an object or a list has some, down to a depth."""
-    if isinstance(thing, Tensor | torch.nn.Module):
-        return True
-    cells = [cell.cell_contents for cell in getattr(thing, "__closure__", None) or ()]
-    parts = [*cells, *getattr(thing, "__dict__", {}).values(), *(thing if isinstance(thing, list | tuple) else ())]
-    parts += thing.values() if isinstance(thing, dict) else ()
-    return depth > 0 and any(_holds_tensors(part, depth - 1) for part in parts)
-
-
-def _mover(device: torch.device | str | None, dtype: torch.dtype | None) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
 
 
 @dataclass(frozen=True)
@@ -129,13 +102,16 @@ class _Data:
     """What was observed, and the triangular factor that summarizes it."""
 
     measure: Measure
+    noise: Tensor  # ... t, variances
+    residual: Tensor  # ... t, y - prior mean
     factor: Tensor  # ... t t, the lower Cholesky factor of K + noise
-    whitened: Tensor  # ... t, factor^{-1} (y - prior mean)
-    jitter: Tensor  # ..., by what share the diagonal of K + noise was raised
+    whitened: Tensor  # ... t, factor^{-1} residual
 
-    def map(self, part: Part) -> "_Data":
+    def map(self, part: Callable[[Tensor, int], Tensor]) -> "_Data":
+        """Each tensor through a function that also sees how many of its last dimensions are no batch dimensions."""
         measure = Measure(part(self.measure.points, 3), part(self.measure.weights, 2))
-        return _Data(measure, part(self.factor, 2), part(self.whitened, 1), part(self.jitter, 0))
+        rest = part(self.noise, 1), part(self.residual, 1), part(self.factor, 2), part(self.whitened, 1)
+        return _Data(measure, *rest)
 
 
 class Posterior:
@@ -215,40 +191,32 @@ class Posterior:
         noise = self.prior.noise_std if noise_std is None else noise_std
         noise = as_values("noise_std", noise, None, 0, ends="()", like=y)
         wanted = f"noise_std must broadcast to y {tuple(y.shape)}"
-        noise = noise.expand(as_batch(wanted, noise.shape, noise.shape, y.shape))
+        noise = noise.expand(as_batch(wanted, noise.shape, noise.shape, y.shape)).square()
         residual = y - self.prior.prior_mean(measure)
         own, others = self.batch_shape, measure.batch_shape
         wanted = f"y must broadcast to the batch {tuple(own)} of the posterior and {tuple(others)} of the measures"
         shape = as_batch(wanted, y.shape, own, others, residual.shape[:-1], noise.shape[:-1])
-        t, n, square = self.count, measure.n, noise.square()
-        block = covariance(self.prior.kernel, measure, measure)
+        block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise)
+        noise, residual, n = noise.expand(*shape, measure.n), residual.expand(*shape, measure.n), measure.n
         if self.data is None:
-            factor, jitter = stable_cholesky(block + torch.diag_embed(square))
-            factor = factor.expand(*shape, n, n)
-            whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
-            data = _Data(measure, factor, whitened.expand(*shape, n), jitter.expand(shape))
-            return Posterior(self.prior, data, self._batch_shape)
-        diagonal = block.diagonal(dim1=-2, dim2=-1) + square
-        block = block + torch.diag_embed(torch.addcmul(square, self.data.jitter.unsqueeze(-1), diagonal))
+            return self._with(measure, noise, residual, cholesky(block).expand(*shape, n, n))
+        old, t = self.data, self.count
         cross = self.whiten(measure)  # ... t n
-        corner, lost = try_cholesky(block - cross.mT @ cross, diagonal)
-        gap = residual - (cross.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
-        step = torch.linalg.solve_triangular(corner, gap.unsqueeze(-1), upper=False).squeeze(-1)
-        factor, jitter = block.new_zeros(*shape, t + n, t + n), self.data.jitter.expand(shape)
-        factor[..., :t, :t], factor[..., t:, :t], factor[..., t:, t:] = self.data.factor, cross.mT, corner
-        whitened = torch.cat([self.data.whitened.expand(*shape, t), step.expand(*shape, n)], -1)
-        lost = lost.expand(shape)
-        if bool(lost.any()):  # the product of the old factors has the matrix to rounding
-            matrix = (rows := factor[..., :t].clone()) @ rows.mT
-            matrix[..., t:, t:] = block
-            again, jitter = stable_cholesky(matrix, jitter=jitter, lost=lost)
-            old = (rows[..., :t, :] @ whitened[..., :t, None]).squeeze(-1)
-            residual = torch.cat([old, residual.expand(*shape, n)], -1).unsqueeze(-1)
-            solved = torch.linalg.solve_triangular(again, residual, upper=False).squeeze(-1)
-            factor = torch.where(lost[..., None, None], again, factor)
-            whitened = torch.where(lost.unsqueeze(-1), solved, whitened)
-        observed = Measure.cat([self.data.measure, measure])
-        return Posterior(self.prior, _Data(observed, factor, whitened, jitter), self._batch_shape)
+        corner, failed = torch.linalg.cholesky_ex(block - cross.mT @ cross)
+        measure = Measure.cat([old.measure, measure])
+        noise, residual = (
+            torch.cat([a.expand(*shape, t), b], -1) for a, b in ((old.noise, noise), (old.residual, residual))
+        )
+        if bool(failed.any()):  # rounding left no factor of the new block alone
+            factor = cholesky(covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise))
+        else:
+            factor = block.new_zeros(*shape, t + n, t + n)
+            factor[..., :t, :t], factor[..., t:, :t], factor[..., t:, t:] = old.factor, cross.mT, corner
+        return self._with(measure, noise, residual, factor)
+
+    def _with(self, measure: Measure, noise: Tensor, residual: Tensor, factor: Tensor) -> "Posterior":
+        whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
+        return Posterior(self.prior, _Data(measure, noise, residual, factor, whitened), self._batch_shape)
 
     @property
     def log_marginal_likelihood(self) -> Tensor:
@@ -286,8 +254,10 @@ class Posterior:
             z = standard_normal(generator, shape[1:], mean)
         return mean.unsqueeze(-2) + z @ root.mT
 
-    def track(self, queries: Measure) -> TrackedPosterior:
+    def track(self, queries: Measure) -> "TrackedPosterior":
         """Keep the mean and variance of a finite set of queries up to date (see ``TrackedPosterior``)."""
+        from cbo_lib.former.tracked import TrackedPosterior
+
         return TrackedPosterior(self, queries)
 
     def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
@@ -299,11 +269,8 @@ class Posterior:
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Posterior":
         """The same posterior on another device or in another dtype; the kernel is copied, not shared."""
-        return self._map(_mover(device, dtype))
-
-    def _map(self, move: Callable[[Tensor], Tensor]) -> "Posterior":
-        data = None if self.data is None else self.data.map(lambda tensor, own: move(tensor))
-        return Posterior(self.prior._map(move), data, self._batch_shape)
+        data = None if self.data is None else self.data.map(lambda tensor, own: tensor.to(device, dtype))
+        return Posterior(self.prior.to(device, dtype), data, self._batch_shape)
 
     def select(self, index: int) -> "Posterior":
         """One element of the leading batch dimension, such as a replicate, without it; a ``ValueError`` if none is."""

@@ -12,10 +12,10 @@ from botorch.models.model import FantasizeMixin, Model
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from linear_operator import to_linear_operator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from cbo_lib.checks import require
-from cbo_lib.former.cholesky import stable_cholesky
 from cbo_lib.measure import Measure
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class PosteriorModel(MeasureModel):
         return torch.as_tensor(self.measure_posterior.prior.noise_std, dtype=measure.points.dtype).square()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PosteriorModel":
-        self.measure_posterior = self.measure_posterior._map(fn)
+        there = fn(next(self.kernel.parameters(), torch.zeros(())))
+        self.measure_posterior = self.measure_posterior.to(there.device, there.dtype)
         if isinstance(self.measure, torch.nn.Module):  # it may be that of other models, and modules move in place
             self.measure = copy.deepcopy(self.measure)._apply(fn)
         self.kernel = self.measure_posterior.prior.kernel
@@ -169,7 +170,7 @@ class AveragedModel(MeasureModel):
             return self._averages(measure)
         mean, joint = self._averages(Measure.cat([self._seen.measure, measure]))
         t = self._seen.measure.n
-        factor, _ = stable_cholesky(joint[..., :t, :t] + torch.diag_embed(self._seen.noise))
+        factor = psd_safe_cholesky(joint[..., :t, :t] + torch.diag_embed(self._seen.noise))
         gap = (self._seen.y - mean[..., :t]).unsqueeze(-1)
         cross = torch.linalg.solve_triangular(factor, joint[..., :t, t:], upper=False)
         mean = mean[..., t:] + (cross.mT @ torch.linalg.solve_triangular(factor, gap, upper=False)).squeeze(-1)

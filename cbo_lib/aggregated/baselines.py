@@ -1,30 +1,32 @@
 """The policies that GPOO is compared with ([Munos2014], [Shekhar2018], [Zhang2022])."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.aggregated.tree_policy import GaussianProcessTreePolicy, Smoothness, TreePolicy, check_smoothness
-from cbo_lib.checks import as_count, as_number, require
+from cbo_lib.aggregated.tree import Smoothness, TreePolicy, smoothness
+from cbo_lib.checks import as_count, as_number
+from cbo_lib.measure import Measure, variance
+from cbo_lib.search import argmax_finite
 
 
 class StoOO(TreePolicy):
     """Stochastic optimistic optimization ([Munos2014], section 3.3), for cells of any number of points.
 
-    The score is the mean of the node's own observations + ``span sqrt(log(n^2 / failure) / (2 T))`` + ``delta(depth)``
-    after ``T`` draws, infinite at first. A node is expanded after ``span^2 log(n^2 / failure) / (2 delta^2)`` draws.
-
     Args:
         space: the cells.
         delta: the smoothness function, see ``GPOO``. Default ``span K^(-depth / d)``.
-        budget: the number ``n`` of rounds that the widths are made for. Default 100.
-        failure: error probability. Default 0.1.
-        span: the length of the interval that observations lie in, 1 in the paper. Default: the range told so far, or 1.
-        options: those of ``TreePolicy``; ``prior`` is of ``posterior``, which the policy does not use. Errors too.
+        budget: the number ``N`` of rounds that the widths are made for. Default 100.
+        failure: error probability ``theta``. Default 0.1.
+        span: the length of the interval that observations lie in. Default 1, as in the paper.
+        options: those of ``TreePolicy``; ``prior`` and ``kernel`` are of ``posterior``, which the policy does not use.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     def __init__(
@@ -34,102 +36,82 @@ class StoOO(TreePolicy):
         delta: float | Smoothness | None = None,
         budget: int = 100,
         failure: float = 0.1,
-        span: float | None = None,
+        span: float = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(space, **options)
-        self.budget = as_count("budget", budget, 1)
-        self.failure = as_number("failure", failure, 0, 1, "()")
-        self.given_span = None if span is None else as_number("span", span, 0, ends="()")
-        self.delta = None if delta is None else check_smoothness(delta, 10 * space.dim, space)
-
-    def begin(self) -> None:
-        """The root is the only leaf, and nothing is known of it."""
-        super().begin()
-        self.sums = self.draws.to(self.space.like)
-        infinite = self.space.like.new_full((self.replicates, 1), torch.inf)
-        self.lowest, self.highest = infinite, -infinite
-
-    @property
-    def span(self) -> Tensor:
-        """The length of the interval that observations lie in, ``replicates x 1``."""
-        if self.given_span is not None:
-            return torch.full_like(self.lowest, self.given_span)
-        seen = self.highest - self.lowest
-        return torch.where(seen > 0, seen, 1.0)
-
-    def delta_at(self, depth: Tensor) -> Tensor:
-        """The smoothness function at depths ``n``: ``n``, or ``replicates x n`` where it follows the span."""
-        if self.delta is not None:
-            return self.delta(depth)
-        return self.span * self.space.branching ** (-depth.to(self.sums) / self.space.dim)
+        self.budget, self.failure = as_count("budget", budget, 1), as_number("failure", failure, 0, 1, "()")
+        self.span = as_number("span", span, 0, ends="()")
+        self.delta = smoothness(self.span if delta is None else delta, space)
+        self.draws = self.sums = torch.zeros_like(self.leaf, dtype=space.like.dtype)
 
     def squared_width(self) -> float:
         """The squared confidence width of a node that was drawn once, for a span of 1."""
         return math.log(self.budget**2 / self.failure) / 2
 
-    def grow(self) -> None:
-        """Make room for the nodes that the tree gained."""
-        super().grow()
-        self.sums = torch.nn.functional.pad(self.sums, (0, len(self.tree) - self.sums.shape[1]))
+    def widths(self) -> Tensor:
+        """The confidence width of every node by what is known now, infinite before its first draw."""
+        return self.span * (self.squared_width() / self.draws).sqrt()
 
-    def scores(self) -> Tensor:
-        """The upper confidence bounds of all nodes."""
-        width = self.span * (self.squared_width() / self.draws).sqrt()
-        return self.estimates() + width + self.delta_at(self.tree.depth)
+    def ask(self) -> Tensor:
+        """The leaf of the largest upper bound, ``replicates x 2 x d``."""
+        b = self.means() + self.widths() + self.delta(self.tree.depth)
+        self.node = argmax_finite(b, self.leaf, self.tree.order)  # line 2
+        return self.tree.boxes[self.node]
 
-    def estimates(self) -> Tensor:
+    def tell(self, cell: Tensor, y: Tensor) -> None:
+        """Count the average ``y`` (``replicates``) for the node that the cell is, and split it if it is known."""
+        node, row = self.find(cell), torch.arange(len(y), device=y.device)
+        ready = (node >= 0) & self.leaf[row, node] & (self.widths() <= self.delta(self.tree.depth))[row, node]  # line 4
+        super().tell(cell, y)
+        self.draws[row, node] += (node >= 0).to(y)  # line 3
+        self.sums = self.sums.index_put((row, node), torch.where(node >= 0, y, 0.0), accumulate=True)
+        self.expand(node, ready)
+
+    def expand(self, node: Tensor, where: Tensor) -> None:
+        """Also make room for the counts of new nodes."""
+        super().expand(node, where)
+        new = len(self.tree) - self.draws.shape[1]
+        self.draws, self.sums = (torch.nn.functional.pad(a, (0, new)) for a in (self.draws, self.sums))
+
+    def means(self) -> Tensor:
         """The mean of each node's observations, zero before the first."""
         return self.sums / self.draws.clamp_min(1)
 
-    def take(self, row: Mapping[str, Tensor], node: Tensor) -> None:
-        """Add the observation to those of its node."""
-        super().take(row, node)
-        y, at = row["y"], (node >= 0).nonzero().squeeze(-1)
-        self.sums[at, node[at]] += y[at]
-        self.lowest = torch.minimum(self.lowest, y.unsqueeze(-1))
-        self.highest = torch.maximum(self.highest, y.unsqueeze(-1))
-
-    def may_expand(self, node: Tensor) -> Tensor:
-        """Whether its width has come down to delta."""
-        delta = (self.delta_at(self.tree.depth) / self.span)[self.rows, node]
-        return self.draws[self.rows, node] >= self.squared_width() / delta.square()
+    def recommend(self) -> Tensor:
+        """The largest mean among the split cells of the deepest level that has any."""
+        return self.deepest_split(self.means())  # line 6
 
 
 class AveStoOO(StoOO):
-    """StoOO for aggregated feedback ([Zhang2022], Algorithm 2): the squared width is ``2 log(t^2 / theta) / T``.
+    """StoOO for aggregated feedback ([Zhang2022], Algorithm 2): its widths follow the round and not the budget.
 
-    Its widths follow the round and not the budget, and are twice as large as those of ``StoOO`` at ``t = n``. Arguments
-    are those of ``StoOO``; ``failure`` is the error probability ``theta``, ``budget`` is not used.
+    Arguments are those of ``StoOO``; ``budget`` is not used.
     """
 
     def squared_width(self) -> float:
-        """Eq. 12."""
+        """``2 log(t^2 / theta)`` ([Zhang2022], Eq. 12)."""
         return 2 * math.log(self.round**2 / self.failure)
 
 
-class GPTree(GaussianProcessTreePolicy):
-    """The tree policy of [Shekhar2018] for Gaussian process bandits, as the published code of [Zhang2022] has it.
+class GPTree(TreePolicy):
+    """The tree policy of [Shekhar2018] for Gaussian process bandits, by the published code of [Zhang2022].
 
-    The score of a node is the smaller of its own upper confidence bound and its parent's plus ``V(h - 1)``, plus
-    ``V(h)``. The best leaf is expanded, without a draw, while ``sqrt_beta * std <= V(h)``; else it is drawn.
-
-    ``V(h) = 4 g (sqrt(2 u + C4 + h log K + 4 log(1 / g)) + 1)`` with ``g = metric_bound(rho^h)`` and
-    ``C4 = 1 + 2 log(n^2 pi^2 / 6)``; ``sqrt_beta = scale sqrt(log n + u)``, the same at all rounds; no node deeper
-    than ``log n (1 + 1/alpha) / (2 alpha log(1/rho))``, or of a level of more than 2^48 cells, is expanded. The
-    constants ``v1``, ``C2``, ``C3`` and ``D1``, which the paper leaves open, are 1.
+    ``V(h) = 4 g (sqrt(2 u + C4 + h log K + 4 log(1 / g)) + 1)`` with ``C4 = 1 + 2 log(N^2 pi^2 / 6)`` and ``g`` the
+    deviation of f across a cell of depth h; ``sqrt_beta = scale sqrt(log N + u)``, the same at all rounds; no node
+    deeper than ``log N (1 + 1/alpha) / (2 alpha log(1/rho))`` is split. The constants ``v1``, ``C2``, ``C3`` and
+    ``D1``, which the paper leaves open, are 1.
 
     Args:
         space: the cells.
-        budget: the number ``n`` of rounds that the constants are made for. Default 100.
-        metric_bound: ``g``, an upper bound of the standard deviation of ``f(x) - f(x')`` at distance ``r``, below 1
-            wherever it is used. Default: in place of the ``V`` above, twice the prior standard deviation of
-            ``f(center) - f(corner)`` in the widest cell of the depth, as in ``GPOO``.
-        alpha: the exponent of ``g`` near zero, in (0, 1]. Default 1, that of the RBF kernel.
-        rho: how fast cells shrink, ``1 / K`` in one dimension. Default ``branching ** (-1 / dim)``.
+        budget: the number ``N`` of rounds that the constants are made for. Default 100.
+        metric_bound: bounds the standard deviation of ``f(x) - f(x')`` at the distance ``rho^h``; ``g`` is its value.
+            Default: that deviation under the prior, between opposite corners of the widest cell of depth h.
+        alpha: the exponent of ``metric_bound`` near zero, in (0, 1]. Default 1, that of the RBF kernel.
+        rho: how fast cells shrink, ``1 / K`` in one dimension. Default ``K^(-1 / d)``.
         u: confidence, failure probability ``exp(-u)``. Default 2.
         scale: multiplies ``sqrt_beta``; 1 in the paper.
-        options: those of ``TreePolicy``: ``prior``, ``kernel`` and ``seed``.
+        options: ``prior``, ``kernel`` and ``seeds`` of ``TreePolicy``, or ``seed`` of ``Run``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -147,47 +129,79 @@ class GPTree(GaussianProcessTreePolicy):
         scale: float = 1.0,
         **options: Any,
     ) -> None:
-        self.budget = as_count("budget", budget, 1)
-        as_number("u", u, 0, ends="()")
-        as_number("scale", scale, 0)
-        super().__init__(space, sqrt_beta=scale * math.sqrt(math.log(budget) + u), **options)
+        super().__init__(space, **options)
+        self.budget, self.metric_bound = as_count("budget", budget, 1), metric_bound
+        self.u, scale, alpha = (
+            as_number("u", u, 0, ends="()"),
+            as_number("scale", scale, 0),
+            as_number("alpha", alpha, 0, 1, "(]"),
+        )
         self.rho = space.branching ** (-1 / space.dim) if rho is None else as_number("rho", rho, 0, 1, "()")
-        as_number("alpha", alpha, 0, 1, "(]")
-        deepest = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
-        self.max_depth = min(deepest, math.floor(48 * math.log(2) / math.log(space.branching)) - 1)
-        self._levels = math.floor(self.max_depth) + 2
-        self._given: Tensor | None = None
-        if metric_bound is not None:
-            g = {self.rho**h: metric_bound(self.rho**h) for h in range(self._levels)}
-            for r, value in g.items():
-                require(0 < value < 1, "metric_bound must lie in (0, 1)", f"{value} at distance {r}")
-            c4 = 1 + 2 * math.log(budget**2 * math.pi**2 / 6)
-            log_k = math.log(space.branching)
-            self._given = space.like.new_tensor(
-                [4 * v * (math.sqrt(2 * u + c4 + h * log_k - 4 * math.log(v)) + 1) for h, v in enumerate(g.values())]
-            )
+        self.sqrt_beta = scale * math.sqrt(math.log(budget) + u)
+        self.max_depth = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
 
-    @property
-    def variation(self) -> Tensor:
-        """``V`` of every depth, ``depths``, or ``replicates x depths`` where it derives from a fitted prior."""
-        return self.prior_variation(self._levels) if self._given is None else self._given
+    def variation(self, depth: Tensor) -> Tensor:
+        """``V`` at depths ``n``, ``... x n``."""
+        if self.metric_bound is not None:
+            g = self.space.like.new_tensor([self.metric_bound(self.rho**h) for h in depth.tolist()])
+        else:
+            corners = self.space.widest_cells(int(depth.max()) + 1)
+            across = Measure(corners, corners.new_tensor([1.0, -1.0]).expand(len(corners), 2))
+            g = variance(self.prior.kernel, across).clamp_min(0).sqrt()[..., depth]
+        inner = 2 * self.u + 1 + 2 * math.log(self.budget**2 * math.pi**2 / 6) + depth * math.log(self.space.branching)
+        return 4 * g * ((inner + 4 * (1 / g).log()).clamp_min(0).sqrt() + 1)
 
-    def choose(self) -> Tensor:
-        """Expand the best leaf while it is known well enough, then return it."""
-        variation = self.variation
+    def ask(self) -> Tensor:
+        """The leaf of the largest score, after splits that need no draw, ``replicates x 2 x d``."""
+        row = torch.arange(len(self.y), device=self.y.device)
         while True:
-            node = super().choose()
-            depth = self.tree.depth[node]
-            allowed = variation.expand(self.replicates, -1)[self.rows, depth]
-            ready = (self.widths()[self.rows, node] <= allowed) & (depth <= self.max_depth)
+            mean, std = self.belief()
+            depth = self.tree.depth
+            V = self.variation(torch.arange(int(depth.max()) + 1, device=depth.device)).expand(len(self.y), -1)
+            upper = mean + self.sqrt_beta * std
+            from_parent = (upper[:, self.tree.parent] + V[:, depth - 1]).masked_fill(depth == 0, torch.inf)
+            score = torch.minimum(upper, from_parent) + V[:, depth]
+            node = argmax_finite(score, self.leaf, self.tree.order)  # line 2
+            ready = (self.sqrt_beta * std[row, node] <= V[row, depth[node]]) & (depth[node] <= self.max_depth)
             if not bool(ready.any()):
-                return node
-            self.expand(node, ready)
+                return self.tree.boxes[node]  # line 4
+            self.expand(node, ready)  # line 3
 
-    def scores(self) -> Tensor:
-        """The smaller of both upper bounds, plus the variation in the cell."""
-        variation, depth = self.variation, self.tree.depth.clamp_max(self._levels - 1)  # no leaf is deeper
-        upper = self.tracked.mean + self.widths()
-        from_parent = upper[:, self.tree.parent] + variation[..., depth - 1]
-        from_parent[:, 0] = torch.inf  # the root has none
-        return torch.minimum(upper, from_parent) + variation[..., depth]
+    def recommend(self) -> Tensor:
+        """The largest posterior mean among the split cells of the deepest level that has any."""
+        return self.deepest_split(self.belief()[0])  # line 6
+
+
+class UniformGrid(TreePolicy):
+    """The baseline without adaptation: the cells of one level in turn, whatever is seen; the posterior is GPOO's.
+
+    The level is the deepest that the budget can visit once. Cells come in bit-reversed order, so that those visited so
+    far are always spread out. The visited cell of the largest posterior mean is recommended.
+
+    Args:
+        space: the cells.
+        budget: the number of rounds to plan for. Default 100.
+        options: those of ``TreePolicy``.
+    """
+
+    def __init__(self, space: Space, *, budget: int = 100, **options: Any) -> None:
+        super().__init__(space, **options)
+        level, K = 0, space.branching
+        while K ** (level + 1) <= as_count("budget", budget, 1):
+            level += 1
+        every = torch.ones_like(self.leaf[:, 0])
+        for node in range((K**level - 1) // (K - 1)):
+            self.expand(torch.full_like(every, node, dtype=torch.long), every)
+        cells = self.tree.complete(level)
+        place = sum((self.tree.index[cells] // K**i % K) * K ** (level - 1 - i) for i in range(level))
+        self.visits = cells[torch.as_tensor(place).argsort()] if level else cells
+
+    def ask(self) -> Tensor:
+        """The next cell of the grid, ``replicates x 2 x d``."""
+        return self.tree.boxes[self.visits[(self.round - 1) % len(self.visits)]].expand(len(self.y), -1, -1)
+
+    def recommend(self) -> Tensor:
+        """The largest posterior mean among the visited cells."""
+        visited = torch.zeros_like(self.leaf)
+        visited[:, self.visits[: self.round - 1]] = True
+        return self.tree.boxes[argmax_finite(self.belief()[0], visited, self.tree.order)]

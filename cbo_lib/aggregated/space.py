@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_option, as_tensor, require, require_shape
+from cbo_lib.checks import as_box, as_count, as_option, as_tensor, as_values, require, require_inside, require_shape
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
 
@@ -58,6 +58,26 @@ class Space:
     def dim(self) -> int:
         """The dimension ``d`` of the inputs."""
         return self.bounds.shape[-1]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the numbers of a cell: all of its lower corner, then all of its upper one."""
+        return [f"{end}[{i}]" for end in ("low", "high") for i in range(self.dim)]
+
+    def read(self, cells: Any) -> Tensor:
+        """Cells as a user gives them, ``n x 2 x d``: boxes, or rows of ``2 d`` numbers, lower corner first.
+
+        Raises:
+            ValueError: if they are none, or lie outside of the root cell.
+        """
+        boxes = as_values("query", cells, like=self.bounds)
+        if boxes.dim() in (1, 2) and boxes.shape[-1] == 2 * self.dim:
+            boxes = boxes.unflatten(-1, (2, self.dim))
+        boxes = boxes.unsqueeze(0) if boxes.dim() == 2 else boxes
+        require_shape("query", boxes, "n", 2, self.dim)
+        require(boxes[:, 0] <= boxes[:, 1], "query must have the lower corner first", boxes)
+        require_inside("query", boxes, self.bounds)
+        return boxes
 
     def partition(self) -> PartitionTree:
         """A new tree that holds the root cell alone."""

@@ -39,7 +39,6 @@ class TrackedPartial:
         self._kernel, self._count, self._batch = partial._kernel, posterior.count, posterior.batch_shape
         self._x, self._contexts, self._groups = partial._check(x, "x"), partial.contexts, controlled.shape[:-1]
         self._left, self._right = self._kernels(partial._observed)
-        self._jitter = None if posterior.data is None else posterior.data.jitter
 
     def update(self, posterior: Posterior) -> None:
         """Take in the last observation of ``posterior``: what was tracked so far, extended by that of one point."""
@@ -48,9 +47,6 @@ class TrackedPartial:
         data, batch = posterior.data, posterior.batch_shape
         require(batch == self._batch, f"posterior must have the batch {tuple(self._batch)} as before", batch)
         assert data is not None
-        before, self._jitter = self._jitter, data.jitter
-        if before is not None and not torch.equal(*torch.broadcast_tensors(before, data.jitter)):
-            return self._begin(posterior)  # the earlier observations count for less than they did
         ones = [1] * len(self._groups)
         with torch.no_grad():
             new = self._kernels(observed_points(posterior, self._x, self._groups)[..., -1:, :])

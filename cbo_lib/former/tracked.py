@@ -62,7 +62,7 @@ class TrackedPosterior:
         self._kernel = posterior.prior.kernel
         self._start = posterior.count
         self._prior_variance = variance(self._kernel, queries).expand(*batch, n)
-        self._jitter = like.new_zeros(batch) if posterior.data is None else posterior.data.jitter.expand(batch)
+        self._jitter = like.new_zeros(batch)
         base = posterior.whiten(queries) if posterior.count else like.new_zeros(0, n)
         self._base = base.expand(*batch, self._start, n)  # rows of A that the initial data gave
         self._gram = like.new_zeros(*self._kernel.batch_shape, 8, n)  # one row a query that was ever observed
