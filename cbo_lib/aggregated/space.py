@@ -60,6 +60,11 @@ class Space:
         return self.bounds.shape[-1]
 
     @property
+    def inputs(self) -> Tensor:
+        """The box of the inputs of f, ``2 x D``: the root cell, unless cells are no boxes of inputs."""
+        return self.bounds
+
+    @property
     def columns(self) -> list[str]:
         """Names of the numbers of a cell: all of its lower corner, then all of its upper one."""
         return [f"{end}[{i}]" for end in ("low", "high") for i in range(self.dim)]
@@ -114,3 +119,8 @@ class Space:
             node = children[diagonal.argmax()].unsqueeze(0)
             path.append(tree.boxes[node[0]])
         return torch.stack(path)
+
+    def center_and_corner(self, levels: int) -> Tensor:
+        """Two inputs in the widest cell of each depth below ``levels``, far apart, ``levels x 2 x D``."""
+        cells = self.widest_cells(levels)
+        return torch.stack([cells.mean(1), cells[:, 0]], 1)

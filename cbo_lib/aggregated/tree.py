@@ -46,7 +46,7 @@ class TreePolicy(Policy):
         super().__init__(space, seeds, (2, space.dim))
         if prior is not None:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", prior)
-            require_fit("prior", prior.kernel, space.bounds[:1])
+            require_fit("prior", prior.kernel, space.inputs[:1])
         self.tree = space.partition()
         self.leaf = torch.ones(len(seeds), 1, dtype=torch.bool, device=space.bounds.device)
         self.split = torch.zeros_like(self.leaf)
@@ -64,7 +64,7 @@ class TreePolicy(Policy):
         """The prior in force, a fitted one if none was given."""
         t = self.y.shape[1]
         if self._prior is None or (self.given is None and t > self._fitted_at and 10 * t >= 11 * self._fitted_at):
-            self._prior = fit_gaussian_process(self.space.measure(self.queries), self.y, self.space.bounds, self.kernel)
+            self._prior = fit_gaussian_process(self.space.measure(self.queries), self.y, self.space.inputs, self.kernel)
             self._fitted_at, self._gram, self._belief = t, None, None
         return self._prior
 
@@ -166,7 +166,6 @@ def smoothness(delta: float | Smoothness, space: Space) -> Smoothness:
 
 def prior_variation(prior: GaussianProcess, space: Space, depth: Tensor) -> Tensor:
     """Twice the prior deviation of ``f(center) - f(corner)`` in the widest cell of each depth, ``... x len(depth)``."""
-    cells = space.widest_cells(int(depth.max()) + 1)
-    ends = torch.stack([cells.mean(1), cells[:, 0]], 1)  # levels 2 d
+    ends = space.center_and_corner(int(depth.max()) + 1)  # levels 2 D
     difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(len(ends), 2))
     return 2 * variance(prior.kernel, difference).clamp_min(0).sqrt()[..., depth]
