@@ -68,15 +68,15 @@
     const marks = [];
     for (const [now, c] of [[false, 0], [true, 1]])
       marks.push(
-        { m: "box", c, o: now ? 0.25 : 0.16, w: 1, e: "ground", rows: of(now, (l, j) => [l.low, l.high, mean[j] + width[j], Math.max(Math.min(b[j], hi + 1), mean[j] + width[j])]) },
-        { m: "box", c, o: now ? 0.55 : 0.4, w: 1, e: "ground", rows: of(now, (l, j) => [l.low, l.high, mean[j] - width[j], mean[j] + width[j]]) },
+        { m: "box", c, o: now ? 0.35 : 0.24, w: 1, e: "ground", rows: of(now, (l, j) => [l.low, l.high, mean[j] + width[j], Math.max(Math.min(b[j], hi + 1), mean[j] + width[j])]) },
+        { m: "box", c, o: now ? 0.65 : 0.5, w: 1, e: "ground", rows: of(now, (l, j) => [l.low, l.high, mean[j] - width[j], mean[j] + width[j]]) },
         { m: "seg", c, w: 2.4, rows: of(now, (l, j) => [l.low, mean[j], l.high, mean[j]]) });
     marks.push({ m: "line", c: 6, w: 1.6, rows: [row(at.flatMap((x) => [x, f(x)]))] });
-    const legend = [["f", "line", 6, "", "", 1], ["leaf: mean", "line", 0, "", "", 1], ["\u00b1 width", "box", 0, "", "", 0.4], [`+ \u03b4, up to b (cut at ${hi})`, "box", 0, "", "", 0.16]];
+    const legend = [["f", "line", 6, "", "", 1], ["leaf: mean", "line", 0, "", "", 1], ["\u00b1 width", "box", 0, "", "", 0.5], [`+ \u03b4, up to b (cut at ${hi})`, "box", 0, "", "", 0.24]];
     if (chosen >= 0) {
       const { low, high } = leaves[chosen];
       marks.push({ m: "dot", c: 6, s: "D", r: 4, rows: [row((low + high) / 2, round.report)] });
-      legend.push(["drawn now", "box", 1, "", "", 0.55], ["its report", "", 6, "", "D", 1]);
+      legend.push(["drawn now", "box", 1, "", "", 0.65], ["its report", "", 6, "", "D", 1]);
     }
     /* Who is a leaf now was drawn before, or not; what is split was drawn. */
     const bars = (cells) => cells.map((c) => row(c.low, c.high, c.h - 0.4, c.h + 0.4));
@@ -84,13 +84,13 @@
     const was = known.filter((c) => seen.includes(c) && !now.includes(c)), fresh = known.filter((c) => !seen.includes(c) && !now.includes(c));
     const tree = [
       { m: "box", c: 0, o: 0, w: 1.2, e: "soft", rows: bars(fresh) },
-      { m: "box", c: 0, o: 0.7, w: 1, e: "ground", rows: bars(was) },
+      { m: "box", c: 0, o: 0.8, w: 1, e: "ground", rows: bars(was) },
       { m: "box", c: 1, o: 0.85, w: 2, e: 1, rows: bars(now) },
-      { m: "dot", c: 6, s: "*", r: 7, rows: [row((recommended.low + recommended.high) / 2, recommended.h)] },
+      ...[["ground", 11], [6, 7]].map(([c, r]) => ({ m: "dot", c, s: "*", r, rows: [row((recommended.low + recommended.high) / 2, recommended.h)] })),
     ];
-    const signs = [["drawn before", "box", 0, "", "", 0.7], ["not yet drawn", "edge", "soft", "", "", 1]];
+    const signs = [["drawn before", "box", 0, "", "", 0.8], ["not yet drawn", "edge", "soft", "", "", 1]];
     if (now.length) signs.push(["drawn now", "box", 1, "", "", 0.85]);
-    signs.push(["recommended after it", "", 6, "", "*", 1]);
+    signs.push([now.length ? "recommended after it" : "recommended", "", 6, "", "*", 1]);
     const named = (rows) => rows.map((entry) => row(...entry));
     /* Labels of one length, so that both have one left edge. */
     const depths = Array.from({ length: data.depths + 1 }, (_, h) => [h, `\u2007${h}`]);

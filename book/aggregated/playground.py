@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from IPython.display import HTML
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from book import figures
 from book.aggregated.problems import LENGTHSCALES, UNIT, VARIANCE, aggregated_reward_curve
-from book.functions import interval, maximum
+from book.functions import maximum
 from book.steppers import embed
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matrix, rbf_kernel
@@ -141,8 +143,8 @@ def picture(now: Round) -> Figure:
     above, below = axes[:, 0]
     low, high = np.array([bounds(cell) for cell in now.leaves]).T
     colors = [figures.COLORS[cell == now.drawn] for cell in now.leaves]
-    for bottom, height, alpha in ((now.mean + now.width, now.b - now.mean - now.width, 0.16),
-                                  (now.mean - now.width, 2 * now.width, 0.4)):  # fmt: skip
+    for bottom, height, alpha in ((now.mean + now.width, now.b - now.mean - now.width, 0.24),
+                                  (now.mean - now.width, 2 * now.width, 0.5)):  # fmt: skip
         above.bar(low, height, high - low, bottom, align="edge", color=colors, alpha=alpha, edgecolor="white")
     above.hlines(now.mean, low, high, colors=colors, linewidth=2)
     figures.plot_function(above, aggregated_reward_curve("peaks"), UNIT, linewidth=1.4)
@@ -155,13 +157,24 @@ def picture(now: Round) -> Figure:
             look = {"facecolor": figures.COLORS[cell == now.drawn], "edgecolor": "white"}
         below.bar(start, 0.8, end - start, cell[0] - 0.4, align="edge", **look)
     below.plot(sum(bounds(now.recommended)) / 2, now.recommended[0], "*", color="black", markersize=10)
+    figure.legend(
+        [
+            *(Patch(facecolor=figures.COLORS[0], alpha=alpha) for alpha in (0.5, 0.24)),
+            Patch(facecolor=figures.COLORS[0]),
+            Patch(facecolor="none", edgecolor="gray"),
+            Patch(facecolor=figures.COLORS[1]),
+            Line2D([], [], color="black", marker="*", linestyle=""),
+        ],
+        ["leaf: mean ± width", "+ δ, up to b", "drawn before", "not yet drawn", "drawn now", "recommended after it"],
+        loc="outside lower center",
+        ncols=3,
+        fontsize="small",
+    )
     below.set(xlim=(0, 1), ylim=(DEPTHS + 0.6, -0.6), yticks=range(DEPTHS + 1), xlabel="x", ylabel="depth")
     return figure
 
 
-def gpoo_playground(
-    delta: float = 9.0, noise: float = 0.1, start: int = 20, caption: str = "", name: str = ""
-) -> HTML:
+def gpoo_playground(delta: float = 9.0, noise: float = 0.1, start: int = 20, caption: str = "", name: str = "") -> HTML:
     """GPOO on the curve *peaks*, whose δ(0), noise and round readers set in the page.
 
     Args:
@@ -181,8 +194,8 @@ def gpoo_playground(
     (low, high), (left, right) = bounds(now.drawn), bounds(now.recommended)
     alt = (
         f"Round {start} of GPOO with δ(0) = {delta:g} and σ = {noise:g}: above, f and what is believed of each of "
-        f"{len(now.leaves)} cells, the cell [{low:g}, {high:g}] marked, which is drawn; below, the tree of cells, those "
-        f"that were drawn filled, and a star at the recommended one, [{left:g}, {right:g}]."
+        f"{len(now.leaves)} cells, the cell [{low:g}, {high:g}] marked, which is drawn; below, the tree of cells, "
+        f"those that were drawn filled, and a star at the recommended one, [{left:g}, {right:g}]."
     )
     data = {"kind": "gpoo", **given, "deltas": DELTAS, "noises": NOISES, "limits": LIMITS, "depths": DEPTHS}
     data |= {"start": start, "start_delta": DELTAS.index(delta), "start_noise": NOISES.index(noise), "ms": 600}
