@@ -28,7 +28,7 @@ from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from book._ext import captions
+from book._ext import captions, policy_code
 from book._tools import execute_notebooks, handout
 
 OPEN = re.compile(r"^( *)(:{3,}|`{3,}|~{3,})(?:\{([\w:-]+)\})?(.*)$")
@@ -150,6 +150,8 @@ class Page:
         if name == "math":
             label = options.get("label")
             return self.prose(f"$$\n{body}\n$$ ({label})" if label else f"$$\n{body}\n$$")
+        if name == "policy-code":
+            return policy_code.markdown(argument, options)
         if name in ("code", "code-block"):
             return f"```{argument}\n{body}\n```"
         title = self.prose(argument)

@@ -1,48 +1,7 @@
 /* A cell that readers drag, and the posterior of f after its report: a Gaussian process on weighted points. */
 (() => {
   "use strict";
-  const { kinds, make, drawView } = window.cboStepper;
-
-  /* The lower triangle L with L L' = A. */
-  const cholesky = (A) => {
-    const L = A.map(() => new Float64Array(A.length));
-    for (let i = 0; i < A.length; i++)
-      for (let j = 0; j <= i; j++) {
-        let sum = A[i][j];
-        for (let k = 0; k < j; k++) sum -= L[i][k] * L[j][k];
-        L[i][j] = i === j ? Math.sqrt(sum) : sum / L[j][j];
-      }
-    return L;
-  };
-  const forward = (L, b) => {
-    const z = new Float64Array(b.length);
-    for (let i = 0; i < b.length; i++) {
-      let sum = b[i];
-      for (let k = 0; k < i; k++) sum -= L[i][k] * z[k];
-      z[i] = sum / L[i][i];
-    }
-    return z;
-  };
-  /* Mean and variance of f at the places `at`, after the averages y over `sets` of points were seen with noise. */
-  const posterior = ({ lengthscale, variance, noise }, sets, y, at) => {
-    const k = (a, b) => variance * Math.exp(-((a - b) ** 2) / (2 * lengthscale ** 2));
-    const between = (A, B) => {
-      let sum = 0;
-      for (const a of A) for (const b of B) sum += k(a, b);
-      return sum / (A.length * B.length);
-    };
-    const L = cholesky(sets.map((A, i) => sets.map((B, j) => (j > i ? 0 : between(A, B) + (i === j ? noise ** 2 : 0)))));
-    const right = forward(L, y);
-    const mean = [], left = [];
-    for (const x of at) {
-      const z = forward(L, sets.map((A) => between(A, [x])));
-      mean.push(z.reduce((sum, value, i) => sum + value * right[i], 0));
-      left.push(variance - z.reduce((sum, value) => sum + value * value, 0));
-    }
-    return { mean, variance: left };
-  };
-  /* Midpoints of equal parts of a cell. */
-  const points = ([center, width], count) => Array.from({ length: count }, (_, i) => center + width * ((i + 0.5) / count - 0.5));
+  const { kinds, make, drawView, posterior, points } = window.cboStepper;
 
   const begin = (figure, data) => {
     const stage = figure.querySelector(".cbo-stage"), at = Array.from({ length: 161 }, (_, i) => i / 160);
@@ -152,6 +111,4 @@
   };
 
   kinds.cell = begin;
-  window.cboStepper.posterior = posterior;
-  window.cboStepper.points = points;
 })();

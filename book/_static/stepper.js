@@ -232,9 +232,10 @@
 
   const paused = matchMedia("(prefers-reduced-motion: reduce)");
 
-  const begin = (figure, data) => {
-    const n = data.labels.length;
-    let t = data.start, timer = 0, pending = 0;
+  /* Buttons and a slider over the steps 0 to n - 1. `draw(picture, t, room)` draws step t, `say(t)` tells it beside the
+     slider, `alt(t)` describes the picture, and `count(t)` counts. */
+  const stepping = (figure, { n, start, ms, name, auto, draw, say, alt, count = (t) => `${t + 1}/${n}` }) => {
+    let t = start, timer = 0, pending = 0;
     const stage = figure.querySelector(".cbo-stage"), picture = make("div", null, { class: "cbo-picture", role: "img" });
     const controls = make("div", null, { class: "cbo-controls" });
     const button = (words, sign, act) => {
@@ -243,32 +244,32 @@
       return b;
     };
     const back = button("Step back", "\u25C2", () => step(t - 1, true));
-    const play = button("Play", "\u25B6", () => (timer ? stop() : start()));
+    const play = button("Play", "\u25B6", () => (timer ? stop() : go()));
     const forth = button("Step forward", "\u25B8", () => step(t + 1, true));
-    const range = make("input", controls, { type: "range", min: 0, max: n - 1, step: 1, autocomplete: "off", "aria-label": data.name });
-    const count = make("span", controls, { class: "cbo-count", "aria-hidden": "true" });
+    const range = make("input", controls, { type: "range", min: 0, max: n - 1, step: 1, autocomplete: "off", "aria-label": name });
+    const counter = make("span", controls, { class: "cbo-count", "aria-hidden": "true" });
     const label = make("div", null, { class: "cbo-label", "aria-live": "off" });
     const height = { now: 0 };
 
-    const draw = () => {
+    const redraw = () => {
       const room = Math.floor(stage.clientWidth);
       if (!room) return;
       picture.style.minHeight = "";
       picture.replaceChildren();
-      for (const view of data.views) drawView(picture, view, t, room, data.views);
+      draw(picture, t, room);
       height.now = room === height.room ? Math.max(height.now, picture.offsetHeight) : picture.offsetHeight;
       height.room = room;
       picture.style.minHeight = `${height.now}px`; // a longer legend at another step must not move the page
-      picture.setAttribute("aria-label", data.alts[t]);
+      picture.setAttribute("aria-label", alt(t));
     };
     const show = () => {
-      label.textContent = data.labels[t];
+      label.textContent = say(t);
       range.value = t;
-      range.setAttribute("aria-valuetext", data.labels[t]);
-      count.textContent = `${t + 1}/${n}`;
+      range.setAttribute("aria-valuetext", say(t));
+      counter.textContent = count(t);
       back.disabled = t === 0;
       forth.disabled = t === n - 1;
-      draw();
+      redraw();
     };
     const step = (to, told) => {
       if (told) stop();
@@ -283,12 +284,12 @@
       play.title = "Play";
       play.setAttribute("aria-label", "Play");
     };
-    const start = () => {
+    const go = () => {
       step(t === n - 1 ? 0 : t, false);
       play.textContent = "\u275A\u275A";
       play.title = "Pause";
       play.setAttribute("aria-label", "Pause");
-      timer = setInterval(() => (t < n - 1 ? step(t + 1, false) : stop()), data.ms);
+      timer = setInterval(() => (t < n - 1 ? step(t + 1, false) : stop()), ms);
     };
     range.addEventListener("input", () => { stop(); step(Number(range.value), false); });
     range.addEventListener("keydown", (event) => {
@@ -301,20 +302,28 @@
     show();
     new ResizeObserver(() => {
       cancelAnimationFrame(pending);
-      pending = requestAnimationFrame(() => { if (Math.floor(stage.clientWidth) !== height.room) draw(); });
+      pending = requestAnimationFrame(() => { if (Math.floor(stage.clientWidth) !== height.room) redraw(); });
     }).observe(stage);
-    if (data.auto && !paused.matches) {
+    if (auto && !paused.matches) {
       const seen = new IntersectionObserver((entries) => {
         if (!entries.some((entry) => entry.isIntersecting)) return;
         seen.disconnect();
-        start();
+        go();
       }, { threshold: 0.4 });
       seen.observe(stage);
     }
+    return { controls, label, show };
   };
+  const begin = (figure, data) => stepping(figure, {
+    ...data,
+    n: data.labels.length,
+    draw: (picture, t, room) => { for (const view of data.views) drawView(picture, view, t, room, data.views); },
+    say: (t) => data.labels[t],
+    alt: (t) => data.alts[t],
+  });
 
   const kinds = { step: begin };
-  window.cboStepper = { kinds, make, drawView, color };
+  window.cboStepper = { kinds, make, drawView, stepping, color };
 
   const all = () => {
     for (const figure of document.querySelectorAll("figure.cbo-stepper:not([data-ready])")) {
@@ -331,5 +340,5 @@
     }
   };
   if (document.readyState === "complete") all();
-  else document.addEventListener("DOMContentLoaded", all); // when cell.js, which comes later, is there
+  else document.addEventListener("DOMContentLoaded", all); // when cell.js and gpoo.js, which come later, are there
 })();

@@ -12,6 +12,7 @@ import ast
 import copy
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,10 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from book._ext import policy_code
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADING = re.compile(r"^## Exercise (\d+) \((\w+)\): (.*)$", re.M)
@@ -128,7 +133,7 @@ def plain(text: str, works: dict[str, str]) -> str:
     text = re.sub(r"^:::\{(exercise|admonition)\}.*?\n(:\w+:.*\n)*", "", text, flags=re.M)
     text = re.sub(r"^:::\n?", "", text, flags=re.M)
     text = re.sub(r"\{cite:\w\}`(\w+)`", lambda m: works[m[1]], text)
-    return re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", text).strip()
+    return policy_code.plain(re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", text)).strip()
 
 
 def asked(student: str) -> tuple[int, list[str], list[str]]:

@@ -16,9 +16,8 @@ WAVES = [(1.0, 9.0, 0.0), (0.5, 23.0, math.pi / 2)]
 def markup():
     kept = [(0.1, 0.1, 0.4)]
     settings = {"lengthscale": 0.1, "variance": 1.0, "noise": 0.1, "start": (0.5, 0.2), "cells": kept}
-    return cell("<p>still</p>", WAVES, [0.05, -0.1], **settings).data + (
-        f'<script defer src="{STATIC.as_uri()}/cell.js"></script>'
-    )
+    scripts = "".join(f'<script defer src="{STATIC.as_uri()}/{name}.js"></script>' for name in ("gp", "cell"))
+    return cell("<p>still</p>", WAVES, [0.05, -0.1], **settings).data + scripts
 
 
 @pytest.mark.browser
