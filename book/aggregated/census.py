@@ -57,12 +57,12 @@ class MapSpace(Space):
 
     Args:
         bounds: the unit interval, the order.
-        points_per_cell: of how many places a report is the mean. Default 16.
+        points_per_cell: of how many places a report is the mean. Default 4.
         points: the places ``n x 2`` in that order.
     """
 
     bounds: Any = field(default_factory=lambda: UNIT)
-    points_per_cell: int = 16
+    points_per_cell: int = 4
     points: Tensor = field(default_factory=places)
 
     @property

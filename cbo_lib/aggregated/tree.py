@@ -27,7 +27,7 @@ class TreePolicy(Policy):
         space: the cells.
         seeds: one a replicate.
         prior: the Gaussian process prior of f, its noise included. Default: a kernel, a mean and a noise are fitted to
-            what is told, anew whenever the observations have grown by a tenth.
+            what is told, anew whenever the observations have grown by a quarter.
         kernel: what is fitted without a prior, see ``cbo_lib.fit``. Default Matern-5/2.
 
     Attributes:
@@ -63,7 +63,7 @@ class TreePolicy(Policy):
     def prior(self) -> GaussianProcess:
         """The prior in force, a fitted one if none was given."""
         t = self.y.shape[1]
-        if self._prior is None or (self.given is None and t > self._fitted_at and 10 * t >= 11 * self._fitted_at):
+        if self._prior is None or (self.given is None and t > self._fitted_at and 4 * t >= 5 * self._fitted_at):
             self._prior = fit_gaussian_process(self.space.measure(self.queries), self.y, self.space.inputs, self.kernel)
             self._fitted_at, self._gram, self._belief = t, None, None
         return self._prior
