@@ -196,14 +196,13 @@ def read_observations(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def _read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray], bytes]:
+    content = io.BytesIO(Path(path).read_bytes())
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(content, allow_pickle=False) as archive:
             parts = {name: archive[name] for name in archive.files}
         about = json.loads(str(parts.pop("about")))
         return about, parts, parts.pop("settings").tobytes()
-    except (OSError, KeyError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except Exception as error:  # zip, JSON, NumPy and keys have errors of their own
         raise ValueError(f"path must name an undamaged file that save wrote, got {path} ({error})") from error
 
 

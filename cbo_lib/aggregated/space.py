@@ -1,8 +1,10 @@
 """What the learner knows under aggregated feedback: a box, its cells, and what the value of a cell averages."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -38,10 +40,14 @@ class Space:
     feedback: Literal["points", "continuous"] = "points"
     split: SplitRule = field(default=split_longest_side)
     quadrature_order: int = None  # type: ignore[assignment]  # filled in below, it depends on the dimension
+    names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments; the bounds become a tensor."""
+        """Check the arguments; the bounds become a tensor, and the columns of a frame are the names of the inputs."""
+        named = self.bounds.columns if isinstance(self.bounds, pd.DataFrame) else None
         object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+        names = self.names or (range(self.dim) if named is None else named)
+        object.__setattr__(self, "names", [str(name) for name in names])
         if self.quadrature_order is None:
             object.__setattr__(self, "quadrature_order", {1: 32, 2: 8, 3: 4}.get(self.dim, 2))
         for name, least in (("branching", 2), ("points_per_cell", 1), ("quadrature_order", 1)):
@@ -67,7 +73,7 @@ class Space:
     @property
     def columns(self) -> list[str]:
         """Names of the numbers of a cell: all of its lower corner, then all of its upper one."""
-        return [f"{end}[{i}]" for end in ("low", "high") for i in range(self.dim)]
+        return [f"{end} {name}" for end in ("low", "high") for name in self.names or ()]
 
     def read(self, cells: Any) -> Tensor:
         """Cells as a user gives them, ``n x 2 x d``: boxes, or rows of ``2 d`` numbers, lower corner first.

@@ -77,8 +77,6 @@ class Round:
     width: float
     recommended: tuple
     means: dict  # of every node, after the round
-    best_expanded: tuple = ROOT
-    line_11: tuple = ROOT
 
 
 @dataclass
@@ -106,10 +104,6 @@ class Tree:
     def deepest_expanded(self):
         depth = max((h for h, _ in self.expanded), default=None)
         return [node for node in self.expanded if node[0] == depth]
-
-    def level_of_deepest_expanded(self):
-        depth = max((h for h, _ in self.expanded), default=0)
-        return [node for node in self.cells if node[0] == depth]
 
 
 def first_best(nodes, score):
@@ -157,34 +151,28 @@ class Process:
         self.rewards.append(reward)
 
 
-def lemma_1_beta(branching, max_depth, failure, t):
-    nodes = sum(branching**h for h in range(max_depth + 1))
-    return 2 * math.log(nodes * (math.pi**2 * t**2 / 6) / failure)
+def union_beta(branching, failure, t):
+    """Of the leaves that round t can have."""
+    return 2 * math.log((1 + (branching - 1) * (t - 1)) * (math.pi**2 * t**2 / 6) / failure)
 
 
-def gpoo(world, process, delta, noise, max_depth=10, failure=0.1, expand_after=False):
+def gpoo(world, process, delta, noise, failure=0.1):
     """Algorithm 1."""
     tree, rounds = Tree(world), []
     mean, std = process(tree.cells)
     for t, draw in enumerate(noise, start=1):
-        root_beta = math.sqrt(lemma_1_beta(world.branching, max_depth, failure, t))
+        root_beta = math.sqrt(union_beta(world.branching, failure, t))
         width = {node: root_beta * std[node] for node in tree.leaves}
         b = {node: mean[node] + width[node] + delta(node[0]) for node in tree.leaves}
         drawn = first_best(tree.leaves, b)
         cell = tree.cells[drawn]
         reward = world.value(cell) + world.noise_std * draw
         process.learn(cell, reward)
-        decides = width[drawn]
-        if expand_after:
-            decides = root_beta * process({drawn: cell})[1][drawn]
-        expands = delta(drawn[0]) >= decides and drawn[0] <= max_depth
-        if expands:
+        if delta(drawn[0]) >= width[drawn]:
             tree.expand(drawn)
         mean, std = process(tree.cells)  # of all rewards so far: named by now, and the b-values of the next round
         recommended = first_best(tree.deepest_expanded() or [ROOT], mean)
-        best_expanded = first_best(tree.expanded or [ROOT], mean)
-        line_11 = first_best(tree.level_of_deepest_expanded(), mean)
-        rounds.append(Round(drawn, reward, expands, decides, recommended, mean, best_expanded, line_11))
+        rounds.append(Round(drawn, reward, drawn not in tree.leaves, width[drawn], recommended, mean))
     return tree, rounds
 
 
@@ -192,21 +180,16 @@ def optimistic(world, delta, noise, squared_width):
     """StoOO, with the squared width of a node that was drawn once as a function of the round."""
     tree, rounds, rewards = Tree(world), [], {}
     for t, draw in enumerate(noise, start=1):
-        score = {}
-        for node in tree.leaves:
-            seen = rewards.get(node, [])
-            score[node] = math.inf
-            if seen:
-                score[node] = np.mean(seen) + math.sqrt(squared_width(t) / len(seen)) + delta(node[0])
+        width = {n: math.sqrt(squared_width(t) / len(rewards[n])) if n in rewards else math.inf for n in tree.leaves}
+        score = {n: np.mean(rewards.get(n, [0.0])) + width[n] + delta(n[0]) for n in tree.leaves}
         drawn = first_best(tree.leaves, score)
         reward = world.value(tree.cells[drawn]) + world.noise_std * draw
         rewards.setdefault(drawn, []).append(reward)
-        expands = len(rewards[drawn]) >= squared_width(t) / delta(drawn[0]) ** 2
-        if expands:
+        if width[drawn] <= delta(drawn[0]):
             tree.expand(drawn)
         means = {node: np.mean(rewards[node]) if node in rewards else 0.0 for node in tree.cells}
         recommended = first_best(tree.deepest_expanded() or [ROOT], means)
-        rounds.append(Round(drawn, reward, expands, math.nan, recommended, means))
+        rounds.append(Round(drawn, reward, drawn not in tree.leaves, width[drawn], recommended, means))
     return tree, rounds
 
 
