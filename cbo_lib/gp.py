@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
@@ -33,11 +34,17 @@ def cholesky(matrix: Tensor) -> Tensor:
     """The lower Cholesky factor of matrices ``... n x n``, positive definite to rounding.
 
     Where rounding leaves none, linear_operator adds a jitter of ``1e-8`` of the variance or more, and warns.
+
+    Raises:
+        ValueError: if a matrix is not finite, or that is not enough.
     """
     if matrix.shape[-1] == 0:
         return matrix
     size = matrix.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None].clamp_min(torch.finfo(matrix.dtype).tiny)
-    return psd_safe_cholesky(matrix / size) * size.sqrt()
+    try:
+        return psd_safe_cholesky(matrix / size) * size.sqrt()
+    except (NanError, NotPSDError) as error:
+        raise ValueError(f"kernel must give finite, positive definite covariances, got others ({error})") from error
 
 
 class GaussianProcess:
