@@ -44,24 +44,19 @@ book: .venv/.installed ## build the pages into _build/html
 
 # Sphinx takes one core, after the notebooks; what needs no pages goes beside it.
 test: .venv/.installed ## run all notebooks, build the book, lint, check the notebooks' outputs and run all tests
-	@start=$$SECONDS; $(MAKE) executed && $(MAKE) --jobs=2 --output-sync=recurse book lint notebooks beside && $(MAKE) unit && \
+	@start=$$SECONDS; $(MAKE) executed && $(MAKE) --jobs=2 --output-sync=recurse book lint notebooks && $(MAKE) unit && \
 	printf '\nEverything passed in %d s.\n' $$((SECONDS - start))
 
-.PHONY: executed notebooks beside unit
+.PHONY: executed notebooks unit
 executed: .venv/.installed
 	$(call stage,all notebooks,$(AGG) $(ONE_THREAD) $(REUSE) $(BIN)/python book/_tools/execute_notebooks.py --workers $(WORKERS))
 
 notebooks: executed
 	$(call stage,stored outputs of the notebooks,$(AGG) $(ONE_THREAD) $(BIN)/pytest book --nbval-lax --executed -q)
 
-# These take the half minute that is left of Sphinx.
-BESIDE := tests/book/hyperparameters/test_beyond.py
-beside: .venv/.installed
-	$(call stage,tests beside the book,$(AGG) $(ONE_THREAD) $(REUSE) $(BIN)/pytest $(BESIDE) -q -p no:nbval)
-
-# One worker more, as tests wait for processes that they started.
+# One worker more, as tests wait for processes that they started. `make unit ROUNDING=1` rounds as another processor does.
 unit: .venv/.installed
-	$(call stage,tests,$(AGG) $(ONE_THREAD) $(REUSE) $(BIN)/pytest tests $(BESIDE:%=--ignore=%) -p no:nbval -n $$(($(WORKERS) + 1)) --dist loadscope --no-loadscope-reorder)
+	$(call stage,tests,$(AGG) $(ONE_THREAD) $(REUSE) $(BIN)/pytest tests -p no:nbval -n $$(($(WORKERS) + 1)) --dist loadscope --no-loadscope-reorder)
 
 # A kernel runs what lies in the startup folder of its profile; see tests/rounding.py.
 .PHONY: rounding

@@ -1,4 +1,5 @@
 import gc
+import os
 import warnings
 from pathlib import Path
 
@@ -17,6 +18,8 @@ gc.enable()
 
 pytest.register_assert_rewrite("tests.exercises")
 
+from tests.rounding import other_rounding  # noqa: E402
+
 hypothesis.settings.register_profile("library", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("library")
 
@@ -26,12 +29,19 @@ def rng():
     return torch.Generator().manual_seed(20240607)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Round as another processor does in each test and its fixtures, if the environment has a seed in `ROUNDING`."""
+    seed = os.environ.get("ROUNDING")
+    with other_rounding(int(seed) if seed and not item.get_closest_marker("browser") else None):
+        return (yield)
+
+
 # Modules that take most of a minute or more, longest first; begun last, one of them would run alone at the end. The
 # option --no-loadscope-reorder keeps this order.
 _FIRST = (
     "book/test_served_pages.py",
     "book/test_runs.py",
-    "test_portability.py",
     "book/test_keeping.py",
     "book/test_grade.py",
     "contexts/test_policies.py",
@@ -39,7 +49,6 @@ _FIRST = (
     "subsets/test_policies.py",
     "book/contexts/test_experiments.py",
     "book/hyperparameters/test_exercises.py",
-    "test_checkpoint_attack.py",
     "book/test_pages.py",
 )
 _RANK = {Path(__file__).parent / name: rank for rank, name in enumerate(_FIRST)}

@@ -1,6 +1,5 @@
 """What the library computes, written again in plain NumPy: dense, slow, and without its code."""
 
-import mpmath
 import numpy as np
 
 
@@ -46,35 +45,3 @@ def condition(kernel, observed, y, noise_std, queries, mean=lambda x: np.zeros(l
     return prior + cross.T @ np.linalg.solve(k, residual), gram(kernel, queries, queries) - cross.T @ np.linalg.solve(
         k, cross
     )
-
-
-def condition_exactly(x, index, y, noise_std, queries, lengthscale):
-    """``condition`` with 80 digits, for noisy values ``y`` of an RBF process at the points ``x[index]`` of a line.
-
-    Repeats at a point are one observation, their mean, with less noise; variances in the place of the covariance.
-    """
-    with mpmath.workdps(80):
-        places = sorted(set(index))
-
-        def k(a, b):
-            return mpmath.exp(-(((mpmath.mpf(a) - mpmath.mpf(b)) / mpmath.mpf(lengthscale)) ** 2) / 2)
-
-        values = [[mpmath.mpf(v) for i, v in zip(index, y, strict=True) if i == place] for place in places]
-        points, n = [x[place] for place in places], len(places)
-        matrix = mpmath.matrix(n, n)
-        for i in range(n):
-            for j in range(n):
-                matrix[i, j] = k(points[i], points[j])
-            matrix[i, i] += mpmath.mpf(noise_std) ** 2 / len(values[i])
-        factor = mpmath.cholesky(matrix)
-
-        def whiten(right):
-            found = []
-            for i in range(n):
-                found.append((right[i] - mpmath.fdot((factor[i, j], found[j]) for j in range(i))) / factor[i, i])
-            return found
-
-        data = whiten([mpmath.fsum(own) / len(own) for own in values])
-        rows = [whiten([k(q, p) for p in points]) for q in queries]
-        means = [float(mpmath.fdot(row, data)) for row in rows]
-        return np.array(means), np.array([float(1 - mpmath.fdot(row, row)) for row in rows])

@@ -2,16 +2,13 @@
 
 Tensors on it say `pretended:0`, keep their numbers on the CPU and refuse to meet CPU tensors, as those of a GPU do. So
 a forgotten `.to(device)`, a way through NumPy or a CPU generator asked for numbers of the device shows itself anywhere.
-How fast a GPU is, and what its kernels lack, does not. `WAITS` counts by line of the library where a program would wait
-until the device has a number to look at: `.item()`, `bool(...)`, `.tolist()`, results whose size depends on numbers.
+How fast a GPU is, and what its kernels lack, does not.
 
 PyTorch keeps a device that was registered until the process ends, so this is for a process of its own: as a plugin,
 `pytest -p tests.pretended -m cuda` runs the tests of a GPU on it, see `tests/accelerator.py`.
 """
 
 import functools
-import sys
-from collections import Counter
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,9 +17,6 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from tests.operations import OperationsMode
 
 NAME = "pretended"
-WAITS: Counter[str] = Counter()
-# A number leaves the device, or decides how large a result is.
-_WAITING = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "_unique2", "unique_dim"}
 # Copies meet both sides; an index may lie on the CPU.
 _MEETING = {"_to_copy", "copy_", "index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"}
 _library = None
@@ -95,7 +89,6 @@ def _run(operation, args, kwargs):
     name, writes = _known(operation)
     if there:
         _check_meeting(name, args, here)
-        _count(name, args)
     if onto and named.get("generator") is not None:
         raise RuntimeError(f"Expected a '{NAME}' device type for generator but found 'cpu'")
     if onto and device is not None:
@@ -115,25 +108,6 @@ def _check_meeting(name, args, here):
             f"Expected all tensors to be on the same device, but {name} got one of shape {tuple(strangers[0].shape)} "
             f"on cpu and others on {NAME}:0"
         )
-
-
-def _count(name, args):
-    masks = name in _MEETING and name != "copy_" and len(args) > 1 and isinstance(args[1], list | tuple)
-    if name == "equal" and args[0].shape != args[1].shape:  # decided without a look
-        return
-    if name in _WAITING or (masks and any(type(i) is _Tensor and i.dtype == torch.bool for i in args[1])):
-        note_wait()
-
-
-def note_wait():
-    """Count a wait for the innermost line of the library that asked for it; a check was asked for by its caller."""
-    frame = sys._getframe(1)  # a traceback of all frames would take most of the time of a test
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if ("/cbo_lib/" in file or "/book/" in file) and not file.endswith("/cbo_lib/checks.py"):
-            WAITS[f"{file.rsplit('/cbo_lib/')[-1]}:{frame.f_lineno}"] += 1
-            return
-        frame = frame.f_back
 
 
 class _Operations(OperationsMode):
@@ -168,10 +142,8 @@ def _to_numpy(function, args, kwargs):
     return function(*args, **kwargs)
 
 
-def _to_cpu(function, args, kwargs):
-    if type(args[0]) is _Tensor:
-        note_wait()
-    return function(*map(_bare, args), **kwargs) if function is torch.Tensor.tolist else function(*args, **kwargs)
+def _to_list(function, args, kwargs):
+    return function(*map(_bare, args), **kwargs)
 
 
 class _Python(TorchFunctionMode):
@@ -180,7 +152,7 @@ class _Python(TorchFunctionMode):
     ways = {  # noqa: RUF012
         **dict.fromkeys((torch.tensor, torch.as_tensor, torch.asarray), _made),
         **dict.fromkeys((torch.Tensor.numpy, torch.Tensor.__array__), _to_numpy),
-        **dict.fromkeys((torch.Tensor.tolist, torch.Tensor.cpu), _to_cpu),
+        torch.Tensor.tolist: _to_list,
         torch.Tensor.new_tensor: _made_like,
         torch.Tensor.data.__set__: _given,
     }

@@ -150,17 +150,8 @@ MAKERS_OF = {
     "indirect": (_indirect, ("CMES", "CMES, paths", "CMETS", "MES on g", "UCB on g", "EI on g")),
     "subsets": (_subsets, ("proposed", "TS-PSQ", "UCB-PSQ", "UCB-CVS", "ETC-50")),
 }
-# Policies that trust one candidate have nothing to fit.
-_GIVEN_ALONE = {"GP-UCB", "StableOpt"}
 
 #: Setting, policy, and whether its prior is given.
-ALL = [
-    (setting, name, given)
-    for setting, (_, names) in MAKERS_OF.items()
-    for name in names
-    for given in (True, False)
-    if given or name not in _GIVEN_ALONE or setting != "hyperparameters"
-]
 
 
 def make(setting, name, given=True, device="cpu"):

@@ -6,7 +6,6 @@ import re
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
@@ -37,7 +36,6 @@ LEFT_OUT = object()
 LINE, SQUARE = [[0.0], [1.0]], [[0.0, 0.0], [1.0, 1.0]]
 GRID = torch.linspace(0, 1, 5, dtype=F64).unsqueeze(-1)
 ROWS = torch.rand(8, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
-MIXED = pd.DataFrame({"a": [1.0, 2.0], "b": ["low", "high"]})
 
 
 def prior(dim=1, noise_std=0.1):
@@ -136,16 +134,10 @@ FOUNDATION = [
     # measures
     ("points", lambda: Measure(torch.zeros(2, 3), torch.zeros(2)), "shape (..., n, p, d)"),
     ("points", lambda: Measure("many", torch.zeros(2)), "numbers"),
-    ("points", lambda: Measure(torch.full((1, 1, 1), NAN), torch.ones(1, 1)), "finite"),
-    ("points", lambda: Measure(torch.zeros(1, 1, 1, dtype=torch.complex64), torch.ones(1, 1)), "real"),
-    ("points", lambda: Measure(torch.zeros(1, 1, 1, dtype=torch.bool), torch.ones(1, 1)), "real"),
     ("weights", lambda: Measure(torch.zeros(1, 2, 1), torch.ones(1, 3)), "shape (1, 2)"),
     ("weights", lambda: Measure(torch.zeros(1, 2, 1), None), "numbers|shape"),
-    ("weights", lambda: Measure(torch.zeros(1, 2, 1), torch.ones(1, 2, dtype=F64)), "dtype"),
     ("x", lambda: Measure.dirac([1.0, 2.0]), "shape (..., n, d)"),
     ("x", lambda: Measure.dirac([[1.0], [1.0, 2.0]]), "numbers"),
-    ("x", lambda: Measure.dirac(MIXED), "numbers"),
-    ("x", lambda: Measure.dirac(None), "numbers|shape"),
     ("points", lambda: Measure.average(torch.zeros(3, 0, 2)), "p >= 1"),
     ("boxes", lambda: Measure.uniform(SQUARE, 2), "shape (..., n, 2, d)"),
     ("order", lambda: Measure.uniform([SQUARE], 0), "integer of at least 1"),
@@ -160,12 +152,8 @@ FOUNDATION = [
     # kernels
     ("lengthscale", lambda: rbf_kernel(0.0), "positive"),
     ("lengthscale", lambda: rbf_kernel([0.1, NAN]), "positive"),
-    ("lengthscale", lambda: rbf_kernel("short"), "numbers"),
-    ("lengthscale", lambda: rbf_kernel(True), "numbers"),
-    ("lengthscale", lambda: rbf_kernel(None), "numbers|positive"),
     ("variance", lambda: rbf_kernel(0.1, -1.0), "positive"),
     ("variance", lambda: rbf_kernel(0.1, torch.ones(1)), "number"),
-    ("variance", lambda: rbf_kernel(0.1, "one"), "number"),
     ("nu", lambda: matern_kernel(0.1, nu=2), "0.5, 1.5 or 2.5"),
     ("nu", lambda: matern_kernel(0.1, nu=None), "0.5, 1.5 or 2.5"),
     ("kernels", lambda: StackedKernel([]), "at least one"),
@@ -178,21 +166,10 @@ FOUNDATION = [
     ("kernel", lambda: prior(2).condition(point(), ROWS[:5, 0]), "one lengthscale, or 1"),
     ("noise_std", lambda: prior(noise_std=0), "positive"),
     ("noise_std", lambda: prior(noise_std=NAN), "positive"),
-    ("noise_std", lambda: prior(noise_std=INF), "positive"),
-    ("noise_std", lambda: prior(noise_std="small"), "numbers?"),
-    ("noise_std", lambda: prior(noise_std=None), "numbers?|positive"),
-    ("noise_std", lambda: prior(noise_std=True), "numbers?"),
     ("mean", lambda: GaussianProcess(rbf_kernel(0.1), 0.1, "zero"), "number"),
     ("mean", lambda: GaussianProcess(rbf_kernel(0.1), 0.1, NAN), "finite"),
     ("y", lambda: condition(torch.ones(4)), "shape (..., 5)"),
     ("y", lambda: condition([1.0] * 4), "shape (..., 5)"),
-    ("y", lambda: condition(1.0), "shape (..., 5)"),
-    ("y", lambda: condition([1.0, 2.0, 3.0, 4.0, NAN]), "finite"),
-    ("y", lambda: condition([1, 2, 3, 4, "5"]), "numbers"),
-    ("y", lambda: condition(torch.ones(5, dtype=torch.complex64)), "real"),
-    ("y", lambda: condition(torch.ones(5).to_sparse()), "dense"),
-    ("y", lambda: condition(None), "numbers|shape"),
-    ("y", lambda: condition(np.ma.masked_equal([1, 2, 3, 4, -999], -999)), "finite"),
     ("measure", lambda: prior().condition(GRID, torch.ones(5)), "Measure"),
     ("noise_std", lambda: condition(torch.ones(5), noise_std=-1.0), "positive"),
     ("noise_std", lambda: condition(torch.ones(5), noise_std=torch.ones(3)), "broadcast"),
@@ -226,13 +203,11 @@ FOUNDATION = [
     ("radius", lambda: contexts.tv_worst_case(torch.ones(3), torch.tensor(0.0), -0.1), "nonnegative"),
     ("reference", lambda: contexts.MMDBall(torch.tensor([0.5, 0.6]), torch.eye(2), 0.1), "sum to one"),
     ("reference", lambda: contexts.MMDBall(torch.tensor([1.5, -0.5]), torch.eye(2), 0.1), "nonnegative"),
-    ("reference", lambda: contexts.MMDBall(torch.ones(3) / 3, torch.eye(2), 0.1), "shape (..., 2)"),
     # partition, maximization
     ("bounds", lambda: PartitionTree([[1.0], [0.0]]), "lower bound"),
     ("bounds", lambda: PartitionTree(None), "numbers|shape"),
     ("branching", lambda: PartitionTree(LINE, 1), "integer of at least 2"),
     ("branching", lambda: PartitionTree(LINE, 2.0), "integer of at least 2"),
-    ("branching", lambda: PartitionTree(LINE, "two"), "integer of at least 2"),
     ("depth", lambda: PartitionTree(LINE).complete(-1), "integer of at least 0"),
     ("count", lambda: subcell_centers(torch.tensor([LINE]), 0), "integer of at least 1"),
     ("allowed", lambda: argmax_finite(torch.ones(2), torch.zeros(2, dtype=torch.bool), torch.arange(2)), "candidate"),
@@ -265,8 +240,6 @@ FOUNDATION = [
     # replicates, the loop, what it recorded
     ("seeds", lambda: ReplicateGenerators([0, -1]), "integer of at least 0"),
     ("seeds", lambda: ReplicateGenerators([True]), "integer of at least 0"),
-    ("seeds", lambda: ReplicateGenerators(3), "one or more"),
-    ("seeds", lambda: ReplicateGenerators(None), "one or more"),
     ("steps", lambda: simulate(Bumps(), Random(), -1, [0]), "integer of at least 0"),
     ("steps", lambda: simulate(Bumps(), Random(), 1.5, [0]), "integer of at least 0"),
     ("policy", lambda: simulate(Bumps(), Random, 1, [0]), "an instance of Policy, got <class"),
@@ -277,7 +250,6 @@ SETTINGS = [
     # spaces
     ("bounds", lambda: cells(bounds=[[1.0], [0.0]]), "lower bound"),
     ("bounds", lambda: cells(bounds=[[0.0, 1.0], [1.0]]), "numbers"),
-    ("bounds", lambda: cells(bounds=None), "numbers|shape"),
     ("branching", lambda: cells(branching=2.0), "integer of at least 2"),
     ("points_per_cell", lambda: cells(points_per_cell=0), "integer of at least 1"),
     ("quadrature_order", lambda: cells(quadrature_order=True), "integer of at least 1"),
@@ -291,29 +263,14 @@ SETTINGS = [
     ("control_sets", lambda: variables(control_sets=np.zeros((0, 1))), "one or more"),
     ("control_sets", lambda: variables(control_sets=[[]]), "nonempty"),
     ("control_sets", lambda: variables(control_sets=[[0], [0]]), "different"),
-    ("control_sets", lambda: variables(control_sets=[[0, 0]]), "different variables"),
-    ("control_sets", lambda: variables(control_sets=[[0, 2]]), "0 to 1"),
-    ("control_sets", lambda: variables(control_sets=[[0, -1]]), "0 to 1"),
-    ("control_sets", lambda: variables(control_sets=[[0.5]]), "integer"),
-    ("control_sets", lambda: variables(control_sets=[0, 1]), "sets"),
-    ("control_sets", lambda: variables(control_sets="01"), "sets"),
-    ("control_sets", lambda: variables(control_sets=[[True]]), "integer"),
-    ("control_sets", lambda: variables(control_sets=None), "sets"),
     ("free", lambda: variables(free=ROWS[:, :1]), "shape (n, 2)"),
     ("free", lambda: variables(free=ROWS[:0]), "n >= 1"),
-    ("free", lambda: variables(free=ROWS / 0), "finite"),
-    ("free", lambda: variables(free=[[100.0, 0.3], [200.0, 0.2]]), "units of bounds, [0, 1] of variable 0"),
-    ("free", lambda: variables(free=[Uniform()]), "one distribution a variable"),
-    ("free", lambda: variables(free=[Uniform(), Normal(50, 1)]), "units of bounds"),
-    ("free", lambda: variables(free=MIXED), "numbers"),
     ("budget", lambda: variables(budget=0), "positive"),
     ("budget", lambda: variables(budget="all"), "number"),
-    ("budget", lambda: variables(budget=[5.0]), "number"),
     ("floor", lambda: variables(floor=NAN), "finite"),
     ("floor", lambda: variables(floor=None), "number"),
     ("candidates", lambda: doubted(candidates=[]), "one or more|at least one"),
     ("candidates", lambda: doubted(candidates=["rbf"]), "GPyTorch kernels"),
-    ("candidates", lambda: doubted(candidates=3), "list"),
     ("kernel", lambda: doubted(candidates=[rbf_kernel([0.1, 0.2]) + rbf_kernel(0.3)]), "one lengthscale, or 1, got 2"),
     (
         "kernel",
@@ -327,8 +284,6 @@ SETTINGS = [
     ),
     ("points", lambda: doubted(points=[0.0, 1.0]), "shape (n, d)"),
     ("points", lambda: doubted(points=GRID[:0]), "n >= 1"),
-    ("points", lambda: doubted(points=GRID / 0), "finite"),
-    ("points", lambda: doubted(points=None), "bounds"),
     ("epsilon", lambda: doubted(epsilon=-0.1), "nonnegative"),
     ("epsilon", lambda: doubted(epsilon="near"), "number"),
     ("noise_std", lambda: doubted(candidates=[RBFKernel()], noise_std=-1), "positive"),
@@ -346,11 +301,9 @@ SETTINGS = [
     ("bounds", lambda: actions(bounds=SQUARE), "shape (2, 1)"),
     ("cost", lambda: actions(cost=0.0), "positive"),
     ("cost", lambda: actions(cost=[1.0, 2.0]), "one an action"),
-    ("cost", lambda: actions(cost=[1.0, 1.0, -1.0, 1.0, 1.0]), "positive"),
     ("noise_std", lambda: actions(noise_std=-0.1), "positive"),
     ("std", lambda: indirect.ClippedGaussian(lambda a: a, -0.1), "nonnegative"),
     ("std", lambda: indirect.ClippedGaussian(lambda a: a, NAN), "nonnegative"),
-    ("std", lambda: indirect.ClippedGaussian(lambda a: a, "wide"), "number or a function"),
     ("center", lambda: indirect.ClippedGaussian(0.5, 0.1), "function"),
     ("regularization", lambda: indirect.ConditionalMeanEmbedding(GRID, GRID, regularization=-1.0), "positive"),
     ("levels", lambda: indirect.Nodes.complete(torch.tensor(SQUARE), -1), "integer of at least 0"),
@@ -368,12 +321,12 @@ SETTINGS = [
     *(
         ("seed", functools.partial(make, seed=seed), "integer of at least 0")
         for make in (gpoo, sbokde, ucbpsq, hegpucb, cmes)
-        for seed in (-1, 0.5, "a", None)
+        for seed in (-1, 0.5)
     ),
     *(
         ("sqrt_beta", functools.partial(make, sqrt_beta=wrong), "number or a function|nonnegative")
         for make in (gpoo, sbokde, ucbpsq, hegpucb, cmes)
-        for wrong in (-1.0, NAN, "two", True, [2.0])
+        for wrong in (-1.0, "two")
     ),
     ("initial", lambda: sbokde(initial=1), "integer of at least 2"),
     ("initial", lambda: cmes(initial=-1), "integer of at least 0"),
@@ -396,7 +349,6 @@ SETTINGS = [
     # one by one
     ("delta", lambda: gpoo(delta=lambda h: h + 1.0), "decreasing"),
     ("delta", lambda: gpoo(delta=-0.5), "positive"),
-    ("delta", lambda: gpoo(delta="small"), "number or a function"),
     ("max_depth", lambda: gpoo(max_depth=200), "from 0 to 47"),
     ("max_depth", lambda: gpoo(max_depth=1.5), "integer"),
     ("failure", lambda: gpoo(failure=1.0), "in (0, 1)"),
@@ -448,12 +400,6 @@ SETTINGS = [
         lambda: run(actions(), action_policy(actions(actions=GRID.flip(0)), acquisition="ucb")),
         "actions of the problem",
     ),
-    ("policy", lambda: run(variables(), ucbpsq(variables(control_sets=[[0], [1]]))), "control_sets of the problem"),
-    (
-        "policy",
-        lambda: run(variables(), ucbpsq(variables(control_sets=[[1], [0], [0, 1]]))),
-        "control_sets of the prob",
-    ),
 ]
 TELLS = [
     *(
@@ -461,14 +407,9 @@ TELLS = [
         for setting in TOLD
         for y, expected in (
             (NAN, "finite"),
-            (INF, "finite"),
             ("high", "numbers"),
-            (True, "real|numbers"),
             (None, "numbers|finite"),
             ([1.0, 2.0], "as many rows"),
-            ([[1.0, 2.0]], "one a query"),
-            (1j, "real|numbers"),
-            ([], "as many rows"),
         )
     ),
     *(
@@ -476,42 +417,29 @@ TELLS = [
         for setting, query, expected in (
             ("aggregated", [[0.5], [0.2]], "lower corner first"),
             ("aggregated", [[0.0], [2.0]], "box"),
-            ("aggregated", [0.1, 0.2, 0.3], "dimensions|boxes"),
             ("aggregated", [["a"], ["b"]], "numbers"),
             ("contexts", [2.0], "box"),
-            ("contexts", [0.5, 0.5], "coordinates|rows"),
             ("contexts", [NAN], "finite"),
-            ("contexts", None, "numbers|finite"),
-            ("contexts", MIXED, "numbers"),
-            ("contexts", [[[0.5]]], "dimensions"),
             ("subsets", [0.2], "dimension 2"),
             ("subsets", [0.5, 1e6], "in the order and units of"),
             ("subsets", [5.0, 0.5], "variables that were set, must lie in the box"),
-            ("subsets", "both", "numbers"),
             ("hyperparameters", [0.1, 0.2], "as many rows|dimension|rows"),
             ("hyperparameters", [INF], "finite"),
             ("hyperparameters", [-1e6], "in the order and units of"),
-            ("hyperparameters", [[0.1, 0.2]], "dimension 1|told before"),
             ("indirect", [[0.1, 0.2, 0.3]], "shape|rows"),
             ("indirect", [NAN], "finite"),
             ("indirect", [1e6], "in the order and units of"),
-            ("indirect", "left", "numbers"),
         )
     ),
     ("contexts", "context", {"context": [0.1, 0.2]}, None, "as many rows"),
-    ("contexts", "context", {"context": [[0.1, 0.2]]}, None, "1 coordinates|told before"),
-    ("contexts", "context", {"context": "wet"}, None, "numbers"),
     ("contexts", "context", {"context": [NAN]}, None, "finite"),
     ("contexts", "context", {"context": LEFT_OUT}, None, "missing"),
     ("contexts", "wind", {"wind": 1.0}, None, "unknown"),
     ("subsets", "subset", {"subset": [5]}, None, "one of"),
-    ("subsets", "subset", {"subset": "01"}, None, "indices"),
     ("subsets", "subset", {"subset": [0.5]}, None, "integer"),
-    ("subsets", "subset", {"subset": 0}, None, "indices"),
     ("subsets", "cost", {"cost": -1.0}, None, "negative"),
     ("subsets", "cost", {"cost": NAN}, None, "finite"),
     ("subsets", "cost", {"cost": [1.0, 2.0]}, None, "as many rows"),
-    ("subsets", "cost", {"cost": "free"}, None, "numbers"),
 ]
 
 
@@ -555,55 +483,10 @@ def test_a_refused_row_leaves_the_policy_as_it_was(setting, argument, seen, valu
     assert torch.equal(asked.values, calmly.values) if isinstance(asked, tuple) else torch.equal(asked, calmly)
     dim = policy.space.dim if setting in ("subsets", "contexts") else 1
     places = Measure.dirac(ROWS[:3, :dim])
-    assert torch.equal(policy.posterior.mean(places), calm.posterior.mean(places))
-    assert torch.equal(policy.posterior.variance(places), calm.posterior.variance(places))
+    for one, other in zip(
+        policy.posterior.mean_and_variance(places), calm.posterior.mean_and_variance(places), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
 # What looks odd and is right.
-
-
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list])
-def test_integers_arrays_and_lists_are_numbers(kind):
-    whole = [1, 2, 3, 4, 5]
-    exact = prior().condition(point(), torch.tensor(whole, dtype=F64))
-    for measure in (Measure.dirac(GRID.tolist()), Measure.dirac(GRID.numpy())):
-        found = prior().condition(measure, kind(whole))
-        assert torch.allclose(found.mean(point()), exact.mean(point()), rtol=0, atol=1e-12)
-    assert Measure.dirac(kind([[1], [2]])).points.dtype == F64
-
-
-@pytest.mark.parametrize("setting", TOLD)
-@pytest.mark.parametrize("y", [2, np.int64(2), torch.tensor(2), np.array([2]), [2], torch.tensor([[2.0]])], ids=repr)
-def test_an_integer_outcome_is_the_number(setting, y):
-    make, (query, _), more = TOLD[setting]
-    one, other = make(), make()
-    one.tell(query, y, **more)
-    other.tell(query, 2.0, **more)
-    assert one.data["y"].dtype == F64 and torch.equal(one.data["y"], other.data["y"])
-    assert one.ask() is not None
-
-
-@pytest.mark.parametrize("make", [gpoo, sbokde, ucbpsq, hegpucb, cmes])
-@pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), torch.tensor(0.0), lambda t: 0.0])
-def test_a_multiplier_of_zero_stays_zero(make, zero):
-    policy = make(sqrt_beta=zero)
-    query, y = TOLD[policy.__module__.split(".")[1]][1]
-    policy.tell(query, y, **TOLD[policy.__module__.split(".")[1]][2])
-    assert float(policy.multiplier()) == 0.0
-
-
-def test_numbers_stand_for_schedules():
-    for made in (
-        gpoo(delta=0.5),
-        gpoo(sqrt_beta=2),
-        hegpucb(sqrt_beta=2.0),
-        AGPUCB(doubted(), g=2.0),
-        sbokde(kind=contexts.DRBOKDE, samples=4, cover=4, radius=0.1),
-        ucbpsq(kind=subsets.UCBCVS, cost_means=[1, 2, 3], epsilon=0),
-        ucbpsq(kind=subsets.CheapestGoodSubset, alpha=0),
-    ):
-        setting = made.__module__.split(".")[1]
-        query, y = TOLD[setting][1]
-        for _ in range(3):
-            made.tell(query, y, **TOLD[setting][2])
-        assert made.ask() is not None and made.recommend() is not None

@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from book.aggregated.problems import aggregated_reward_curve
 from book.aggregated.regret import locate
-from book.information import greedy_information_gain, information_gain
-from cbo_lib.former.maximize import argmax_finite
 from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -36,19 +33,6 @@ def test_measures(rng):
     close(covariance(kernel, gpu(a), gpu(b)), expected[0])
     close(variance(kernel, gpu(a)), expected[1])
     close(Measure.cat([gpu(b), gpu(b)[:2]]).expectation(lambda x: x.sum(-1)), expected[2])
-
-
-def test_uniform_measures(rng):
-    low = torch.rand(4, 1, 2, generator=rng, dtype=F64)
-    boxes = torch.cat([low, low + 0.5], -2)
-    one, other = Measure.uniform(boxes.to(DEVICE), 4), Measure.uniform(boxes, 4)
-    close(one.points, other.points)
-    close(one.weights, other.weights)
-
-
-def test_a_kernel_on_another_device_is_refused_by_name(rng):
-    with pytest.raises(ValueError, match="kernel must have the dtype and device of the points"):
-        covariance(rbf_kernel(0.4), gpu(random_measure(rng, 3)), gpu(random_measure(rng, 3)))
 
 
 def test_posteriors(rng):
@@ -92,15 +76,6 @@ def test_tracked_posteriors(rng):
     close(tracked.variance, cpu.variance)
 
 
-def test_information(rng):
-    m = random_measure(rng, 8)
-    kernel = rbf_kernel(0.4)
-    expected = information_gain(kernel, m, 0.2), greedy_information_gain(kernel, m, 0.2, 6)
-    kernel.to(DEVICE)
-    close(information_gain(kernel, gpu(m), 0.2), expected[0])
-    close(greedy_information_gain(kernel, gpu(m), 0.2, 6), expected[1])
-
-
 def test_partitions(rng):
     bounds = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
     cpu, tree = PartitionTree(bounds, 3), PartitionTree(bounds.to(DEVICE), 3)
@@ -110,36 +85,19 @@ def test_partitions(rng):
     tree.children(torch.tensor([3, 1], device=DEVICE))
     x = bounds[0] + (bounds[1] - bounds[0]) * torch.rand(50, 2, generator=rng, dtype=F64)
     close(locate(tree, x.to(DEVICE), 3), locate(cpu, x, 3), 0)
-    close(tree.boxes, cpu.boxes, 1e-15)
+    close(tree.boxes, cpu.boxes)
     for name in ("depth", "index", "parent", "order"):
         close(getattr(tree, name), getattr(cpu, name), 0)
-    close(subcell_centers(tree.boxes, 6), subcell_centers(cpu.boxes, 6), 1e-14)
-
-
-def test_choices_among_ties():
-    values = torch.tensor([[1.0, 3.0, 3.0 + 1e-12, torch.inf], [3.0, 3.0, 2.0, 3.0]], dtype=F64).to(DEVICE)
-    allowed = torch.tensor([[True, True, True, False], [True, True, True, True]]).to(DEVICE)
-    assert argmax_finite(values, allowed, torch.tensor([3, 2, 1, 0]).to(DEVICE)).tolist() == [2, 3]
-
-
-@pytest.mark.parametrize("name", ["peaks", "periodic", "spike"])
-def test_reward_curves(name):
-    x = torch.linspace(0, 1, 101, dtype=F64).unsqueeze(-1)
-    close(aggregated_reward_curve(name, device=torch.device(DEVICE))(x.to(DEVICE)), aggregated_reward_curve(name)(x))
+    close(subcell_centers(tree.boxes, 6), subcell_centers(cpu.boxes, 6))
 
 
 @pytest.mark.parametrize("policy", [UCB, Thompson])
-def test_simulations(tmp_path, policy):
-    def run(device, steps, **options):
-        return simulate(Bumps(device=device), policy(device=device), steps, range(3), **options)
+def test_simulations(policy):
+    def run(device, steps):
+        return simulate(Bumps(device=device), policy(device=device), steps, range(3))
 
-    cpu, whole = run("cpu", 12), run(DEVICE, 12)
+    cpu, whole = run("cpu", 6), run(DEVICE, 6)
     assert torch.equal(whole["query"].cpu(), cpu["query"])
     for name in ("observation", "value", "recommended_value"):
         close(whole[name], cpu[name])
     assert whole.provenance["device"].startswith(DEVICE)
-    run(DEVICE, 5, checkpoint=tmp_path / "log")
-    resumed = run(DEVICE, 12, checkpoint=tmp_path / "log")
-    for name in whole.tensors:
-        assert torch.equal(resumed[name], whole[name])
-    whole.save(tmp_path / "run.npz")

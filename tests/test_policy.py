@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbo_lib.former.policy import Policy
-from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
-from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
+from cbo_lib.random import ReplicateGenerators, standard_normal
 
 F64 = torch.float64
 X0, Y0, C0 = [[1.0, 2.0], [3.0, 1.0], [0.5, 0.5]], [0.1, 0.4, -0.2], [[1.0], [2.0], [3.0]]
@@ -92,14 +91,6 @@ def play(policy, seed, steps):
     return torch.stack(asked) if asked else None
 
 
-def test_a_loop_by_hand_is_the_run_of_simulate():
-    history = simulate(Plant(), Sampler(), 9, [4, 7])
-    policy = Sampler(seed=7)
-    assert torch.equal(play(policy, 7, 9), history["query"][1])
-    assert torch.equal(policy.recommend(), history["recommendation"][1, -1])
-    assert policy.trace()["learned"].shape == () and history["learned"].shape == (2, 9)
-
-
 def test_a_single_run_has_no_replicate_axis():
     policy = Sampler()
     assert policy.ask().shape == (2,)
@@ -142,72 +133,11 @@ def test_old_data_come_in_any_form_and_as_many_rows_as_there_are(form):
     assert policy.ask().dtype == F64
 
 
-def test_old_data_count_for_the_initial_design():
-    policy = Sampler()
-    policy.tell(X0, Y0, context=C0)
-    played = Sampler(seed=0)
-    design = torch.stack([played.ask()])
-    assert not bool((policy.ask() == design).all())
-
-
-def test_whether_a_row_was_asked_is_told_to_the_hook():
-    policy = Sampler()
-    policy.tell(X0, Y0, context=C0)
-    x = policy.ask()
-    policy.tell((x + 1e-13).tolist(), 0.0, context=[0.0])
-    policy.ask()
-    policy.tell([0.3, 0.3], 0.0, context=[0.0], price=3.0)
-    policy.tell([0.3, 0.3], 0.0, context=[0.0])
-    assert [bool(asked) for _, asked in policy.learned] == [False, False, False, True, False, False]
-    assert float(policy.learned[4][0]["price"]) == 3.0 and policy.learned[5][0]["price"].isnan()
-
-
 def test_a_batch_takes_several_rows_too():
     policy, rows = Sampler(), torch.rand(2, 3, 2, dtype=F64)
     policy.start([1, 2])
     policy.tell(rows, rows.sum(-1), context=rows[..., :1])
     assert policy.count == 3 and torch.equal(policy.data["query"], rows)
-
-
-@given(st.integers(0, 6))
-def test_a_saved_policy_goes_on_as_the_one_that_was_saved(tmp_path_factory, steps):
-    path = tmp_path_factory.mktemp("policy") / "policy.npz"
-    policy = Sampler(seed=5)
-    play(policy, 5, steps)
-    policy.save(path)
-    loaded = Sampler.load(path)
-    assert loaded.count == policy.count == steps
-    for _ in range(3):
-        x, again = policy.ask(), loaded.ask()
-        assert torch.equal(x, again)
-        for one in (policy, loaded):
-            one.tell(x, float(x.sum()), context=[0.0])
-    assert torch.equal(policy.recommend(), loaded.recommend())
-
-
-def test_a_policy_saved_between_question_and_answer_remembers_the_question(tmp_path):
-    policy = Sampler()
-    play(policy, 0, 3)
-    x = policy.ask()
-    policy.save(tmp_path / "policy")
-    loaded = Sampler.load(tmp_path / "policy")
-    assert torch.equal(loaded.ask(), x)
-    loaded.tell(x, 0.0, context=[0.0])
-    assert bool(loaded.learned[-1][1])
-
-
-def test_a_policy_of_another_class_is_not_loaded(tmp_path):
-    class Other(Sampler):
-        pass
-
-    Sampler().save(tmp_path / "policy")
-    with pytest.raises(ValueError, match="path must hold a Other, got a Sampler"):
-        Other.load(tmp_path / "policy")
-
-
-def test_a_schedule_that_cannot_be_stored_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"'sqrt_beta'.* can't be stored"):
-        Sampler(sqrt_beta=lambda t: 2.0).save(tmp_path / "policy")
 
 
 def test_a_finished_run_says_so():
@@ -235,34 +165,8 @@ def test_queries_have_the_resolution_of_the_box(a, b, resolution):
     inside = rounded < BOX.bounds[1]
     steps = rounded / side / resolution
     assert bool((((steps - steps.round()).abs() < 1e-9) | ~inside).all())
-    assert bool(((rounded - x).abs() <= resolution * side / 2 + 1e-12).all())
+    assert bool(((rounded - x).abs() <= resolution * side / 2 + 1e-9).all())
     assert torch.equal(Sampler(resolution=None).rounded(x, BOX.bounds), x)
-
-
-def test_what_a_round_draws_depends_on_the_round_alone():
-    """A generator is seeded when it is first asked for in a round, and a round may ask for none."""
-
-    class Drawer(Sampler):
-        def __init__(self, *draws):
-            super().__init__(initial=0)
-            self.draws, self.drawn = draws, {}
-
-        def propose(self):
-            if self.round in self.draws:
-                self.drawn[self.round] = torch.cat([uniform(self.generators, (2,), BOX.bounds) for _ in range(2)], -1)
-            return BOX.bounds[:1].expand(self.replicates, -1)
-
-    def run(*draws):
-        policy = Drawer(*draws)
-        policy.start([3, 8])
-        for _ in range(4):
-            policy.tell(policy.ask(), torch.zeros(2, dtype=F64), context=torch.zeros(2, 1, dtype=F64))
-        return policy.drawn
-
-    every, noise = run(1, 2, 3, 4), ReplicateGenerators([3, 8], stream=1)
-    for drawn in (every, run(2, 4), run(3)):
-        for t, numbers in drawn.items():
-            assert torch.equal(numbers, uniform(noise.at(t), (4,), BOX.bounds))
 
 
 def test_starting_again_forgets_everything():
@@ -271,14 +175,6 @@ def test_starting_again_forgets_everything():
     policy.start([0])
     assert policy.count == 0 and not policy.learned
     assert torch.equal(policy.ask()[0], first[0])
-
-
-def test_settings_are_what_the_constructor_was_given():
-    policy = Sampler(budget=4.0)
-    before = policy.settings
-    play(policy, 0, 2)
-    assert policy.settings == before
-    assert before.keys() == {"space", "sqrt_beta", "initial", "resolution", "budget", "gp"}
 
 
 @pytest.mark.parametrize(
@@ -305,20 +201,6 @@ def test_what_does_not_fit_is_refused_and_nothing_is_learned(told, match):
     assert policy.count == 3 and torch.equal(policy.ask(), before)
 
 
-def test_a_new_policy_knows_that_it_was_told_nothing():
-    policy = Sampler()
-    assert policy.count == 0 and policy.round == 1 and policy.data == {} and policy.observations() == {}
-    play(policy, 0, 2)
-    assert policy.count == 2 and Sampler().data == {}
-
-
-def test_rows_of_a_batch_must_fit_the_replicates():
-    policy = Sampler()
-    policy.start([1, 2])
-    with pytest.raises(ValueError, match="query must hold one row a replicate, 2 with 1 more dimensions"):
-        policy.tell(torch.zeros(3, 2, dtype=F64), torch.zeros(3, dtype=F64), context=torch.zeros(3, 1, dtype=F64))
-
-
 def test_recommend_and_trace_need_something_to_speak_of():
     policy = Sampler()
     with pytest.raises(ValueError, match="recommend must follow an observation"):
@@ -329,70 +211,3 @@ def test_recommend_and_trace_need_something_to_speak_of():
     policy.ask()
     with pytest.raises(ValueError, match="trace must follow ask and tell"):
         policy.trace()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"initial": -1}, "initial must be an integer of at least 0, got"),
-        ({"resolution": 0.0}, "resolution must lie in"),
-        ({"resolution": 1.0}, "resolution must lie in"),
-        ({"sqrt_beta": -1.0}, "sqrt_beta must be nonnegative and finite, got -1.0"),
-        ({"sqrt_beta": float("nan")}, "sqrt_beta must be nonnegative and finite"),
-        ({"sqrt_beta": "two"}, "sqrt_beta must be a number or a function"),
-        ({"seed": -1}, "seed must be an integer of at least 0, got"),
-        ({"seed": 1.5}, "seed must be an integer of at least 0, got"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        Sampler(**arguments).ask()
-
-
-def test_a_schedule_that_goes_wrong_says_at_which_round():
-    policy = Sampler(sqrt_beta=lambda t: 2.0 - t)
-    play(policy, 0, 2)
-    with pytest.raises(ValueError, match=r"sqrt_beta must be nonnegative and finite at round 3, got -1.0"):
-        policy.multiplier()
-
-
-def test_a_policy_without_a_design_refuses_initial_questions():
-    class Plain(Sampler):
-        design = Policy.design
-
-    with pytest.raises(ValueError, match="Plain has no initial design"):
-        Plain().ask()
-
-
-def test_a_first_row_that_is_refused_leaves_no_trace():
-    class Checked(Sampler):
-        def check(self, **rows):
-            if rows["query"].shape[-1] != 2:
-                raise ValueError("query must have 2 coordinates")
-
-    policy = Checked()
-    with pytest.raises(ValueError, match="query must have 2 coordinates"):
-        policy.tell([1.0, 2.0, 3.0], 0.0, context=[0.0])
-    assert policy.data == {} and policy.count == 0
-    policy.tell([1.0, 2.0], 0.0, context=[0.0])
-    assert policy.count == 1
-
-
-def test_an_answer_counts_as_asked_though_old_data_were_told_in_between():
-    told = []
-
-    class Listener(Sampler):
-        def learn(self, row, asked):
-            told.append(bool(asked))
-            super().learn(row, asked)
-
-    policy = Listener(BOX)
-    for _ in range(3):
-        query = policy.ask()
-        policy.tell(X0[0], Y0[0], context=C0[0])
-        policy.tell(query, 1.0, context=C0[1])
-        policy.tell(query, 1.0, context=C0[1])
-    assert told == [False, True, False] * 3
-    query = policy.ask()
-    policy.tell([X0[1], query.tolist()], [0.3, 0.4], context=C0[:2])
-    assert told[-2:] == [False, True]

@@ -1,6 +1,5 @@
 """Random measures, and a small problem with policies for the tests of the loop; a subprocess imports them too."""
 
-import time
 from dataclasses import dataclass
 
 import torch
@@ -50,23 +49,6 @@ class Rows(Bumps):
     def observe(self, query, generators):
         context = uniform(generators, (), query.double())
         return {"context": context, "y": super().observe(query, generators)}
-
-
-class Watched:
-    """Bumps, slowly, with one line in a file for every evaluation begun."""
-
-    def __init__(self, side, delay=0.0, bumps=None):
-        self.noise_std = 0.1
-        self._bumps, self._side, self._delay = bumps or Bumps(), side, delay
-
-    def value(self, query):
-        return self._bumps.value(query)
-
-    def observe(self, query, generators):
-        with open(self._side, "a") as file:
-            file.write("evaluated\n")
-        time.sleep(self._delay)
-        return self._bumps.observe(query, generators)
 
 
 class Broken:

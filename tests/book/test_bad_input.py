@@ -3,7 +3,6 @@
 import functools
 import re
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,15 +11,12 @@ from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.indirect.problem import IndirectProblem
-from book.subsets.airfoil import load_airfoil, sample_airfoil
+from book.subsets.airfoil import sample_airfoil
 from book.subsets.problem import SubsetProblem
-from cbo_lib import contexts
 from cbo_lib.distributions import Uniform
-from cbo_lib.former.simulate import simulate
 from cbo_lib.random import ReplicateGenerators
 from tests.test_bad_input import (
     F64,
-    GRID,
     LINE,
     NAN,
     SQUARE,
@@ -28,10 +24,6 @@ from tests.test_bad_input import (
     boxes,
     cells,
     doubted,
-    gpoo,
-    hegpucb,
-    sbokde,
-    ucbpsq,
     variables,
 )
 
@@ -88,63 +80,3 @@ BAD = [
 def test_every_bad_argument_is_refused_by_name(argument, call):
     with pytest.raises(ValueError, match=rf"\b{re.escape(argument)} must .*, got "):
         call()
-
-
-TWICE = [[0.0], [2.0]]
-OTHER_BOXES = {
-    "aggregated": (cell_problem, lambda: gpoo(cells(bounds=TWICE))),
-    "contexts": (context_problem, lambda: sbokde(boxes(decisions=TWICE))),
-    "subsets": (subset_problem, lambda: ucbpsq(variables(bounds=[[0.0, 0.0], [2.0, 2.0]]))),
-    "hyperparameters": (prior_problem, lambda: hegpucb(doubted(points=2 * GRID))),
-}
-
-
-@pytest.mark.parametrize("setting", OTHER_BOXES)
-def test_a_policy_that_was_built_for_another_box_is_refused(setting):
-    problem, policy = OTHER_BOXES[setting]
-    with pytest.raises(ValueError, match=r"in the (bounds|box)\b.*, got "):
-        simulate(problem(), policy(), 8, [0, 1], progress=False)
-
-
-def test_a_policy_that_was_built_for_another_setting_is_refused():
-    with pytest.raises(ValueError, match=r"query must have shape .*, got "):
-        simulate(context_problem(), gpoo(), 2, [0], progress=False)
-
-
-@pytest.mark.parametrize("make", [contexts.SBOKDE, contexts.DRBOKDE, contexts.DRBOMMD])
-def test_a_context_that_never_changes_is_no_error(make):
-    policy = sbokde(kind=make)
-    for x in (0.2, 0.7, 0.4):
-        policy.tell([x], 1.0 + x, context=[0.3])
-    assert 0.0 <= float(policy.ask()) <= 1.0 and 0.0 <= float(policy.recommend()) <= 1.0
-
-
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe\x00\x80", b"", b"1 2 3", b"a b c d e f", b"1 1 1 1 1 1\n1 1 1 1 1 1"], ids=repr
-)
-def test_a_file_that_is_no_data_set_is_refused(tmp_path, content):
-    path = tmp_path / "airfoil.dat"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"^path must name a file .*, got ") as caught:
-        load_airfoil(path)
-    assert type(caught.value) is ValueError
-
-
-QUERIES = {
-    cell_problem: [LINE],
-    context_problem: [[0.5]],
-    subset_problem: [[0.0, 0.2, 0.5]],
-    prior_problem: [[0.25]],
-    indirect_problem: [2],
-}
-
-
-@pytest.mark.parametrize("make", QUERIES)
-def test_arrays_and_lists_are_queries(make):
-    problem, query = make(), QUERIES[make]
-    tensor = torch.tensor(query) if make is indirect_problem else torch.tensor(query, dtype=F64)
-    for given in (query, np.asarray(query)):
-        assert torch.equal(problem.value(given), problem.value(tensor))
-        seen, wanted = (problem.observe(q, ReplicateGenerators([3]).at(1)) for q in (given, tensor))
-        seen, wanted = (s if isinstance(s, dict) else {"y": s} for s in (seen, wanted))
-        assert all(torch.equal(seen[name], wanted[name]) for name in wanted)

@@ -4,58 +4,14 @@ import re
 from io import StringIO
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
-import torch
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from book import figures, proofs, steppers
+from book import steppers
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = re.compile(r'<figcaption class="cbo-caption"><span class="cbo-number">(.*?)</span> (.*?)</figcaption>')
-
-
-def drawn() -> mpl.figure.Figure:
-    figure, axes = figures.subplots()
-    axes[0, 0].plot([0, 1], [1, 0])
-    return figure
-
-
-def every_kind(caption: str, name: str) -> dict[str, str]:
-    """Each way to show a figure."""
-    few = torch.tensor([1.0, 2.0])
-    links = [proofs.Link("one", few, 2 * few)]
-    panel = figures.Panel(lambda height: drawn(), "A line.", caption, name, height=[1, 2])
-    cell = {"waves": [], "errors": [], "lengthscale": 1.0, "variance": 1.0, "noise": 0.1, "start": (0.5, 0.1)}
-    found = {
-        "show": figures.show(drawn(), "A line.", caption, name),
-        "line": figures.line([0, 1], [1, 0], "A line.", caption=caption, name=name),
-        "slider": figures.slider([drawn()], ["one"], ["A line."], caption=caption, name=name),
-        "proof": proofs.regret(few, {"all": few}, links, caption=caption, name=name),
-        "cell": steppers.cell("<img>", **cell, caption=caption, name=name),  # type: ignore[arg-type]
-    }
-    return {kind: str(one.data) for kind, one in found.items()} | {"panel": panel._repr_mimebundle_()["text/html"]}  # type: ignore[dict-item]
-
-
-def test_every_kind_of_figure_has_one_caption_inside_and_one_name() -> None:
-    for kind, text in every_kind('f < g & "more".', "here-one").items():
-        said = '<figcaption class="cbo-caption">f &lt; g &amp; &quot;more&quot;.</figcaption></figure>'
-        assert text.endswith(said) and text.count("<figcaption") == 1, kind
-        assert re.match(r'<figure class="[a-z -]+" id="fig-here-one">', text) and text.count("fig-here-one") == 1, kind
-    for kind, text in every_kind("", "").items():
-        assert "figcaption" not in text and "fig-" not in text, kind
-
-
-@pytest.mark.parametrize("name", ["Round", "contexts", "contexts map", "-a", "a-", "a--b", 'a-"><b'])
-def test_a_name_of_another_form_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="small letters, digits and hyphens"):
-        figures.show(drawn(), "A line.", "A finding.", name)
-
-
-def test_a_name_needs_a_caption() -> None:
-    with pytest.raises(ValueError, match="needs a caption, got none for 'here-one'"):
-        figures.show(drawn(), "A line.", " ", "here-one")
 
 
 def page(title: str, *figures_: tuple[str, str], text: str = "", inner: str = "") -> str:
@@ -157,11 +113,6 @@ def test_a_name_that_no_figure_has_is_a_warning(build: Build, monkeypatch: pytes
     build.write("first/two", page("Two", ("A.", "")))
     warned = build.make(monkeypatch)
     assert "first/one.rst" in warned and "no figure is named 'first-a'" in warned
-
-
-def test_a_name_that_two_figures_have_is_a_warning(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    build.write("second", page("Second", ("D.", "second-d"), ("E.", "first-a")))
-    assert "two figures are named 'first-a': in first/two and in second" in build.make(monkeypatch)
 
 
 def test_a_drawing_is_a_figure_with_an_image_for_each_theme(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

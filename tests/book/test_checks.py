@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from book.checks import called, finite, misshapen, watched
+from book.checks import called, finite, watched
 
 SPOILED = [math.nan, np.float64("nan"), np.array([1, math.nan]), torch.tensor([[math.nan]]), [1, (2, math.nan)]]
 
@@ -47,20 +47,3 @@ def test_a_function_may_be_written_for_numbers_or_for_tensors(function):
 @pytest.mark.parametrize("function", [lambda w: math.exp(-w), lambda w: torch.exp(-w), lambda w: w.neg().exp()])
 def test_a_function_of_a_number_may_be_one_of_a_tensor(function):
     assert float(called(function, 0.5)) == pytest.approx(math.exp(-0.5))
-
-
-def test_an_error_is_that_of_the_first_call():
-    def fails(w):
-        raise ValueError(f"first with {type(w).__name__}")
-
-    with pytest.raises(ValueError, match="first with float"):
-        called(fails, 0.5)
-    calls = []
-    with pytest.raises(TimeoutError):  # it would only take its time again
-        called(lambda w: calls.append(w) or (_ for _ in ()).throw(TimeoutError()), 0.5)
-    assert calls == [0.5]
-
-
-def test_a_shape_is_said_as_it_should_be_and_as_it_is():
-    assert misshapen("mean", np.zeros((2, 1)), (2,)) == "The mean should have the shape (2,), got (2, 1)."
-    assert misshapen("mean", [0.0, 1.0], torch.Size([2])) is None and misshapen("mean", None, (2,)) is None

@@ -4,14 +4,12 @@ import shutil
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from book._tools import kernels
-from book._tools.execute_notebooks import executed, open_cache, pages, state, stated_seconds
+from book._tools.execute_notebooks import executed, open_cache, state
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("cbo_lib/gp.py", "book/harness.py", "book/contexts/results/a.npz", "requirements.lock", "book/index.md")
@@ -151,21 +149,3 @@ def test_nothing_outlives_a_build_that_is_killed() -> None:
     for process in processes:
         while runs_still(process):
             time.sleep(0.1)
-
-
-def test_imports_that_fail_or_warn_are_left_to_the_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    for name, code in {"fine": "", "fails": "1 / 0", "warns": "import warnings; warnings.warn('old')"}.items():
-        (tmp_path / f"that_{name}.py").write_text(code, encoding="utf-8")
-        monkeypatch.setattr(kernels, "IMPORTS", (f"that_{name}",))
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            assert kernels.imported() == (name == "fine")
-
-
-def test_the_longest_comes_first() -> None:
-    texts = {"Run time: about 40 s on two cores.": 40, "**Run time** 3 min": 180, "Nothing here, 12 s": 0}
-    for text, seconds in texts.items():
-        assert stated_seconds(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])) == seconds
-    for path in pages(ROOT):
-        assert stated_seconds(nbformat.read(path, as_version=4)) > 0, path

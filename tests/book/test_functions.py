@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from book.aggregated.problems import aggregated_reward_curve
-from book.functions import interval, posterior_mean_function, rkhs_samples
+from book.functions import posterior_mean_function, rkhs_samples
 from cbo_lib.kernels import rbf_kernel
 from tests.oracles import matern52, rbf
 
@@ -40,26 +40,6 @@ def test_curves_pass_close_to_the_listed_points(name):
     np.testing.assert_allclose(aggregated_reward_curve(name)(torch.tensor(x).unsqueeze(-1)), y, atol=0.02)
 
 
-def test_curves_keep_the_shape_and_the_dtype_of_the_points():
-    f = aggregated_reward_curve("peaks", dtype=torch.float32)
-    x = torch.rand(3, 4, 5, 1)
-    assert f(x).shape == (3, 4, 5) and f(x).dtype == torch.float32
-    reference = aggregated_reward_curve("peaks")(x.double())
-    np.testing.assert_allclose(f(x), reference, atol=1e-4)
-
-
-def test_a_fine_grid_is_evaluated_in_slices_with_the_same_values():
-    f = aggregated_reward_curve("peaks")
-    x = torch.linspace(0, 1, 2**16 + 7, dtype=F64).unsqueeze(-1)
-    whole = f(x)
-    assert whole.shape == (2**16 + 7,)
-    torch.testing.assert_close(whole[-20:], f(x[-20:]), rtol=0, atol=1e-12)
-
-
-def test_no_points_have_no_values():
-    assert aggregated_reward_curve("peaks")(torch.zeros(0, 1, dtype=F64)).shape == (0,)
-
-
 def test_any_kernel_and_dimension_will_do(rng):
     from gpytorch.kernels import MaternKernel
 
@@ -70,20 +50,6 @@ def test_any_kernel_and_dimension_will_do(rng):
     dense = matern52(x, x, 0.4) + 0.01 * np.eye(6)
     expected = matern52(at, x, 0.4) @ np.linalg.solve(dense, y.numpy())
     np.testing.assert_allclose(posterior_mean_function(kernel, x, y, 0.1)(at), expected, atol=1e-9)
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="name must be 'peaks', 'periodic' or 'spike', got 'mountain'"):
-        aggregated_reward_curve("mountain")
-
-
-def test_values_of_another_number_are_refused():
-    from cbo_lib.kernels import rbf_kernel
-
-    with pytest.raises(ValueError, match="y must have shape"):
-        posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(2, dtype=F64), 0.1)
-    with pytest.raises(ValueError, match="noise_std must be positive and finite, got"):
-        posterior_mean_function(rbf_kernel(0.4), torch.zeros(3, 1, dtype=F64), torch.zeros(3, dtype=F64), 0)
 
 
 @pytest.mark.parametrize("norm", [0.0, 0.5, 2.0])
@@ -102,26 +68,3 @@ def test_functions_of_a_given_norm_have_it(norm):
     assert bool((squared >= 0.9 * norm**2).all())
     alone = rkhs_samples(kernel, bounds, norm, [2], centers=6)
     torch.testing.assert_close(alone(where[None]), values[2:3])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((torch.zeros(2, 1), 1.0, [0]), "bounds must be a box"),
-        ((torch.tensor([[0.0], [1.0]]), -1.0, [0]), "norm must be nonnegative, got -1.0"),
-        ((torch.tensor([[0.0], [1.0]]), 1.0, [0], 0), "centers must be at least 1, got 0"),
-    ],
-)
-def test_functions_of_no_norm_or_box_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        rkhs_samples(rbf_kernel(0.3), *arguments)
-
-
-def test_points_of_an_interval_are_equally_spaced_with_its_ends():
-    points = interval(torch.tensor([[-1.0], [2.0]], dtype=torch.float64), 4)
-    torch.testing.assert_close(points, torch.tensor([[-1.0], [0.0], [1.0], [2.0]], dtype=torch.float64))
-
-
-def test_points_of_a_square_are_refused():
-    with pytest.raises(ValueError, match=r"bounds must have shape \(2, 1\): one variable, got \(2, 2\)"):
-        interval(torch.zeros(2, 2), 4)

@@ -5,20 +5,14 @@ import csv
 import json
 import os
 import re
-import socket
 import sys
 import time
-from decimal import Decimal
-from fractions import Fraction
 
 import nbformat
-import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 from book._grading import course, wire
-from book._grading.boxes import Boxes, Limits, Lost, StudentError
+from book._grading.boxes import Boxes, Limits, Lost
 from book._grading.mistakes import POLICIES
 from book._tools import grade, handout
 from tests.marking import judge_of, marked, source
@@ -90,11 +84,6 @@ except OSError:
 seen += [k for k, v in globals().items() if "judge" in str(v)[:100].lower() and k not in ("seen", "In", "_i", "_ih")]
 print("saw", seen)
 """
-
-
-def passed(value):
-    """What the judge gets of a value in a box."""
-    return wire.decode(wire.encode(value, lambda kept: 0), lambda *about: about, lambda *about: about)
 
 
 def with_cells(notebook, cells):
@@ -336,37 +325,6 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
     assert "lies in no student's folder" in caplog.text
 
 
-@pytest.mark.parametrize("where", ["autograded", "feedback"])
-def test_what_ends_the_marking_of_one_student_leaves_the_others(where, tmp_path, monkeypatch, boxes, capsys):
-    release = handout.release(judge_of(CHAPTER).notebook, handout.entries())
-    for student in ("ada", "bob"):
-        (tmp_path / "in" / student).mkdir(parents=True)
-        nbformat.write(release, tmp_path / "in" / student / f"{CHAPTER}.ipynb")
-    own, at_home = course.examine, course.at_home
-
-    def examine(notebook, judge, boxes, result):
-        if where == "autograded" and result.student == "ada":
-            raise RuntimeError("an odd\nvalue")
-        return own(notebook, judge, boxes, result)
-
-    def home(path):
-        if where == "feedback" and "ada" in path.parts:
-            raise RuntimeError("an odd\nvalue")
-        at_home(path)
-
-    monkeypatch.setattr(course, "examine", examine)
-    monkeypatch.setattr(course, "at_home", home)
-    monkeypatch.setattr(course, "Judge", judge_of)
-    monkeypatch.setattr(course, "obstacle", lambda chapters, boxes: None)
-    monkeypatch.setattr(grade, "Boxes", lambda limits, hidden: contextlib.nullcontext(boxes))
-    monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
-    grade.main()
-    with (tmp_path / "out" / "marks.csv").open(encoding="utf-8") as file:
-        ada, bob = csv.DictReader(file)
-    assert "this was not marked to the end" in ada["notes"]
-    assert (ada["points"], bob["points"], bob["notes"]) == ("" if where == "autograded" else "0", "0", "")
-
-
 @pytest.fixture(scope="module")
 def answers():
     with marked(CHAPTER) as made:
@@ -395,60 +353,6 @@ def test_a_number_of_a_policy_costs_its_own_part_alone(answer, right, says, answ
     assert all(said == "Right." if got else said.startswith(says) for said, got in zip(mark.says, right, strict=True))
 
 
-@pytest.mark.parametrize("value", [np.float32(0.5), np.longdouble(0.5), Fraction(1, 2), Decimal("0.5"), 0.5])
-def test_every_kind_of_number_arrives_as_one(value):
-    assert passed(value) == 0.5 and passed(pd.Series([value])) == 0.5
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.ones(3, dtype=torch.bfloat16),
-        torch.ones(3).to_sparse(),
-        np.ones(3, dtype=np.longdouble),
-        np.ones(3, dtype=np.uint16),
-        pd.Series([1, 1, 1]),
-    ],
-    ids=lambda value: str(value.dtype),
-)
-def test_every_kind_of_array_arrives_as_a_tensor(value):
-    assert passed(value).tolist() == [1, 1, 1]
-
-
-class Nameless:
-    def __call__(self):
-        pass
-
-    def __getattr__(self, name):
-        raise RuntimeError("nothing is said")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [10**5000, Nameless(), Fraction(10**400), np.ones(2, dtype=object), 1j],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_cannot_be_sent_arrives_as_something_else(value):
-    first, other, last = passed((1, value, 2.5))
-    assert (first, last) == (1, 2.5) and isinstance(other, wire.Other)
-
-
-@pytest.mark.parametrize(
-    ("raised", "arrives"),
-    [
-        ("TypeError('odd')", TypeError),
-        ("ValueError('odd')", ValueError),
-        ("UnicodeDecodeError('utf-8', b'', 0, 1, 'odd')", StudentError),
-        ("type('Own', (Exception,), {})('odd')", StudentError),
-    ],
-)
-def test_an_error_of_python_arrives_as_itself(raised, arrives, answers):
-    assert answers.box.run(f"def fails():\n    raise {raised}")[1] is None
-    with pytest.raises(Exception, match="odd") as caught:
-        answers.box.get("fails")()
-    assert caught.type is arrives
-
-
 def test_outputs_do_not_count_and_old_or_marked_text_is_read(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("answer_1 = 'é'")])
     plain, file = nbformat.writes(notebook), tmp_path / "indirect.ipynb"
@@ -473,94 +377,6 @@ def test_outputs_do_not_count_and_old_or_marked_text_is_read(tmp_path):
         course.read(file)
 
 
-HELPED = SECOND.replace("c = lengthscale**2 + s**2 + t**2", "c = summed(lengthscale, s, t)")
-
-
-def test_a_helper_whose_name_a_later_cell_takes_costs_nothing(boxes):
-    cells = ["def summed(*parts):\n    return sum(part**2 for part in parts)\n" + HELPED, "def summed():\n    return 0"]
-    own = ["%%writefile own.py\ndef summed(*parts):\n    return sum(part**2 for part in parts)"]
-    own += ["from own import summed\n" + HELPED]
-    summary, helper = "for a in (answer_2,):\n    print(a)", cells[0].removesuffix(HELPED)
-    magic = "%precision 3\n" + cells[1]
-    for later, says in (
-        (cells, 4.0),
-        (cells[::-1], 4.0),
-        ([HELPED, cells[1]], 2.0),
-        (own, 4.0),
-        ([*cells, summary], 4.0),  # the name is used once more
-        ([helper, HELPED, cells[1]], 4.0),  # the helper stands in a cell of its own
-        ([cells[0], "sum = 'thirty steps'"], 4.0),  # what the helper uses
-        ([cells[0], magic], 4.0),
-    ):
-        notebook = with_cells(nbformat.v4.new_notebook(), later)
-        result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
-        assert result.marks[1].total == says
-
-
-def test_what_a_cell_forks_answers_nothing(boxes):
-    """The child comes back from the cell as its parent does, and holds the same line to the judge."""
-    for cells in (["import os\nchild = os.fork() == 0", SECOND], [SECOND, "import os\nos.fork()"]):
-        notebook = with_cells(nbformat.v4.new_notebook(), cells)
-        result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
-        assert [mark.total for mark in result.marks] == [0, 4, *[0] * 6] and not result.notes
-
-
-def test_a_box_runs_the_code_that_was_copied_for_it():
-    """And not that of a book that is installed."""
-    with Boxes() as own:
-        box = own.open()
-        said = box.run("import book._grading.wire, cbo_lib\nprint(book._grading.wire.__file__, cbo_lib.__file__)")
-        box.close()
-        folder = str(own.folder.name)
-    assert said[1] is None and said[0].count(folder) == 2 and str(handout.ROOT) not in said[0]
-
-
-def test_a_notebook_of_another_chapter_or_of_none_is_told_apart(tmp_path, boxes):
-    """By its headings: it may have any name, and the name of another chapter is an error."""
-    for student, name, chapter in (("ada", "5_exercises", CHAPTER), ("bob", "contexts", CHAPTER), ("cy", CHAPTER, "")):
-        given = nbformat.v4.new_notebook()
-        if chapter:
-            given = handout.release(judge_of(chapter).notebook, handout.entries())
-        (tmp_path / "class" / student).mkdir(parents=True)
-        nbformat.write(given, tmp_path / "class" / student / f"{name}.ipynb")
-    entries = {entry.student: entry for entry in course.submissions(tmp_path / "class")}
-    assert {student: entry.chapter for student, entry in entries.items()} == {
-        "ada": CHAPTER,
-        "bob": "contexts",
-        "cy": CHAPTER,
-    }
-    with course.quiet():
-        marked = course.Course(tmp_path / "course", boxes)
-        found = {student: marked.grade(entry) for student, entry in entries.items()}
-    assert found["ada"].unread == "" and found["ada"].notes == []
-    assert found["bob"].unread == f"it holds the exercises of {CHAPTER}"
-    assert found["cy"].unread == "it holds no exercise"
-    assert all(result.total == 0 and len(result.marks) == 8 for result in found.values())
-
-
-def test_every_release_is_known_by_its_headings():
-    for chapter in handout.chapters():
-        released = handout.release(judge_of(chapter).notebook, handout.entries())
-        assert course.subject(released) == chapter and course.titles(released) == course.headings(chapter)
-
-
-def test_the_teacher_is_told_of_code_that_is_not_run():
-    release = handout.release(judge_of(CHAPTER).notebook, handout.entries())
-    handed = nbformat.from_dict(json.loads(json.dumps(release)))
-    for cell in handed.cells:
-        name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
-        if name == "answer_1":
-            cell.cell_type = "markdown"
-        elif name == "check_2":
-            cell.source = SECOND + cell.source
-        elif name == "check_3":
-            cell.source += "\n"
-    assert course.changes(handed, release) == [
-        "the cell of answer_1 is no code",
-        "check_2 was changed; what it holds is not run",
-    ]
-
-
 def test_a_submission_has_an_end_by_the_clock():
     with Boxes(Limits(whole=8)) as boxes:
         cells = ["import time", *["time.sleep(2)"] * 30, SECOND]
@@ -571,67 +387,6 @@ def test_a_submission_has_an_end_by_the_clock():
     assert any("the time for the whole submission is over" in note for note in result.notes)
 
 
-FAMILY = """
-import os, time
-for k in range(6):
-    if os.fork() == 0:
-        hoard = bytearray(b"1") * (300 * 2**20)
-        time.sleep(60)
-time.sleep(60)
-"""
-
-
-def test_children_share_the_memory_of_one(boxes):
-    """Each keeps below the limit of a process; together they take four times as much as one may."""
-    box = boxes.open()
-    parted = box.shut["processes"] is True
-    box.close()
-    if not parted:
-        pytest.skip("the processes of a box cannot be told from others here")
-    with Boxes(Limits(memory=400 * 2**20)) as small:
-        box = small.open()
-        assert box.run("hoard = bytearray(b'1') * (300 * 2**20)\ndel hoard") == ("", None)
-        start = time.monotonic()
-        with pytest.raises(Lost, match="its processes together took too much memory"):
-            box.run(FAMILY)
-        assert time.monotonic() - start < 30
-
-
-def test_marks_are_written_on_the_way(tmp_path, monkeypatch, boxes):
-    """Who ends this process without a word, such as a system short of memory, takes a minute of marks at most."""
-    written = []
-
-    class Course:
-        def __init__(self, folder, boxes):
-            self.results = []
-
-        def grade(self, entry):
-            self.results.append(entry.student)
-            return course.Result(entry.student, entry.chapter)
-
-        def write(self):
-            written.append(len(self.results))
-
-    for student in ("ada", "bob", "eve"):
-        (tmp_path / "in" / student).mkdir(parents=True)
-        (tmp_path / "in" / student / f"{CHAPTER}.ipynb").write_text("{}")
-    hours = iter(range(0, 10**6, 40))
-    monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
-    monkeypatch.setattr(grade.time, "monotonic", lambda: float(next(hours)))
-    for name, value in {"Course": Course, "obstacle": lambda chapters, boxes: None}.items():
-        monkeypatch.setattr(course, name, value)
-    monkeypatch.setattr(grade, "Boxes", lambda *_: contextlib.nullcontext(boxes))
-    grade.main()
-    assert written[-1] == 3 and written[0] == 1
-
-
-def test_half_a_character_becomes_a_question_mark():
-    here, there = socket.socketpair()
-    with here, there:
-        wire.write(there, {"text": "half \ud800, whole \U0001f600 \\u"})
-        assert wire.read(here, 5) == {"text": "half ?, whole \U0001f600 \\u"}
-
-
 def test_nothing_that_leaves_a_box_is_trusted():
     kept = []
     value = wire.encode((1, 2.5, "x", None, [True], print, int), lambda v: kept.append(v) or len(kept) - 1)
@@ -640,21 +395,6 @@ def test_nothing_that_leaves_a_box_is_trusted():
     for nonsense in (None, 3, {}, {"tensor": "float64", "shape": [9], "data": "AA=="}, {"plain": {}}, {"list": [{}]}):
         with pytest.raises(wire.Broken):
             wire.decode(nonsense, lambda *_: None, lambda *_: None)
-
-
-def test_a_file_that_the_system_refuses_is_not_named_to_the_student(tmp_path, monkeypatch, boxes):
-    def read(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(course, "read", read)
-    monkeypatch.setattr(course, "Judge", judge_of)
-    with course.quiet():
-        made = course.Course(tmp_path / "out", boxes)
-        result = made.grade(course.Entry("ada", CHAPTER, tmp_path / "secret.ipynb", ""))
-        made.write()
-    page = (tmp_path / "out" / "feedback" / "ada" / "index.html").read_text(encoding="utf-8")
-    assert "The file could not be read: Permission denied." in page and "secret" not in page
-    assert result.notes == ["the submission was not marked, Permission denied"]
 
 
 def test_nothing_is_marked_where_no_submission_could_run(boxes, tmp_path, monkeypatch, capsys):
@@ -684,33 +424,3 @@ def test_nothing_is_marked_where_no_submission_could_run(boxes, tmp_path, monkey
         grade.main()
     assert stop.value.code == 1 and not (tmp_path / "out").exists()
     assert f"Nothing was marked: no box for ['{CHAPTER}']." in capsys.readouterr().err
-
-
-def test_packages_may_lie_behind_a_link(boxes, tmp_path, monkeypatch):
-    """As where a virtual environment is a link to another disk."""
-    (tmp_path / "there").mkdir()
-    (tmp_path / "here").symlink_to("there")
-    (tmp_path / "there" / "package.py").write_text("x = 1")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "here"))
-    box = boxes.open()
-    _, error = box.run(f"assert open({str(tmp_path / 'here' / 'package.py')!r}).read() == 'x = 1'")
-    if box.shut["files"]:
-        assert error is None
-    box.close()
-
-
-def test_the_command_wants_submissions(tmp_path, monkeypatch, capsys):
-    for folder in (tmp_path, tmp_path / "missing"):
-        monkeypatch.setattr(sys, "argv", ["grade.py", str(folder), str(tmp_path / "out")])
-        with pytest.raises(SystemExit):
-            grade.main()
-    assert "must be a folder" in capsys.readouterr().err
-    handed = tmp_path / "course" / "submitted" / "ada" / "indirect.ipynb"
-    handed.parent.mkdir(parents=True)
-    handed.write_text("{}")
-    for own, made in ((handed.parents[1], tmp_path / "course"), (tmp_path, tmp_path / "out")):
-        monkeypatch.setattr(sys, "argv", ["grade.py", str(own), str(made)])
-        with pytest.raises(SystemExit):
-            grade.main()
-        assert "must lie apart from the submissions" in capsys.readouterr().err and handed.exists()
-    assert Limits().cell > Limits().call

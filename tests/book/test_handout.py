@@ -7,7 +7,6 @@ import tomllib
 
 import nbformat
 import pytest
-import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from setuptools import find_namespace_packages
 
@@ -44,66 +43,10 @@ def test_a_task_and_its_check_stand_together(roles):
         handout.without_solutions(notebook(*roles))
 
 
-def test_points_stand_in_the_notebook():
-    whole = notebook("check", "student", "check")
-    with pytest.raises(ValueError, match="state its points"):
-        handout.exercises(whole)
-    whole.cells.insert(0, new_markdown_cell(HEAD))
-    (exercise,) = handout.exercises(whole)
-    assert (exercise.points, exercise.minutes, exercise.total, exercise.title) == ([2, 1], 5, 3, "twice")
-    released = handout.release(whole, {})
-    ids = [c.metadata.get("nbgrader", {}).get("grade_id") for c in released.cells]
-    assert ids == [None, "form", "answer_1", "check_1"]
-    assert released.cells[-1].metadata.nbgrader.points == 3
-    whole.cells[0].source = HEAD.replace("2 + 1", "2")
-    with pytest.raises(ValueError, match="points for its 2 parts"):
-        handout.exercises(whole)
-
-
-def test_what_a_release_says_instead_stands_in_an_exercise_notebook():
-    paths = [handout.ROOT / "book" / chapter / "5_exercises.ipynb" for chapter in handout.chapters()]
-    cells = [cell.source for path in paths for cell in nbformat.read(path, as_version=4).cells]
-    for old in handout.INTRODUCTION:
-        assert any(old in source for source in cells), old
-
-
 def test_every_chapter_is_worth_the_same():
     for chapter in handout.chapters():
         notebook = nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4)
         assert sum(exercise.total for exercise in handout.exercises(notebook)) == 50
-
-
-class Root:
-    """A number that an algebra system keeps as an expression."""
-
-    def __float__(self):
-        return 3**0.5
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ((abs, 1.0), "has the right form"),
-        ((abs, None), "no answer yet, the number is missing"),
-        ((abs,), "has 1 parts, not 2"),
-        ([abs, 1.0], "give a tuple (a, b), not a list"),
-        ((1.0, 1.0), "double should be a function, not 1.0"),
-        ((int, 1.0), "double should be a function"),
-        ((abs, "1"), "the number should be a number, or numbers alone, not '1'"),
-        ((abs, {1, 2}), "the number should be a number, or numbers alone, not {1, 2}"),
-        ((abs, (n for n in (1, 2))), "the number should be a number, or numbers alone"),
-        ((abs, [1, (2.0, Root())]), "has the right form"),
-        ((abs, torch.ones(2, requires_grad=True)), "has the right form"),
-        ((lambda x: None, 1.0), "the function double still returns None"),
-        ((lambda x: x and None, 1.0), "has the right form"),
-        (None, "has 1 parts, not 2"),
-    ],
-)
-def test_the_form_is_told(answer, says):
-    space = {}
-    exec(handout.FORM, space)
-    assert says in space["form"](1, answer, ["double", "the number"], ["function", "value"])
-    assert "should be a class" in space["form"](1, abs, ["Policy"], ["class"])
 
 
 def test_a_stub_returns_none_and_a_release_imports_what_it_uses_or_names_alone():
@@ -127,43 +70,6 @@ def test_a_stub_returns_none_and_a_release_imports_what_it_uses_or_names_alone()
         assert {name for name in imported - used if name not in told} <= {"figures"}
         locked = {c.source: c.metadata for c in released.cells if c.source.startswith("print(form(")}
         assert len(locked) == 8 and not any(about["editable"] or about["deletable"] for about in locked.values())
-
-
-def test_a_name_after_a_dot_or_of_a_parameter_imports_nothing():
-    cells = ["from m import covariance, names, used\nused(self.covariance, lambda names: 0)", handout.FORM.strip()]
-    cells = [nbformat.v4.new_code_cell(source) for source in cells]
-    cells.append(new_markdown_cell("Use `space.covariance` and names."))
-    handout._drop_imports(cells)
-    assert cells[0].source.splitlines()[0] == "from m import used"
-    cells[0].source = "from m import covariance, names"
-    cells[2].source = "Use `covariance(a, b)`."
-    handout._drop_imports(cells)
-    assert cells[0].source == "from m import covariance"
-
-
-def test_text_is_plain():
-    text = """```{quiz}
-question: 'Which, by {cite:t}`huang2024stochastic`?'
-choices:
-  - {text: this, feedback: sure, right: true}
-  - {text: '[that](2_policies.ipynb)', feedback: sorry}
-```
-
-:::{exercise}
-:label: some-label
-:nonumber:
-
-See [the web](https://example.org).
-:::"""
-    assert handout.plain(text, handout.entries()).split("\n") == [
-        "**Question.** Which, by Huang et al. (2024)?",
-        "",
-        "- [ ] this",
-        "- [ ] that",
-        "",
-        "",
-        "See [the web](https://example.org).",
-    ]
 
 
 class App:
@@ -206,11 +112,6 @@ def test_pages_and_their_downloads_are_stripped_only_on_demand(monkeypatch, tmp_
     for hint in ("have parts 2 and 3 of exercise 5", "nine rounds of ten"):
         assert hint in whole and hint not in left
     assert len(left) > 0.9 * len(whole)
-
-
-def test_letters_with_an_index_or_a_power_are_formulas_in_the_guide():
-    told = "Then R_T = R^f_T for i_* | no name_of code, exp(-z^2 / 2)."
-    assert guide.cell(told) == r"Then $R_T$ = $R^f_T$ for $i_*$ \| no name\_of code, exp(-$z^2$ / 2)."
 
 
 def test_the_guide_keeps_the_mistakes_to_itself():

@@ -8,7 +8,7 @@ import yaml
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from book._ext import captions, lab
+from book._ext import lab
 from book._tools import handout
 from tests.book.test_pages import PAGES
 
@@ -76,17 +76,6 @@ def test_cells_fold_as_on_the_page_and_keep_what_needs_no_kernel():
     both = {"source_hidden": True, "outputs_hidden": True}
     assert folded == [{"source_hidden": True}, both, both, None]
     assert [[list(output.data) for output in cell.outputs] for cell in made.cells[1:]] == [[["text/html"]]] * 4
-
-
-def test_captions_have_the_numbers_of_the_page():
-    text = f"<figure>{captions.CAPTION}Falls.</figcaption></figure>"
-    one, two, three = (new_output("display_data", {"text/html": text}) for _ in range(3))
-    tagged = {"tags": ["remove-cell"]}
-    cells = [new_markdown_cell("# Title"), new_code_cell("1", metadata=tagged, outputs=[one])]
-    cells.append(new_code_cell("1", outputs=[two, three]))
-    made = lab.lab_copy(new_notebook(cells=cells), "book/a/1_setting", BOOK)
-    said = [re.search(r"Figure[ .\d]*", o.data["text/html"])[0] for cell in made.cells[1:] for o in cell.outputs]
-    assert said == ["Figure", "Figure 2.4", "Figure"]
 
 
 def test_what_a_reader_changed_stays(tmp_path, capsys):

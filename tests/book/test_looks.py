@@ -8,7 +8,6 @@ import pytest
 from matplotlib.colors import to_hex
 
 from book import figures, looks
-from book.contexts.experiments import POLICIES as CONTEXT_POLICIES
 from book.looks import POLICIES, Look, style
 from book.steppers import PALETTE
 from tests.book.colors import contrast
@@ -57,15 +56,7 @@ def test_a_style_is_what_matplotlib_plots() -> None:
         )
 
 
-def test_an_alias_leads_to_a_policy_and_hides_none() -> None:
-    assert set(looks._ALIASES.values()) <= set(POLICIES) and not set(looks._ALIASES) & set(POLICIES)
-
-
 @pytest.mark.parametrize(("name", "near"), [("SBO-KED", "SBO-KDE"), ("he-gp-ucb", "HE-GP-UCB"), ("GPO", "GPOO")])
 def test_an_unknown_name_is_refused_with_near_ones(name: str, near: str) -> None:
     with pytest.raises(ValueError, match=f"no policy is named '{name}'; near are .*'{near}'"):
         style(name)
-
-
-def test_the_policies_of_the_experiments_have_a_look() -> None:
-    assert set(CONTEXT_POLICIES) <= set(POLICIES)

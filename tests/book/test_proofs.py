@@ -9,7 +9,7 @@ import torch
 
 from book import proofs
 from book.ledger import Claim
-from book.proofs import Link, ordered, regret, short
+from book.proofs import Link, regret, short
 
 F64 = torch.float64
 
@@ -46,21 +46,6 @@ def test_a_claim_becomes_the_means_of_the_runs_in_which_it_was_made():
     assert [link.state(k) for k in range(3)] == ["tight", "broken", "open"]  # the second fails in one of two runs
     assert (float(link.left[0]), float(link.right[0])) == (2.0, 3.0)
     assert Link.of("a", Claim(left, right, "here", 0.5, applies)).state(1) == "tight"
-
-
-def test_links_stand_under_what_they_support():
-    one = values(1.0)
-    links = [Link(name, one, one, supports) for name, supports in (("c", "b"), ("a", ""), ("b", "a"), ("d", ""))]
-    assert [link.name for link in ordered(links)] == ["a", "b", "c", "d"]
-    with pytest.raises(ValueError, match=r"every link must lead to the regret, got \['x', 'y'\]"):
-        ordered([Link("x", one, one, "y"), Link("y", one, one, "x")])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0.00"), (-0.001, "0.00"), (-1.5, "−1.50"), (12.34, "12.3"), (12345.6, "12,346")]
-)
-def test_numbers_are_short(value, text):
-    assert short(value) == text
 
 
 def accounts(count):

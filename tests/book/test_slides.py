@@ -1,7 +1,6 @@
 """Lectures made of notebooks."""
 
 import re
-import sys
 
 import nbformat
 import pytest
@@ -43,15 +42,6 @@ def test_the_last_of_five_lines_are_those_of_a_slide():
     assert slides.lines(new_notebook(cells=[new_markdown_cell(f"{recap}\n\n{end}")])) == "- What was new."
 
 
-def test_an_unknown_chapter_meets_those_that_there_are(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["slides.py", str(tmp_path / "slides"), "hyper"])
-    with pytest.raises(SystemExit) as stop:
-        slides.main()
-    assert stop.value.code == 2
-    assert f"must be some of {', '.join(slides.ORDER)}, got 'hyper'" in capsys.readouterr().err
-    assert not (tmp_path / "slides").exists()
-
-
 @pytest.mark.parametrize("chapter", slides.ORDER)
 def test_the_last_lines_of_every_notebook_are_found(chapter, notebook):
     for name in slides.NOTEBOOKS:
@@ -65,11 +55,6 @@ def test_the_last_lines_of_every_notebook_are_found(chapter, notebook):
     first, title = page.split("</section>")[0], (handout.ROOT / "book" / chapter / "index.md").read_text("utf-8")
     assert f"<h1>{re.search(r'^# (.+)$', title, flags=re.M)[1]}</h1>" in first
     assert "html_meta" not in page and "<title>---" not in page and len(re.sub(r"<[^>]+>", "", first)) > 100
-
-
-def test_a_citation_in_parentheses_is_by_name():
-    made = slides.inline("As known {cite}`srinivas2010gaussian,vakili2021information`.", handout.entries())
-    assert made == "As known (Srinivas et al. (2010); Vakili et al. (2021))."
 
 
 def test_the_order_has_every_chapter():

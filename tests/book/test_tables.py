@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from book import tables
 from book.figures import Table
 from tests.book.conftest import STATIC
 
@@ -88,12 +87,6 @@ def test_a_rule_parts_groups_of_rows(names: list[str], begins: list[int]) -> Non
     assert [k for k, group in enumerate(rows) if group] == begins and len(rows) == len(names)
 
 
-@pytest.mark.parametrize(("columns", "look"), [(2, ""), (6, " cbo-narrow"), (9, " cbo-narrow cbo-broken")])
-def test_many_columns_are_set_narrowly(columns: int, look: str) -> None:
-    rows = [{"name": "a row"} | {str(k): "1.25 (0.5, 1.5)" for k in range(columns - 1)}]
-    assert f'class="dataframe cbo-table{look}"' in Table(rows)._repr_html_()
-
-
 def page(rows: list[dict[str, str]]) -> str:
     theme = (
         "<style>:root { --pst-color-text-base: #222 } [data-theme=dark] body { background: #111; color: #eee }</style>"
@@ -106,10 +99,6 @@ def page(rows: list[dict[str, str]]) -> str:
 
 def column(page: Any, number: int) -> list[str]:
     return page.evaluate(f"[...document.querySelectorAll('tbody tr')].map((row) => row.cells[{number}].innerText)")
-
-
-def test_the_renderer_and_the_script_agree_on_what_is_long() -> None:
-    assert f"const LONG = {tables._LONG};" in (STATIC / "sort.js").read_text(encoding="utf-8")
 
 
 @pytest.mark.browser
@@ -144,15 +133,6 @@ def test_a_short_table_stays_and_paper_shows_no_buttons(open_page: Callable[...,
     assert opened.evaluate(mark) != "none"
     opened.emulate_media(media="print")
     assert opened.evaluate(mark) == "none" and opened.get_by_text("policy").first.is_visible()
-
-
-@pytest.mark.browser
-def test_rules_go_when_a_reader_sorts(open_page: Callable[..., Any]) -> None:
-    opened = open_page(page([row | {"policy": row["policy"] > "d"} for row in ROWS]))
-    rule = "getComputedStyle(document.querySelector('tr.cbo-group > td')).borderTopWidth"
-    assert opened.evaluate(rule) == "1px"
-    opened.get_by_role("button").nth(1).click()
-    assert opened.evaluate(rule) == "0px"
 
 
 @pytest.mark.browser

@@ -50,19 +50,6 @@ def test_every_figure_becomes_a_file_that_keeps_its_place(tmp_path: Path) -> Non
     assert (tmp_path / "none.html").read_text(encoding="utf-8") == '<img alt="x" src="_images/other.svg">'
 
 
-def test_a_figure_that_no_page_shows_any_more_goes_and_other_images_stay(tmp_path: Path) -> None:
-    (tmp_path / "_images").mkdir()
-    (tmp_path / "_images" / "opener.svg").write_text("<svg/>", encoding="utf-8")
-    for height in (1, 2):  # the page is written again with another figure
-        (tmp_path / "page.html").write_text(figures.show(drawn(height), "A line.").data, encoding="utf-8")
-        weight.move(app_in(tmp_path), None)
-        first = (tmp_path / "page.html").read_text(encoding="utf-8")
-        weight.move(app_in(tmp_path), None)  # nothing changed
-        assert (tmp_path / "page.html").read_text(encoding="utf-8") == first
-        assert len(list((tmp_path / "_images").iterdir())) == 2
-    assert (tmp_path / "_images" / "opener.svg").exists()
-
-
 def test_the_state_of_widgets_is_left_out_and_the_data_of_pictures_stay() -> None:
     kept = '<p>a</p><script type="application/json">{"kind": "cell"}</script>'
     state = '<script type="application/vnd.jupyter.widget-{}+json">\n{{"value": "<figure>"}}\n</script>\n'
@@ -88,14 +75,6 @@ def test_search_is_loaded_where_one_searches_and_mathjax_where_formulas_are(tmp_
     assert found["book/formulas"] == f"<head>{script}{kept}</head>{formula}"
     assert found["book/words"] == f"<head>{kept}{ahead.format('../')}</head>"
     assert found["search"] == f"<head>{search}{ahead.format('')}</head>"
-
-
-def test_a_page_of_another_builder_and_a_failed_build_stay_as_they_are(tmp_path: Path) -> None:
-    text = figures.show(drawn(1), "A line.").data
-    (tmp_path / "page.html").write_text(text, encoding="utf-8")
-    weight.move(app_in(tmp_path, "singlehtml"), None)
-    weight.move(app_in(tmp_path), RuntimeError())
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
 
 
 def test_paths_and_places_have_tenths_of_a_point() -> None:

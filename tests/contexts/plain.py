@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize
 
 
 @dataclass
@@ -42,20 +42,6 @@ class Model:
         points = np.array([[*decision, *c] for c in contexts])
         mean, std = self.posterior(x, y, points)
         return mean + sqrt_beta * std
-
-
-def negative_log_posterior(x, y, lengthscale, mean, noise):
-    """What a fit minimizes, a data point: inputs in the unit cube, standardized outputs, BoTorch's default priors.
-
-    ``mean`` is that of the standardized outputs and ``noise`` their noise variance.
-    """
-    d, n = x.shape[1], len(x)
-    model = Model(lengthscale, 1.0, mean, math.sqrt(noise))
-    joint = stats.multivariate_normal(np.full(n, mean), model.gram(x, x) + noise * np.eye(n))
-    log = joint.logpdf(y)
-    log += stats.lognorm(s=math.sqrt(3), scale=math.exp(math.sqrt(2) + 0.5 * math.log(d))).logpdf(lengthscale).sum()
-    log += stats.lognorm(s=1.0, scale=math.exp(-4.0)).logpdf(noise)
-    return -log / n
 
 
 def bandwidth(contexts):

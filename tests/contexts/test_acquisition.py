@@ -8,21 +8,17 @@ import torch
 from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim import optimize_acqf
 
-import cbo_lib.acquisition as module
 from cbo_lib.acquisition import ExpectedUpperConfidenceBound as Expected
 from cbo_lib.acquisition import RobustUpperConfidenceBound as Robust
 from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound as Minimax
 from cbo_lib.contexts.acquisition import MMDUpperConfidenceBound as MMD
 from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound as TotalVariation
 from cbo_lib.contexts.worst_case import MMDBall
-from cbo_lib.former.maximize import search_box
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from tests.contexts import plain
 from tests.contexts.helpers import F64, box
-from tests.rounding import other_rounding
-from tests.test_maximize import in_full, on_grid
 
 LENGTHSCALE, SCALE, MEAN, NOISE = [0.3, 0.5, 0.4], 1.3, 0.2, 0.1
 MODEL = plain.Model(np.array(LENGTHSCALE), SCALE, MEAN, NOISE)
@@ -131,14 +127,6 @@ def test_without_exploration_the_mean_counts(rng, batch):
     )
 
 
-def test_slices_change_nothing(rng, batch, monkeypatch):
-    points, x = torch.rand(300, 1, generator=rng, dtype=F64), torch.rand(2, 7, 2, generator=rng, dtype=F64)
-    ours = Expected(batch, points)
-    whole = ours.values(x)
-    monkeypatch.setattr(module, "_SLICE_PAIRS", 1200)  # two decisions a slice
-    torch.testing.assert_close(ours.values(x), whole, rtol=0, atol=1e-12)
-
-
 def test_the_radius_spans_from_the_average_to_the_minimum(rng, batch):
     samples, cover = torch.rand(2, 40, 1, generator=rng, dtype=F64), torch.rand(2, 30, 1, generator=rng, dtype=F64)
     x = torch.rand(2, 4, 2, generator=rng, dtype=F64)
@@ -149,7 +137,7 @@ def test_the_radius_spans_from_the_average_to_the_minimum(rng, batch):
     lowest = Robust(batch, torch.cat([samples, cover], -2)).values(x)
     torch.testing.assert_close(curves[3], lowest, rtol=0, atol=1e-5)
     torch.testing.assert_close(curves[4], curves[3], rtol=0, atol=0)
-    assert bool((curves.diff(dim=0) <= 1e-12).all())
+    assert bool((curves.diff(dim=0) <= 1e-9).all())
 
 
 # Which decisions lead, from few distributions
@@ -172,31 +160,3 @@ def test_decisions_that_lead_have_their_worst_case_and_the_others_no_less(rng, b
         found = acquisition.leading(x, count, torch.full_like(wanted[..., 0], -torch.inf))
         torch.testing.assert_close(found.topk(count).values, wanted.topk(count).values, rtol=0, atol=error)
         assert bool((found >= wanted - error).all())
-
-
-def test_few_decisions_need_their_worst_case(rng, batch):
-    acquisition, x, wanted, error = searched(rng, batch)
-    solved, settle = [], acquisition.settle
-    acquisition.settle = lambda looks, rows: solved.append(int(rows.sum())) or settle(looks, rows)
-    acquisition.leading(x, 1, torch.full_like(wanted[..., 0], -torch.inf))
-    assert 6 <= sum(solved) < wanted.numel() / 2
-    solved.clear()
-    high = wanted.amax(-1) + torch.tensor([2 * error, 9.0, 9.0], dtype=F64)
-    assert bool((acquisition.leading(x, 1, high) >= wanted - error).all()) and sum(solved) <= 4
-
-
-@pytest.mark.parametrize("rounding", [1, 2, 3])
-def test_neither_rounding_nor_company_moves_a_search_over_the_ball(rng, batch, data, rounding):
-    raw = torch.rand(2, 32, 2, generator=rng, dtype=F64).mul(64).round() / 64
-
-    def search(posterior, raw):
-        points = functions(posterior, False)["mmd"][0]
-        with other_rounding(rounding if len(raw) == 1 else None):
-            return search_box(points.leading, box(0.0, 1.0, 2), raw, 2, 15, on_grid)[0]
-
-    both = search(batch, raw)
-    for r in range(2):
-        alone = PROCESS.condition(Measure.dirac(data[0][[r]]), data[1][[r]])
-        assert torch.equal(search(alone, raw[[r]]), both[[r]])
-    acquisition = functions(batch, True)["mmd"][0]
-    assert torch.equal(search_box(in_full(acquisition.values), box(0.0, 1.0, 2), raw, 2, 15, on_grid)[0], both)

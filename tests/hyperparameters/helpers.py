@@ -8,7 +8,6 @@ import torch
 
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
-from cbo_lib.former.history import History
 from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import Candidates, Space
 from cbo_lib.kernels import rbf_kernel
@@ -55,11 +54,6 @@ def noise_draws(seed, steps):
     generators = ReplicateGenerators([seed], stream=0)
     like = torch.zeros(1, dtype=F64)
     return np.array([float(standard_normal(generators.at(t), (), like)) for t in range(1, steps + 1)])
-
-
-def doctored(history, **tensors):
-    """The same history but for some tensors."""
-    return History({**history.tensors, **tensors}, history.seeds, history.config, history.provenance)
 
 
 @dataclass(frozen=True)

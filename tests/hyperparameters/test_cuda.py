@@ -1,15 +1,12 @@
 """The same choices on a GPU as on the CPU."""
 
-import dataclasses
-
 import pytest
 import torch
 
 from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
-from book.hyperparameters.regret import confidence_ratio, ledger, robust_claim
+from book.hyperparameters.regret import robust_claim
 from book.hyperparameters.slips import WidthAfter, printed_sqrt_beta
-from cbo_lib.acquisition import OptimisticUpperConfidenceBound
 from cbo_lib.hyperparameters import (
     HEGPUCB,
     AveragedUCB,
@@ -18,20 +15,13 @@ from cbo_lib.hyperparameters import (
     MaximumLikelihood,
     OracleGPUCB,
     OracleStableOpt,
-    eliminates,
 )
-from cbo_lib.measure import Measure
 from tests.accelerator import DEVICE, NEEDED, close
 from tests.hyperparameters.helpers import (
-    F64,
     GROUPS,
     LENGTHSCALES,
     PERIODS,
     SETTINGS,
-    TALLEST,
-    Mounds,
-    changed,
-    problem_of,
     run,
     setting,
 )
@@ -95,25 +85,6 @@ def test_the_other_policies(make):
     assert_same_history(run(device.problem, make(device), 12), run(case.problem, make(case), 12))
 
 
-def test_resuming_on_the_device(tmp_path):
-    device = on_gpu("period")
-    whole = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2), 12)
-    run(
-        device.problem,
-        HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2),
-        5,
-        checkpoint=tmp_path / "log",
-    )
-    resumed = run(
-        device.problem,
-        HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2),
-        12,
-        checkpoint=tmp_path / "log",
-    )
-    for name in whole.tensors:
-        assert torch.equal(resumed[name], whole[name])
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -130,68 +101,3 @@ def test_robust_optimization(make):
     assert_same_history(gpu, cpu)
     if gpu["mean"].shape[-1] == len(LENGTHSCALES):  # a policy that trusts one candidate recorded that one alone
         close(robust_claim(gpu, device.problem).right, robust_claim(cpu, case.problem).right)
-
-
-def test_a_box():
-    bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
-    case = setting("lengthscale").replaced(points=None, bounds=bounds)
-    device = on_gpu("lengthscale")
-    device = dataclasses.replace(
-        device, problem=changed(device.problem, points=None, bounds=bounds.to(DEVICE), truth=None)
-    )
-    cpu = run(case.problem, HEGPUCB(case.problem.space, sqrt_beta=case.sqrt_beta, initial=2), 6)
-    gpu = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=2), 6)
-    close(gpu["query"], cpu["query"], 1e-5)
-    assert torch.equal(gpu["alive"].cpu(), cpu["alive"])
-
-
-@pytest.mark.parametrize("name", ["lengthscale", "mean", "shared kernel"])
-def test_the_ledger(name):
-    case, device = setting(name), on_gpu(name)
-    cpu = run(case.problem, case.make(HEGPUCB), 12)
-    gpu = run(device.problem, HEGPUCB(device.problem.space, sqrt_beta=schedule(device), initial=case.initial), 12)
-    close(confidence_ratio(gpu, device.problem), confidence_ratio(cpu, case.problem), 1e-7)
-    found, expected = ledger(gpu, device.problem), ledger(cpu, case.problem)
-    found.check_identity(1e-8)
-    for term in expected.terms:
-        close(found.terms[term], expected.terms[term], 1e-8)
-    for claim in expected.claims:
-        assert torch.equal(found.claims[claim].held.cpu(), expected.claims[claim].held)
-
-
-def test_eliminations():
-    errors, widths = (
-        torch.tensor([[3.0, -0.5], [0.2, 0.1]]).to(DEVICE),
-        torch.tensor([[0.5, 0.5], [0.2, 0.1]]).to(DEVICE),
-    )
-    count = torch.tensor([2, 2]).to(DEVICE)
-    assert eliminates(errors, widths, 0.5, count).tolist() == [True, False]
-
-
-def fitted(device):
-    x = torch.linspace(0, 1, 6, dtype=F64)[:, None].to(device)
-    kernels = tuple(kernel.to(device) for kernel in lengthscale_candidates((0.1, 0.4)).kernels)
-    prior = Candidates(("short", "long"), kernels, (0.0, Mounds(TALLEST[0]))).prior(0.1)
-    return prior.condition(Measure.dirac(x), torch.sin(6 * x[:, 0])).as_botorch()
-
-
-def test_the_acquisition():
-    at, multipliers = torch.linspace(0.01, 0.93, 9, dtype=F64)[:, None, None], torch.tensor([1.5, 0.7], dtype=F64)
-    alive = torch.tensor([True, True])
-    cpu = OptimisticUpperConfidenceBound(fitted("cpu"), multipliers, alive)(at)
-    gpu = OptimisticUpperConfidenceBound(fitted(DEVICE), multipliers.to(DEVICE), alive.to(DEVICE))(at.to(DEVICE))
-    close(gpu, cpu)
-
-
-def test_the_acquisition_with_its_defaults():
-    at = torch.linspace(0.01, 0.93, 9, dtype=F64)[:, None, None]
-    close(
-        OptimisticUpperConfidenceBound(fitted(DEVICE), 1.5)(at.to(DEVICE)),
-        OptimisticUpperConfidenceBound(fitted("cpu"), 1.5)(at),
-    )
-
-
-def test_a_kernel_on_another_device_is_refused_by_name():
-    case = setting("lengthscale")
-    with pytest.raises(ValueError, match="kernel must have the dtype and device of the points"):
-        problem_of(case.problem.f, case.problem.space.candidates, case.problem.space.points.to(DEVICE))

@@ -10,13 +10,9 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
-from book.hyperparameters.problem import UnknownPriorProblem
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.hyperparameters import HEGPUCB, MaximumLikelihood, Space
+from cbo_lib.hyperparameters import Space
 from cbo_lib.hyperparameters.fit import fit_scale
-from cbo_lib.kernels import rbf_kernel
-from cbo_lib.measure import Measure
-from tests.hyperparameters.helpers import F64, run
+from tests.hyperparameters.helpers import F64
 
 
 def rbf(scale):
@@ -81,19 +77,6 @@ def test_the_fit_is_the_best_of_a_search_from_many_starts(seed, known):
     assert bool(fit.converged.all()) and (known is None or noise == known)
 
 
-def test_units_do_not_matter_and_company_does_not():
-    x, y = data(range(5))
-    fit = fitted(SPACE, x, y)
-    other = fitted(SPACE, x, 64 * y - 1000)
-    torch.testing.assert_close(other.scale, 64 * fit.scale, rtol=2e-2, atol=0)
-    torch.testing.assert_close(other.noise, 64 * fit.noise, rtol=2e-2, atol=0)
-    torch.testing.assert_close(other.mean, 64 * fit.mean - 1000, rtol=0, atol=0.5)
-    for r in range(5):
-        alone = fitted(SPACE, x[[r]], y[[r]])
-        for name in ("scale", "mean", "noise"):
-            assert torch.equal(getattr(alone, name)[0], getattr(fit, name)[r])
-
-
 def test_the_noise_and_the_mean_of_draws_are_found():
     x, y = data(range(30), n=60)
     fit = fitted(SPACE, x, y)
@@ -108,27 +91,6 @@ def test_a_candidate_that_fits_nothing_does_not_decide_the_noise():
     assert torch.equal(fitted(good, x, y).noise[:, 0], fitted(mixed, x, y).noise[:, 0])
 
 
-def test_the_processes_have_what_was_fitted_and_others_keep_their_own():
-    x, y = data([1, 2])
-    own = GaussianProcess(rbf_kernel(0.2, 4.0), 0.7, lambda z: 3 * z[..., 0])
-    space = Space([rbf(0.4), own], bounds=SPACE.bounds)
-    fit = fitted(space, x, y)
-    alone = fitted(Space([rbf(0.4)], bounds=SPACE.bounds), x, y)
-    assert torch.equal(fit.scale, alone.scale) and fit.noise[:, 1].tolist() == [0.7, 0.7]
-    at = Measure.dirac(torch.tensor([[0.1], [0.6]], dtype=F64))
-    posterior = fit.process.posterior().extend(Measure.dirac(x.unsqueeze(1)), y.unsqueeze(1))
-    assert posterior.batch_shape == (2, 2)
-    for r in range(2):
-        expected = own.condition(Measure.dirac(x[r]), y[r])
-        torch.testing.assert_close(posterior.mean(at)[r, 1], expected.mean(at), rtol=0, atol=1e-9)
-        kernel = rbf_kernel(0.4, float(fit.scale[r]) ** 2)
-        own_fit = GaussianProcess(kernel, float(fit.noise[r, 0]), float(fit.mean[r])).condition(
-            Measure.dirac(x[r]), y[r]
-        )
-        torch.testing.assert_close(posterior.mean(at)[r, 0], own_fit.mean(at), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(posterior.variance(at)[r, 0], own_fit.variance(at), rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize("y", [[], [7.0], [7.0, 7.0, 7.0]])
 def test_few_or_equal_data_make_no_trouble(y):
     y = torch.tensor([y], dtype=F64)
@@ -137,16 +99,3 @@ def test_few_or_equal_data_make_no_trouble(y):
     assert bool(torch.isfinite(fit.scale).all()) and 0 < float(fit.noise[0, 0]) < 1
     if y.shape[1] < 2:
         assert (float(fit.scale), float(fit.noise[0, 0])) == (1.0, pytest.approx(0.1))
-
-
-@pytest.mark.parametrize("kind", [HEGPUCB, MaximumLikelihood])
-def test_a_run_records_what_was_fitted_and_a_replicate_is_the_same_alone(kind):
-    problem = UnknownPriorProblem(SPACE, lambda x: 500 + 30 * torch.sin(7 * x[..., 0]), noise_std=1.0)
-    many = run(problem, kind(SPACE), 9, [3, 8])
-    assert many["scale"].shape == (2, 9) and bool(many["converged"].all())
-    for name in ("scale", "prior_mean", "noise_std"):
-        assert bool(torch.isfinite(many[name]).all())
-    assert abs(float(many["prior_mean"][0, -1]) - 500) < 60
-    alone = run(problem, kind(SPACE), 9, [8])
-    for name, tensor in alone.tensors.items():
-        torch.testing.assert_close(tensor[0], many[name][1], rtol=0, atol=1e-9, msg=name)

@@ -12,16 +12,13 @@ from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.regret import critical_rounds, rounds
 from book.hyperparameters.slips import WidthAfter
 from cbo_lib.former.simulate import simulate
-from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleStableOpt, Space
+from cbo_lib.hyperparameters import Candidates, HEStableOpt
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import (
     F64,
     SEEDS,
-    SETTINGS,
-    bump,
-    changed,
     line,
     noise_draws,
     problem_of,
@@ -29,7 +26,7 @@ from tests.hyperparameters.helpers import (
     setting,
 )
 
-STEPS = 22
+STEPS = 12
 
 
 class StableAfter(WidthAfter, HEStableOpt):
@@ -121,7 +118,7 @@ def test_without_elimination_all_candidates_are_kept(name):
 @pytest.mark.parametrize("name", ["lengthscale", "mean, other order", "four times as wide"])
 def test_candidates_are_dropped_by_either_test(name):
     case = CASES[name]()
-    history = run(case.problem, case.make(HEStableOpt), STEPS)
+    history = run(case.problem, case.make(HEStableOpt), 22)
     alive = torch.cat([torch.ones_like(history["alive"][:, :1]), history["alive"]], 1)[:, case.initial :]
     dropped = alive[:, :-1] & ~alive[:, 1:]
     critical = []
@@ -166,85 +163,7 @@ def test_of_two_refuted_candidates_the_second_is_kept_as_the_last():
     assert trace["alive"].tolist() == [[False, True]] and trace["refuted"].tolist() == [True]
 
 
-def test_a_run_goes_on_without_candidate_0():
-    policy, _ = one_round(flat(4.0, 0.0))
-    assert policy.alive.tolist() == [[False, True]]
-    policy.ask()
-
-
-def test_one_candidate_in_both_roles_is_refuted_and_kept():
-    policy, trace = one_round(flat(4.0))
-    assert trace["alive"].tolist() == [[True]] and trace["refuted"].tolist() == [True]
-    assert policy.ask().shape == (1, 1)
-
-
-@pytest.mark.parametrize("name", ["lengthscale", "period", "mean"])
-def test_stable_opt_trusts_one_candidate(name):
-    case = CASES[name]()
-    for u in range(len(case.priors)):
-        history = run(case.problem, case.make(OracleStableOpt, u), STEPS)
-        assert history["mean"].shape[-1] == 1
-        for replicate, seed in enumerate(SEEDS):
-            loop = plain.HEStableOpt(
-                case.world(replicate, [u]), lambda t, u=u: case.beta(t)[u], case.problem.space.epsilon, eliminate=False
-            )
-            played = loop.run(noise_draws(seed, STEPS), case.design(history, replicate))
-            assert_same_run(case, history, replicate, played)
-
-
-@pytest.mark.parametrize("trusted", [(0, 0, 0), (2, 0, 1)])
-def test_stable_opt_may_trust_one_candidate_a_replicate(trusted):
-    case = CASES["lengthscale"]()
-    policy = OracleStableOpt(case.problem.space, torch.tensor(trusted), sqrt_beta=case.sqrt_beta, initial=case.initial)
-    assert_is_plain(case, policy, lambda r: {"eliminate": False, "alive": [u == trusted[r] for u in range(4)]})
-
-
 # ---- without perturbation
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_without_perturbation_or_elimination_it_asks_what_he_gp_ucb_asks(name):
-    case = setting(name)
-    one, other = (run(case.problem, case.make(kind, elimination="never"), STEPS) for kind in (HEStableOpt, HEGPUCB))
-    assert torch.equal(one["chosen"], one["query"])
-    for key, tensor in other.tensors.items():
-        assert torch.equal(tensor, one[key]), key
-
-
-@pytest.mark.parametrize("name", ["lengthscale", "period"])
-def test_without_perturbation_it_asks_the_same_until_a_pessimist_is_dropped(name):
-    case = setting(name)
-    one, other = (run(case.problem, case.make(kind), 30) for kind in (HEStableOpt, HEGPUCB))
-    parted = 0
-    for r in range(3):
-        differ = (one["alive"][r] != other["alive"][r]).any(-1)
-        until = int(differ.to(torch.uint8).argmax()) if differ.any() else len(differ) - 1
-        assert torch.equal(one["query"][r, : until + 1], other["query"][r, : until + 1])
-        if differ.any():
-            lost = (other["alive"][r, until] & ~one["alive"][r, until]).nonzero().flatten().tolist()
-            assert lost == [int(one["pessimist"][r, until])]
-            parted += 1
-    assert parted > 0
-
-
-def test_without_perturbation_equal_candidates_make_both_tests_one():
-    twins = Candidates(("one", "two"), (rbf_kernel(0.1), rbf_kernel(0.1)))
-    problem = problem_of(bump, twins, line(40))
-    one = run(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 2.0), STEPS)
-    other = run(problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 2.0), STEPS)
-    assert bool((one["candidate"] == 0).all() and (one["pessimist"] == 0).all())
-    for key, tensor in other.tensors.items():
-        assert torch.equal(tensor, one[key]), key
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_without_perturbation_equal_wrong_candidates_are_dropped_as_by_he_gp_ucb(count):
-    problem = changed(flat(*[4.0] * count), epsilon=0.0)
-    one = run(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 0.5), STEPS)
-    other = run(problem, HEGPUCB(problem.space, sqrt_beta=lambda t: 0.5), STEPS)
-    assert other["refuted"][:, count - 1].all() and not other["refuted"][:, : count - 1].any()
-    for key, tensor in other.tensors.items():
-        assert torch.equal(tensor, one[key]), key
 
 
 # ---- properties and what is refused
@@ -271,18 +190,6 @@ def test_choices_are_optimal_on_irregular_points(seed, n, epsilon, multiplier):
     assert torch.equal(history["chosen"][0], points[torch.tensor([r.center for r in played])])
 
 
-def test_the_initial_design_is_asked_as_it_is_and_recorded_as_chosen():
-    case = CASES["lengthscale"]()
-    history = run(case.problem, HEStableOpt(case.problem.space, sqrt_beta=case.sqrt_beta, initial=5), 7)
-    assert torch.equal(history["chosen"][:, :5], history["query"][:, :5])
-    assert bool((history["pessimist"][:, :5] == -1).all() and (history["candidate"][:, :5] == -1).all())
-    assert bool((history["pessimist"][:, 5:] >= 0).all())
-    plainly = changed(case.problem, epsilon=0.0)
-    assert torch.equal(
-        history["query"][:, :5], run(plainly, HEGPUCB(plainly.space, sqrt_beta=case.sqrt_beta, initial=5), 5)["query"]
-    )
-
-
 # ---- in a box
 
 
@@ -290,7 +197,7 @@ def ball(center, epsilon, n=401):
     """A grid of a ball on a line or a square, cut to the unit box."""
     side = np.linspace(-1.0, 1.0, n if len(center) == 1 else 61)
     grid = np.stack(np.meshgrid(*[side] * len(center)), -1).reshape(-1, len(center))
-    grid = grid[np.linalg.norm(grid, axis=1) <= 1 + 1e-12]
+    grid = grid[np.linalg.norm(grid, axis=1) <= 1 + 1e-9]
     return np.clip(center + epsilon * grid, 0.0, 1.0)
 
 
@@ -334,46 +241,3 @@ def test_in_a_box_both_choices_are_those_of_a_dense_search(dim, epsilon, scales)
         assert np.where(alive, asked, np.inf).min() <= lower.min() + near
         assert np.linalg.norm(query[t] - chosen[t]) <= epsilon + dim * 2.0**-13
     assert bool((history["query"] != history["chosen"])[:, initial:].any())
-
-
-def test_a_ball_of_a_box_holds_its_center_and_border_and_ends_with_the_box():
-    unit = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
-    space = Space(lengthscale_candidates((0.1,)), bounds=unit, epsilon=0.2, noise_std=0.1)
-    inner, corner = space.ball(torch.tensor([[[0.5, 0.5]], [[0.0, 1.0]]], dtype=F64))
-    reach = (inner - 0.5).norm(dim=-1)
-    assert float(reach.amax()) == pytest.approx(0.2, rel=1e-12) and float(reach.amin()) == 0.0
-    border = inner[reach > 0.2 - 1e-9] - 0.5
-    angles = torch.atan2(border[:, 1], border[:, 0]).sort().values
-    assert len(border) > 10 and float(angles.diff().amax()) < 0.6
-    assert (
-        bool(space.contains(corner).all())
-        and float((corner - corner.new_tensor([0.0, 1.0])).norm(dim=-1).amax()) <= 0.2 + 1e-12
-    )
-    values = torch.arange(2.0 * len(inner)).flip(0)
-    assert space.worst(values).tolist() == [float(len(inner)), 0.0]
-
-
-def test_without_perturbation_in_a_box_it_chooses_as_he_gp_ucb():
-    options = {"sqrt_beta": 2.0, "initial": 3, "elimination": "never"}
-    one, other = (run(BOX, kind(BOX.space, **options), 8) for kind in (HEStableOpt, HEGPUCB))
-    assert torch.equal(one["chosen"], one["query"])
-    assert torch.equal(one["candidate"], other["candidate"])
-    torch.testing.assert_close(one["query"], other["query"], rtol=0, atol=1e-3)
-
-
-BOX = problem_of(bump, lengthscale_candidates((0.1, 0.3)), bounds=torch.tensor([[0.0], [1.0]], dtype=F64))
-POINTS = problem_of(bump, lengthscale_candidates((0.1, 0.3)), line(12), epsilon=0.1)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: HEStableOpt(POINTS.space, failure=1.0), r"failure must lie in \(0, 1\), got 1.0"),
-        (lambda: HEStableOpt(POINTS.space, initial=-1), "initial must be an integer of at least 0, got"),
-        (lambda: HEStableOpt(POINTS.space, elimination="no"), "elimination must be 'errors' or 'never', got 'no'"),
-        (lambda: OracleStableOpt(POINTS.space, 2), r"candidate must hold integers in \[0, 2\), got"),
-    ],
-)
-def test_an_argument_out_of_range_is_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

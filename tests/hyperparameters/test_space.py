@@ -6,14 +6,11 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from book.hyperparameters.problem import UnknownPriorProblem
-from book.hyperparameters.problems import lengthscale_candidates
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.hyperparameters import Candidates, OracleGPUCB, Space
-from cbo_lib.kernels import StackedKernel, rbf_kernel
-from tests.hyperparameters.helpers import F64, line
+from cbo_lib.hyperparameters import Candidates, Space
+from cbo_lib.kernels import rbf_kernel
+from tests.hyperparameters.helpers import F64
 
-TWO = lengthscale_candidates((0.1, 0.3))
 UNIT = [[0.0], [1.0]]
 MODEL = GaussianProcess(rbf_kernel(0.2), 0.1, 0.5)
 
@@ -48,61 +45,6 @@ def test_gaussian_processes_are_taken_as_they_are():
     loud = Space([MODEL, GaussianProcess(rbf_kernel(0.4), 0.3)], bounds=UNIT)
     assert loud.noise_std.tolist() == [0.1, 0.3]
     assert loud.select([1]).noise_std == 0.3 and loud.select([1]).candidates.names == ("candidate 2",)
-
-
-def test_kernels_and_gaussian_processes_may_stand_side_by_side():
-    space = Space([MODEL, RBFKernel()], bounds=UNIT)
-    assert space.fitted == (False, True) and space.noise_std[0] == 0.1 and bool(space.noise_std[1].isnan())
-    assert Space([RBFKernel()], bounds=UNIT, noise_std=0.2).noise_std == 0.2
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Space(TWO, noise_std=0.1),
-            r"must be given, got (neither|both)",
-        ),
-        (lambda: Space(TWO, bounds=UNIT), "noise_std must be given with Candidates, got None"),
-        (lambda: Space(TWO, bounds=UNIT, noise_std=0.1, names=["a", "b"]), "names must not be given with Candidates"),
-        (
-            lambda: Space(TWO, bounds=[[1.0], [0.0]], noise_std=0.1),
-            "bounds must have each lower bound below",
-        ),
-        (lambda: Space(TWO, points=[[1.0], [float("nan")]], noise_std=0.1), "points must be finite"),
-        (lambda: Space([MODEL], bounds=UNIT, noise_std=0.1), "noise_std must be left to the GaussianProcess"),
-        (
-            lambda: Space(["rbf"], bounds=UNIT),
-            "candidates must be GPyTorch kernels .*'rbf' at index 0",
-        ),
-        (lambda: Space([], bounds=UNIT), "candidates must hold at least one"),
-        (lambda: Space([RBFKernel()] * 2, bounds=UNIT, names=["a", "a"]), "names must be one or more different"),
-        (
-            lambda: Space([RBFKernel(batch_shape=torch.Size([2]))], bounds=UNIT),
-            "no batch dimensions, got",
-        ),
-        (lambda: Space([StackedKernel([rbf_kernel(0.1)])], bounds=UNIT), r"no batch dimensions, got \(1,\)"),
-        (lambda: Space([GaussianProcess(rbf_kernel(0.1), torch.ones(3))], bounds=UNIT), "one noise_std and one mean"),
-        (lambda: Space([RBFKernel()], bounds=UNIT, noise_std=-1.0), "noise_std must be positive and finite, got"),
-        (lambda: Space([RBFKernel()], bounds=UNIT, epsilon=-0.1), "epsilon must be nonnegative and finite, got"),
-        (lambda: Space([RBFKernel()], bounds=UNIT).select([0]), "candidates must be Gaussian processes to be selected"),
-        (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), 0), "candidates must have known sizes"),
-        (lambda: OracleGPUCB(Space([RBFKernel()], bounds=UNIT), torch.tensor([0])), "candidates must have known sizes"),
-        (
-            lambda: UnknownPriorProblem(Space([RBFKernel()], bounds=UNIT), lambda x: x),
-            "noise_std must be a number, got",
-        ),
-    ],
-)
-def test_nonsense_is_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_a_problem_takes_the_noise_of_its_space():
-    space = Space(Candidates(("one",), (rbf_kernel(0.1),)), points=line(4), noise_std=0.3)
-    assert UnknownPriorProblem(space, lambda x: x[..., 0]).noise_std == 0.3
-    assert UnknownPriorProblem(space, lambda x: x[..., 0], noise_std=0.2).noise_std == 0.2
 
 
 def test_noise_is_one_number_or_one_a_candidate():

@@ -8,11 +8,10 @@ import torch
 
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import draw_data, known_prior, unit_grid
-from cbo_lib.former.history import History
 from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Space
-from cbo_lib.kernels import TabulatedKernel, rbf_kernel
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
 
 F64 = torch.float64
@@ -37,10 +36,6 @@ def problem_of(f, points, actions, conditional, noise_std=0.1, cost=None, order=
     """A problem whose learner knows p(x | a), the noise and the cost."""
     space = Space(actions, conditional=conditional, points=points, noise_std=noise_std, cost=cost)
     return IndirectProblem(space, f, order=order)
-
-
-def tabulated_prior(gram, noise_std, mean=0.0):
-    return GaussianProcess(TabulatedKernel(gram), noise_std, mean)
 
 
 @functools.cache
@@ -102,8 +97,3 @@ def uniforms(seed, step, count):
     """What the policy of one replicate draws first in a round, counted from one."""
     (generator,) = ReplicateGenerators([seed], stream=1).at(step)
     return torch.rand(count, generator=generator, dtype=F64).clamp(1e-6, 1 - 1e-6).numpy()
-
-
-def doctored(history, **tensors):
-    """The same history but for some tensors."""
-    return History({**history.tensors, **tensors}, history.seeds, history.config, history.provenance)

@@ -5,19 +5,16 @@ import math
 import pandas as pd
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel
 from scipy.integrate import quad
 from scipy.stats import norm
 
 from book.indirect.problems import FinitePolicies, draw_inputs, unit_grid
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Point, Space, UniformWindow
-from cbo_lib.indirect.belief import Belief
-from cbo_lib.indirect.space import GrowingTable, tabulate
-from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, matern_kernel, rbf_kernel
+from cbo_lib.kernels import GaussianMeasureKernel, matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure, covariance
 from cbo_lib.random import ReplicateGenerators
-from tests.indirect.helpers import F64, SEEDS, UNIT, identity, ripple
+from tests.indirect.helpers import F64, SEEDS, identity, ripple
 
 ARMS = torch.tensor([[0.1], [0.5], [0.8]], dtype=F64)
 
@@ -68,7 +65,7 @@ def test_weights_are_probabilities_and_draws_belong_to_their_replicate(name):
     conditional, actions = CONDITIONALS[name], actions_of(name)
     measure = conditional.measure(actions, 9)
     assert measure.n == 3 and measure.dim == 1
-    torch.testing.assert_close(measure.weights.sum(-1), torch.ones(3, dtype=F64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(measure.weights.sum(-1), torch.ones(3, dtype=F64), rtol=0, atol=1e-9)
     drawn = draw_inputs(conditional, actions.expand(3, -1, -1), generators())
     assert drawn.shape == (3, 3, 1)
     for r, seed in enumerate(SEEDS):
@@ -98,82 +95,6 @@ def test_clipped_averages_approach_the_integral_slowly():
         for order in (15, 60, 180)
     ]
     assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
-
-
-def test_clipped_draws_and_nodes_stay_in_the_box():
-    clipped, actions = CONDITIONALS["clipped"], torch.linspace(0, 1, 50, dtype=F64)[:, None]
-    for points in (clipped.measure(actions, 20).points, draw_inputs(clipped, actions.expand(3, -1, -1), generators())):
-        assert float(points.min()) == 0.0 and float(points.max()) == 1.0
-
-
-def test_a_normal_distribution_without_width_is_a_point():
-    point = ClippedGaussian(identity, 0.0)
-    assert point.measure(UNIT, 5).expectation(ripple).tolist() == pytest.approx(ripple(UNIT).tolist())
-    assert torch.equal(draw_inputs(point, UNIT.expand(3, -1, -1), generators()), UNIT.expand(3, -1, -1))
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "message"),
-    [
-        (lambda a: 0.5 * agents(a), "probabilities must be nonnegative and sum to one for every action"),
-        (lambda a: agents(a) * 1.001, "probabilities must be nonnegative and sum to one for every action"),
-        (lambda a: torch.cat([a - 2, 3 - a, 0 * a], -1), "probabilities must be nonnegative and sum to one"),
-        (lambda a: agents(a) * math.nan, "probabilities must be nonnegative and sum to one"),
-        (lambda a: agents(a)[..., :2], r"probabilities must give 3 numbers an action, got shape \(4, 2\)"),
-        (lambda a: agents(a)[0], r"probabilities must give 3 numbers an action, got shape \(3,\)"),
-    ],
-)
-def test_policies_that_are_no_probabilities_are_refused(probabilities, message):
-    policies, a = FinitePolicies(probabilities, ARMS), torch.linspace(0, 1, 4, dtype=F64)[:, None]
-    with pytest.raises(ValueError, match=message):
-        policies.measure(a)
-    with pytest.raises(ValueError, match="probabilities must"):
-        policies.sample(a.expand(3, -1, -1), generators())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"points": torch.zeros(0, 2)}, r"points must have shape \(n, k\) with n >= 1 and k >= 1, got"),
-        ({"points": [[1.0, math.nan]]}, "points must be finite"),
-        ({"actions": torch.zeros(0, 2)}, r"actions must have shape \(n, k\) with n >= 1 and k >= 1, got"),
-        ({"actions": torch.zeros(1, 4, 2)}, r"actions must have shape \(n, k\) with n >= 1 and k >= 1, got"),
-        ({"actions": "north"}, "actions must be numbers"),
-        ({"noise_std": 0.0}, "noise_std must be positive and finite, got 0"),
-        ({"noise_std": -0.1}, "noise_std must be positive and finite, got -0.1"),
-        ({"noise_std": math.inf}, "noise_std must be positive and finite, got inf"),
-        ({"noise_std": math.nan}, "noise_std must be positive and finite, got nan"),
-        ({"noise_std": torch.tensor([0.1, 0.2, 0.3])}, r"noise_std must be a number or one an action \(4,\), got"),
-        ({"noise_std": [0.1, 0.2, 0.0, 0.3]}, "noise_std must be positive and finite, got 0"),
-        ({"cost": torch.tensor([1.0, 0.0, 1.0, 1.0])}, "cost must be positive and finite, got 0"),
-        ({"cost": torch.tensor([1.0, 2.0])}, r"cost must be a number or one an action \(4,\), got"),
-        ({"cost": torch.full((4,), math.inf)}, "cost must be positive and finite, got inf"),
-        ({"bounds": [[0.0, 1.0], [1.0, 0.0]]}, "bounds must have each lower bound below the upper, got"),
-        ({"bounds": [[0.0], [1.0]]}, r"bounds must have shape \(2, 2\)"),
-        ({"conditional": None}, "samples or conditional must say how actions choose inputs, got neither"),
-        ({"points": None}, "points, samples or bounds must say what may be recommended, got none"),
-        ({"samples": torch.zeros(3, 2)}, "samples must be a pair, inputs and actions, got Tensor"),
-        ({"samples": (torch.rand(5, 2), torch.rand(5, 3))}, "samples must have actions of 2 numbers, got 3"),
-        ({"samples": (torch.rand(5, 2), torch.rand(4, 2)), "conditional": None}, "one input an action"),
-    ],
-)
-def test_bad_arguments_of_the_space_are_refused(change, message):
-    grid = unit_grid(2)
-    settings = {"points": grid, "actions": grid, "conditional": ClippedGaussian(identity, 0.1)}
-    with pytest.raises(ValueError, match=message):
-        Space(**{**settings, **change})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"std": -0.1}, "std must be nonnegative and finite, got"),
-        ({"bounds": UNIT.flip(0)}, "bounds must have each lower bound below the upper, got"),
-    ],
-)
-def test_bad_arguments_of_a_normal_distribution_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        ClippedGaussian(**{"center": identity, "std": 0.1, **settings})
 
 
 def test_a_space_takes_frames_arrays_lists_and_tensors(rng):
@@ -242,58 +163,3 @@ def test_a_table_is_the_prior_of_averages_and_points(rng, mean):
     means = table.prior_mean(Measure.dirac(torch.arange(8, dtype=F64)[:, None])).expand(3, 8)
     batch = table.prior_mean(Measure.dirac(index[..., None].to(F64)))
     torch.testing.assert_close(batch.expand(3, 2), means.gather(-1, index))
-
-
-@pytest.mark.parametrize("stacked", [False, True])
-def test_a_growing_table_has_the_rows_that_were_asked_for(stacked):
-    lengths, grid = [0.2, 0.4, 0.9], unit_grid(3)
-    if stacked:
-        kernel = StackedKernel([rbf_kernel(0.2), matern_kernel([0.4, 0.3], 1.3), matern_kernel(0.9, 0.5)])
-    else:
-        kernel = MaternKernel(batch_shape=torch.Size([3])).to(F64)
-        kernel.lengthscale = torch.tensor(lengths, dtype=F64)[:, None, None]
-        kernel.requires_grad_(False)
-    wide = ClippedGaussian(identity, 0.3).measure(grid + 0.05, 4)
-    groups = ClippedGaussian(identity, 0.1).measure(grid, 3), Measure.dirac(grid[:4]), wide
-    whole = tabulate(GaussianProcess(kernel, 0.1), *groups).kernel.gram
-    table = GrowingTable(kernel, groups)
-    known = torch.eye(22).bool().expand(3, 22, 22)
-    # The third asks for nothing new; a replicate that asks for fewer than another may get more than it asked for.
-    for rows in ([[2, 2], [0, 21], [10, 10]], [[2, 0], [21, 3], [10, 1]], [[2, 0], [21, 3], [10, 1]]):
-        table.grow(torch.tensor(rows))
-        asked = torch.zeros(3, 22, dtype=torch.bool).scatter(1, torch.tensor(rows), True)
-        known = known | asked.unsqueeze(-1) | asked.unsqueeze(-2)
-        torch.testing.assert_close(table.gram[known], whole[known], rtol=0, atol=1e-12)
-        there = ~table.gram.isnan()
-        assert bool((there == there.mT).all()) and int(there.sum()) < whole.numel()
-        torch.testing.assert_close(table.gram[there], whole[there], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("conditional", ["rule", "samples"])
-def test_replicates_with_kernels_of_their_own_believe_what_each_would_alone(conditional):
-    lengths, grid = (0.2, 0.5), unit_grid(3)
-    kernel = MaternKernel(batch_shape=torch.Size([2])).to(F64)
-    kernel.lengthscale = torch.tensor(lengths, dtype=F64)[:, None, None]
-    kernel.requires_grad_(False)
-    means = torch.tensor([[0.3], [-0.2]], dtype=F64)
-    known = {"conditional": ClippedGaussian(identity, 0.1)}
-    if conditional == "samples":
-        known = {"samples": (draw_inputs(known["conditional"], grid[None], generators([0]))[0], grid)}
-    space = Space(grid, points=grid, noise_std=0.1, **known)
-    both = Belief(space, 2, GaussianProcess(kernel, 0.1, means))
-    alone = [
-        Belief(space, 1, space.tabulate(GaussianProcess(matern_kernel(length), 0.1, float(mean))))
-        for length, mean in zip(lengths, means, strict=True)
-    ]
-    for t, places in enumerate([[0, 3], [4, 3], [0, 8], [6, 2], [4, 4]]):
-        y, learned = torch.tensor([0.3 * t, 1.0 - t], dtype=F64), torch.tensor([t != 2, True])
-        both.observe(torch.tensor(places), y, learned)
-        for r, one in enumerate(alone):
-            one.observe(torch.tensor(places[r : r + 1]), y[r : r + 1], learned[r : r + 1])
-            torch.testing.assert_close(both.mean[r], one.mean[0], rtol=0, atol=1e-9)
-            torch.testing.assert_close(both.std[r], one.std[0], rtol=0, atol=1e-9)
-        if t in (1, 3):  # joint posteriors want rows of all places
-            queries = both.tracked.queries
-            joint = both.of_places().covariance(queries, queries)
-            each = [one.of_places().covariance(one.tracked.queries, one.tracked.queries)[0] for one in alone]
-            torch.testing.assert_close(joint, torch.stack(each), rtol=0, atol=1e-9)

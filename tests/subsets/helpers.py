@@ -33,11 +33,6 @@ def tilted(x):
     return 1.5 + torch.sin(5 * x[..., 0]) - (x[..., 1] - 0.3) ** 2 + 0.4 * x[..., 0] * x[..., 1]
 
 
-def sunk(x):
-    """Below zero everywhere."""
-    return hill(x) - 6
-
-
 def ard(lengthscales, variance=1.0):
     kernel = ScaleKernel(RBFKernel(ard_num_dims=len(lengthscales))).to(dtype=F64)
     kernel.base_kernel.lengthscale = torch.tensor(lengthscales, dtype=F64)

@@ -38,7 +38,7 @@ def test_policies_ask_the_same(name):
     for device in ("cpu", DEVICE):
         problem, process = on(device, 6.0 if name == "reset" else 2.0)
         policy = MAKERS[name](problem, process)
-        histories.append(run(problem, policy, 14, stop=exhausted(problem)))
+        histories.append(run(problem, policy, 8, stop=exhausted(problem)))
     on_cpu, on_gpu = histories
     assert on_gpu["query"].device.type == DEVICE
     for key in on_cpu.tensors:

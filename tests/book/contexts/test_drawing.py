@@ -36,4 +36,4 @@ def test_frames_step_through_the_estimate_and_the_acquisition():
     assert alts[0].startswith("After 4 evaluations")
     run = simulate(problem, policy, 6, [3], progress=False)
     marks = frames[1].axes[0].lines[2].get_xdata()
-    np.testing.assert_allclose(marks, run["context"][0, :, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(marks, run["context"][0, :, 0], rtol=0, atol=1e-9)

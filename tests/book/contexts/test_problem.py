@@ -1,18 +1,14 @@
 """What every problem with unknown contexts does, on small ones."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from book.contexts.controls import RandomDecisions
 from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.contexts.space import Space
-from cbo_lib.distributions import Normal, Uniform
-from cbo_lib.former.simulate import simulate
+from cbo_lib.distributions import Normal
 from cbo_lib.random import ReplicateGenerators, standard_normal
 
 F64 = torch.float64
@@ -60,14 +56,6 @@ def test_a_formula_takes_the_place_of_the_rule():
     torch.testing.assert_close(one.maximizer, torch.zeros(2, dtype=F64), rtol=0, atol=1e-6)
 
 
-def test_many_decisions_are_valued_in_slices(rng):
-    contexts = QuadratureDistribution((Uniform(),), INTERVAL, (tuple(j / 4096 for j in range(1, 4096)),))
-    one = problem(distribution=contexts)
-    x = torch.lerp(BOX[0], BOX[1], torch.rand(40, 2, generator=rng, dtype=F64))
-    assert 40 * len(contexts.nodes[1]) > 2**20
-    torch.testing.assert_close(one.value(x), torch.stack([one.value(row) for row in x]))
-
-
 def test_the_learner_sees_the_context_that_the_function_saw():
     one = problem()
     generators = ReplicateGenerators(range(200)).at(1)
@@ -84,55 +72,3 @@ def test_the_learner_sees_the_context_that_the_function_saw():
     torch.testing.assert_close(y - noise, bowl(one.space.join(x, context)))
     share = [float((context == end).double().mean()) for end in (0, 1)]
     np.testing.assert_allclose(share, [stats.norm.cdf(-0.6), stats.norm.sf(1.4)], atol=0.09)
-
-
-def test_contexts_do_not_depend_on_the_noise_or_on_the_decision():
-    x = torch.zeros(3, 2, dtype=F64)
-    quiet, loud = (problem(noise_std=s).observe(x, ReplicateGenerators([1, 2, 3]).at(4)) for s in (0.0, 2.0))
-    other = problem().observe(x + 0.5, ReplicateGenerators([1, 2, 3]).at(4))
-    for seen in (loud, other):
-        assert torch.equal(quiet["context"], seen["context"])
-    torch.testing.assert_close(quiet["y"], bowl(problem().space.join(x, quiet["context"])))
-    assert not torch.equal(quiet["y"], loud["y"])
-
-
-def test_a_replicate_is_the_same_alone_and_in_company():
-    x = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]], dtype=F64)
-    together = problem().observe(x, ReplicateGenerators([7, 8, 9]).at(2))
-    for r, seed in enumerate((7, 8, 9)):
-        alone = problem().observe(x[r : r + 1], ReplicateGenerators([seed]).at(2))
-        for name, rows in together.items():
-            assert torch.equal(rows[r], alone[name][0])
-
-
-def test_a_run_records_context_observation_and_value_and_is_described():
-    one = problem(name="bowl")
-    history = simulate(one, RandomDecisions(one.space, initial=3), 3, [1, 2], progress=False)
-    assert history["observation"].shape == (2, 3) and history["context"].shape == (2, 3, 1)
-    torch.testing.assert_close(history["value"], one.value(history["query"]))
-    assert history.config["problem"]["distribution"]["marginals"][0] == {"class": "Normal", "mean": 0.3, "std": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda p, g: problem(space=Space(BOX, 2 * INTERVAL)),
-            r"distribution must be on the box of contexts \[\[0.0\]",
-        ),
-        (lambda p, g: problem(noise_std=-0.1), "noise_std must be nonnegative and finite, got -0.1"),
-        (lambda p, g: problem(noise_std=math.nan), "noise_std must be nonnegative and finite, got nan"),
-        (lambda p, g: problem(noise_std=math.inf), "noise_std must be nonnegative and finite, got inf"),
-        (lambda p, g: p.value(torch.zeros(3)), r"query must have shape \(..., 2\), got \(3,\)"),
-        (lambda p, g: p.value(torch.tensor(0.0)), r"query must have shape \(..., 2\), got \(\)"),
-        (lambda p, g: p.observe(torch.zeros(3, 2), g), r"query must have shape \(2, 2\), one decision a replicate"),
-        (lambda p, g: p.observe(torch.full((2, 2), 1.5).double(), g), r"x must lie in the box \[\[-1.0, 0.0\]"),
-        (lambda p, g: p.evaluate(BOX[0], torch.tensor([1.2])), r"c must lie in the box \[\[0.0\], \[1.0\]\]"),
-        (lambda p, g: p.evaluate(BOX[0], torch.tensor([-0.2])), r"c must lie in the box"),
-        (lambda p, g: p.evaluate(BOX[0], torch.tensor([math.nan])), r"c must lie in the box"),
-        (lambda p, g: p.evaluate(BOX[0] * math.nan, torch.tensor([0.2])), r"x must lie in the box"),
-    ],
-)
-def test_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(problem(), ReplicateGenerators([1, 2]).at(1))

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from book.contexts import proof
-from cbo_lib.former.history import pack_arrays
 
 
 @pytest.fixture(scope="module")
@@ -35,29 +34,6 @@ def test_the_gain_is_at_most_what_variances_of_one_tell():
     most = torch.arange(1, 41, dtype=torch.float64) * math.log1p(proof.NOISE**-2) / 2
     assert bool((gain <= most + 1e-9).all()) and bool((gain.diff() > 0).all())
     torch.testing.assert_close(gain[:10], most[:10])  # greedy choice alone would bound it by more
-
-
-def test_problems_with_several_contexts_walk_too():
-    found = proof.runs("branin, 2", rounds=7, seeds=2)
-    for policy, run in found.items():
-        total = sum(term for term, _ in run.terms().values())
-        torch.testing.assert_close(total, run.regret.cumsum(-1).mean(0), rtol=0, atol=1e-8)
-        for name, (left, right) in run.links().items():
-            if not name.endswith("in mean") and name != "maximization":
-                assert bool((left <= right + 1e-3).all()), (policy, name)
-
-
-def test_what_is_stored_is_loaded_again(tmp_path, monkeypatch, runs):
-    monkeypatch.setattr(proof, "PROBLEMS", {})
-    monkeypatch.setattr(proof, "runs", lambda *_: runs)
-    arrays = {f"draws/{key}": array for key, array in proof.arrays_of("draws", 10, 3).items()}
-    (tmp_path / "a.npz").write_bytes(pack_arrays(arrays))
-    found, loaded = runs["DRBO-KDE"], proof.load("draws", "DRBO-KDE", tmp_path / "a.npz")
-    torch.testing.assert_close(loaded.regret, found.regret, rtol=1e-6, atol=1e-6)
-    assert list(loaded.links) == list(found.links()) and list(loaded.terms) == list(found.terms())
-    for name, sides in found.links().items():
-        for ours, theirs in zip(loaded.links[name], sides, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, check_dtype=False)
 
 
 @pytest.mark.parametrize(

@@ -77,23 +77,3 @@ def test_many_coordinates_have_a_quasi_random_rule():
     one, mass = QuadratureDistribution((Normal(0.5, 0.3),), UNIT, ((0.5,),)).nodes
     torch.testing.assert_close(w @ c.prod(-1), (mass @ one.squeeze(-1)) ** 4, rtol=0, atol=1e-4)
     assert torch.equal(c, QuadratureDistribution((Normal(0.5, 0.3),) * 4, UNIT.expand(2, 4), sobol=2**12).nodes[0])
-
-
-def test_the_density_is_that_before_clipping():
-    distribution = QuadratureDistribution((Normal(0.5, 0.1), Cauchy(0.2, 0.02)), SQUARE)
-    c = torch.tensor([[0.4, 0.1], [1.5, -0.3]], dtype=F64)
-    expected = stats.norm.pdf(c[:, 0], 0.5, 0.1) * stats.cauchy.pdf(c[:, 1], 0.2, 0.02)
-    np.testing.assert_allclose(distribution.density(c).numpy(), expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"breaks": ((), ())}, "breaks must be one tuple a coordinate, 1, got 2"),
-        ({"order": 0}, "order must be at least 1, got 0"),
-        ({"sobol": -1}, "sobol must be nonnegative, got -1"),
-    ],
-)
-def test_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        QuadratureDistribution(**{"marginals": (Uniform(),), "bounds": UNIT, **change})

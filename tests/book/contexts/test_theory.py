@@ -35,13 +35,6 @@ def test_draws_have_the_priors_covariance():
     assert float(values.mean(0).abs().max()) < 0.08
 
 
-def test_a_draw_depends_on_its_seed_alone_and_on_any_shape_of_points(rng):
-    together, alone = PriorDraws(0.2, [4, 9]), PriorDraws(0.2, [9])
-    z = torch.rand(2, 3, 5, 2, generator=rng, dtype=F64)
-    torch.testing.assert_close(together(z)[1:], alone(z[1:]), rtol=0, atol=1e-7)
-    torch.testing.assert_close(together(z)[:, 1, 2], together(z[:, 1, 2]), rtol=0, atol=1e-7)
-
-
 def test_averages_and_slopes_are_those_of_the_function(rng):
     draws = PriorDraws(0.2, [1, 2])
     c, w = torch.rand(7, 1, generator=rng, dtype=F64), torch.rand(7, generator=rng, dtype=F64)
@@ -68,12 +61,6 @@ def test_each_replicate_has_its_own_optimum(rng):
     assert seen["context"].shape == (3, 1)
     with pytest.raises(ValueError, match="expectation must be given"):
         type(problem)(problem.space, problem.f, problem.distribution, replicates=3).value(x)
-
-
-@pytest.mark.parametrize(("change", "match"), [({"lengthscale": 0.0}, "lengthscale"), ({"grid": 1}, "grid")])
-def test_bad_draws_are_refused(change, match):
-    with pytest.raises(ValueError, match=f"{match} must be"):
-        PriorDraws(**{"lengthscale": 0.2, "seeds": [0], **change})
 
 
 def test_the_tail_is_the_least_that_covers_the_sample():
@@ -126,7 +113,7 @@ def test_the_worst_distribution_is_one_and_reaches_the_program(rng):
     values = torch.randn(3, 12, generator=rng, dtype=F64)
     q = worst_weights(values, 0.5)
     torch.testing.assert_close(q.sum(-1), torch.ones(3, dtype=F64))
-    assert bool((q >= -1e-12).all())
+    assert bool((q >= -1e-9).all())
     for r in range(3):
         assert float(q[r] @ values[r]) == pytest.approx(
             plain.tv_program(values[r].numpy(), values[r].min(), 0.5), abs=1e-9

@@ -6,11 +6,10 @@ import torch
 
 from book import figures
 from book.hyperparameters import drawing
-from book.hyperparameters.problems import draws_of_candidates, hill_candidates, lengthscale_candidates
-from cbo_lib.hyperparameters import HEGPUCB, Candidates, HEStableOpt, OracleGPUCB
-from cbo_lib.kernels import rbf_kernel
+from book.hyperparameters.problems import lengthscale_candidates
+from cbo_lib.hyperparameters import HEGPUCB
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import line, problem_of, run, setting
+from tests.hyperparameters.helpers import run, setting
 
 
 @pytest.mark.parametrize("initial", [0, 2])
@@ -55,28 +54,6 @@ def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initia
     assert dropped > 0
     text = figures.slider(frames[:2], labels[:2], alts[:2], "Round").data
     assert labels[0] in text
-
-
-def test_frames_of_a_function_a_replicate_show_the_one_that_is_run():
-    f = draws_of_candidates(hill_candidates(), torch.tensor([4]), [9])
-    problem = problem_of(f, hill_candidates(), line(50), truth=torch.tensor([4]), replicates=1)
-    frames, _, _ = drawing.elimination_steps(problem, HEGPUCB(problem.space), 2, seed=9)
-    for figure in frames:
-        drawn = {curve.get_label(): curve for curve in figure.axes[0].lines}
-        np.testing.assert_allclose(drawn["f"].get_ydata(), problem.values[0])
-
-
-def test_a_frame_names_every_candidate_that_is_dropped():
-    candidates = Candidates(("right", "high", "low"), (rbf_kernel(0.3),) * 3, (0.0, 4.0, -4.0))
-    problem = problem_of(lambda x: 0 * x[..., 0], candidates, line(20), noise_std=0.05, epsilon=0.1)
-    _, labels, _ = drawing.elimination_steps(problem, HEStableOpt(problem.space, sqrt_beta=lambda t: 0.5), 1)
-    assert "high" in labels[0].split(";")[1] and "low" in labels[0].split(";")[1]
-
-
-def test_frames_of_a_policy_with_one_candidate():
-    problem = setting("lengthscale").problem
-    _, labels, _ = drawing.elimination_steps(problem, OracleGPUCB(problem.space, 2), 1)
-    assert labels[0].startswith("round 1: lengthscale 0.3 chooses")
 
 
 def test_responsibility_shows_who_chose_and_what_one_sum_was_allowed():

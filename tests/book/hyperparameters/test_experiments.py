@@ -1,7 +1,6 @@
 """The experiments run what the paper describes, and their figures show what was run."""
 
 import inspect
-import math
 
 import numpy as np
 import pytest
@@ -9,30 +8,19 @@ import torch
 from matplotlib.colors import to_hex
 
 from book import figures, harness
-from book.hyperparameters import experiments, panels, problems
-from book.hyperparameters.adaptive import AGPUCB
+from book.hyperparameters import experiments, panels
 from book.hyperparameters.problems import (
     draws_of_candidates,
     four_sines,
     hidden_corner,
-    hill_candidates,
-    period_candidates,
     random_truth,
     slope_and_peak,
 )
 from book.hyperparameters.regret import cumulative_regret, simple_regret
-from book.hyperparameters.slips import printed_sqrt_beta
-from book.hyperparameters.widths import frequentist_sqrt_beta
 from cbo_lib.hyperparameters import (
     HEGPUCB,
-    AveragedUCB,
-    HEStableOpt,
-    MaximumLikelihood,
-    OracleGPUCB,
-    OracleStableOpt,
 )
-from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, LENGTHSCALES, line, run, setting
+from tests.hyperparameters.helpers import LENGTHSCALES, run, setting
 
 # Name, the paper's replicates, initial points, default steps, policies.
 PANELS = {
@@ -65,39 +53,7 @@ def reader():
     return {name: getattr(experiments, name)(scale="reader", steps=3) for name in PANELS}
 
 
-def test_the_period_of_the_whole_is_one_and_the_waves_look_shorter(reader):
-    periods = reader["unknown_period"].problem.space.candidates
-    assert len(periods) == 5 and periods.names[0] == "all: period 1"
-    fitted = [float(kernel.period_length) for kernel in periods.kernels]
-    assert fitted[0] == pytest.approx(1.0, abs=1e-9)
-    assert fitted[1:4] == pytest.approx([0.25, 3 / 14, 0.25], abs=0.006)
-    assert all(0.1 <= period < 0.5 for period in fitted[1:])
-    assert [name.split(":")[0] for name in periods.names] == ["all", "wave 1", "wave 2", "wave 3", "wave 4"]
-
-
-def test_all_candidates_may_share_one_lengthscale(reader):
-    periods, shared = reader["unknown_period"].problem.space.candidates, period_candidates(shared=0.7)
-    x = line(9, 0.0, 2.0).numpy()
-    for own, common in zip(periods.kernels, shared.kernels, strict=True):
-        period = float(own.period_length)
-        assert float(common.period_length) == period
-        found = common(torch.from_numpy(x)).to_dense()
-        np.testing.assert_allclose(found, plain.periodic(period, 0.7)(x, x), atol=1e-12)
-        scale = math.sqrt(float(own.lengthscale))  # GPyTorch's is the square of the usual one
-        assert 0.1 <= scale <= 10**0.6 + 1e-9
-        found = own(torch.from_numpy(x)).to_dense()
-        np.testing.assert_allclose(found, plain.periodic(period, scale)(x, x), atol=1e-12)
-
-
 # ---- the panels of Figure 2
-
-
-@every_panel
-@pytest.mark.parametrize("scale", ["Reader", "", "full", None])
-def test_another_scale_is_refused(name, scale, reader, monkeypatch):
-    monkeypatch.setattr(panels, "period_candidates", lambda *_: reader["unknown_period"].problem.space.candidates)
-    with pytest.raises(ValueError, match=f"scale must be one of reader, paper, got {scale!r}"):
-        getattr(experiments, name)(scale=scale)
 
 
 @every_panel
@@ -141,14 +97,6 @@ def test_every_policy_runs_from_the_same_initial_design_and_has_a_finite_regret(
     assert not all(torch.equal(queries[0], query) for query in queries)
 
 
-def test_the_reader_sees_the_first_ten_replicates_of_the_paper(reader):
-    paper = experiments.unknown_mean(steps=3)
-    assert torch.equal(paper.problem.truth[:10], reader["unknown_mean"].problem.truth)
-    for name, many in paper.histories.items():
-        for key, tensor in reader["unknown_mean"].histories[name].tensors.items():
-            torch.testing.assert_close(tensor, many[key][:10], rtol=0, atol=1e-7, msg=f"{name} {key}")
-
-
 def test_the_panels_have_the_papers_problems(reader):
     lengthscale, period, decomposition, mean = (reader[name].problem for name in list(PANELS)[:4])
     assert lengthscale.space.points.shape == (500, 1) and lengthscale.space.points[[0, -1], 0].tolist() == [0, 1]
@@ -173,113 +121,6 @@ def test_the_panels_have_the_papers_problems(reader):
     assert (perturbed.space.epsilon, perturbed.truth, perturbed.replicates) == (0.05, 1, 10)
     for problem in (lengthscale, period, decomposition, mean, perturbed):
         assert problem.noise_std == 0.1
-
-
-def test_the_policies_of_a_panel_are_what_their_names_say():
-    kinds = {
-        "HE-GP-UCB": (HEGPUCB, "errors"),
-        "no elimination": (HEGPUCB, "never"),
-        "MLE": (MaximumLikelihood, None),
-        "ExpectedUCB": (AveragedUCB, None),
-        "GP-UCB, truth": (OracleGPUCB, "never"),
-    }
-    problem = setting("lengthscale").problem
-    policies = experiments.baselines(problem.space, 0, sqrt_beta=1.5, initial=2)
-    assert list(policies) == list(kinds)
-    for name, (kind, elimination) in kinds.items():
-        policy = policies[name]
-        assert type(policy) is kind and policy.initial == 2 and policy.sqrt_beta == 1.5
-        if elimination:
-            assert (policy.elimination, policy.failure) == (elimination, 0.1)
-    assert int(policies["GP-UCB, truth"].trusted) == 0
-    shifted = experiments.baselines(problem.space, 2)
-    assert int(shifted["GP-UCB, truth"].trusted) == 2
-    expected = plain.case_a_beta(40, 7, 0.1)
-    assert all(policy.sqrt_beta(7) == pytest.approx(expected) for policy in shifted.values())
-
-
-@pytest.mark.parametrize("name", ["unknown_lengthscale", "unknown_period", "unknown_decomposition"])
-def test_the_frequentist_panels_use_the_printed_widths(name, reader):
-    comparison, initial = reader[name], PANELS[name][1]
-    schedule = printed_sqrt_beta(comparison.problem.space, 2.0, 3, initial)
-    for policy, history in comparison.histories.items():
-        for t in (1, 2, 3):
-            used = history["sqrt_beta"][:, initial + t - 1]
-            trusted = {"GP-UCB, shortest": 0, "GP-UCB, longest": 4, "GP-UCB, truth": None, "GP-UCB, additive": 0}
-            expected = schedule(t)
-            if policy in trusted:
-                one = trusted[policy] if trusted[policy] is not None else comparison.problem.truth
-                expected = expected[one : one + 1]
-            assert torch.equal(used, expected.expand(10, -1)), policy
-
-
-def test_the_settings_of_the_lengthscale_panel_reach_it():
-    other = experiments.unknown_lengthscale(3.0, 0.2, "density", printed=False, steps=2, scale="reader")
-    assert other.problem.noise_std == 0.2
-    assert torch.equal(other.problem.values, slope_and_peak(other.problem.space.points, "density"))
-    kernel = other.problem.space.candidates.prior(0.2).kernel
-    derived = frequentist_sqrt_beta(kernel, other.problem.space.points, 0.2, 3.0, 2, 3)
-    for history in (other.histories["MLE"], other.histories["A-GP-UCB"]):
-        assert torch.equal(history["sqrt_beta"][0, 3:], torch.stack([derived(1), derived(2)]))
-
-
-def test_the_lengthscale_panel_shrinks_from_the_likely_lengthscale(reader):
-    histories = reader["unknown_lengthscale"].histories
-    assert torch.equal(histories["A-GP-UCB"]["candidate"][:, 3], histories["MLE"]["candidate"][:, 3])
-    assert bool((histories["GP-UCB, longest"]["candidate"][:, 3:] == 0).all())  # of a problem with it alone
-
-
-def test_the_settings_of_the_other_panels_reach_them(monkeypatch):
-    monkeypatch.setattr(harness, "run", lambda problem, policies, *_, **options: (problem, policies))
-    fitted = []
-
-    def fit(f, x, periods, lengthscales, noise_std):
-        fitted.append((float(f(torch.tensor([[0.3]], dtype=F64))), noise_std))
-        return 0.5, 1.0, None
-
-    monkeypatch.setattr(problems, "fit_period", fit)
-    problem, _ = experiments.unknown_period(shared=0.6, phase=None, noise_std=0.2, steps=2)
-    assert torch.equal(problem.values, four_sines(problem.space.points, None)) and problem.noise_std == 0.2
-    assert fitted == [(pytest.approx(1.5 * math.sin(28 / 3 * math.pi)), 0.2)] * 5
-    for kernel in problem.space.candidates.kernels:
-        assert float(kernel.lengthscale) == pytest.approx(0.36)
-    problem, policies = experiments.unknown_decomposition(1.0, 0.3, 0.5, steps=2)
-    x = problem.space.points[:5].numpy()
-    for kernel, groups in zip(problem.space.candidates.kernels, problems.DECOMPOSITIONS, strict=True):
-        np.testing.assert_allclose(
-            kernel(problem.space.points[:5]).to_dense(), plain.additive(groups, 0.5)(x, x), atol=1e-14
-        )
-    assert (int(policies["GP-UCB, additive"].trusted), int(policies["GP-UCB, truth"].trusted)) == (0, 1)
-    problem, _ = experiments.unknown_mean(3.0, 1.0, 0.4, 0.3, steps=2)
-    assert problem.space.candidates.means == hill_candidates(3.0, 1.0).means and problem.noise_std == 0.3
-    problem, policies = experiments.robust((0.1, 0.2), 0, 0.02, 0.3, steps=2)
-    assert (problem.space.epsilon, problem.truth, problem.noise_std, len(problem.space.candidates)) == (0.02, 0, 0.3, 2)
-    kinds = [type(policy) for policy in policies.values()]
-    assert kinds == [HEStableOpt, OracleStableOpt, OracleStableOpt, OracleStableOpt, HEGPUCB]
-    trusted = [int(policies[f"StableOpt, {which}"].trusted) for which in ("truth", "shortest", "longest")]
-    assert trusted == [0, 0, 1]
-
-
-def test_a_comparison_runs_each_policy_as_if_it_were_alone(reader):
-    comparison = reader["unknown_decomposition"]
-    problem = comparison.problem
-    schedule = printed_sqrt_beta(problem.space, 2.0, 3, 3)
-    for name, policy in (
-        ("HE-GP-UCB", HEGPUCB(problem.space, sqrt_beta=schedule, initial=3)),
-        ("MLE", MaximumLikelihood(problem.space, sqrt_beta=schedule, initial=3)),
-        ("GP-UCB, additive", OracleGPUCB(problem.space, 0, sqrt_beta=schedule, initial=3)),
-    ):
-        alone = run(problem, policy, 6, [4])
-        assert torch.equal(alone["query"][0], comparison.histories[name]["query"][4])
-    problem = reader["unknown_lengthscale"].problem
-    policy = AGPUCB(
-        problem.space,
-        lengthscales=problems.LENGTHSCALES,
-        sqrt_beta=printed_sqrt_beta(problem.space, 2.0, 3, 3),
-        initial=3,
-    )
-    found = reader["unknown_lengthscale"].histories["A-GP-UCB"]["query"]
-    assert torch.equal(run(problem, policy, 6, [4])["query"][0], found[4])
 
 
 # ---- figures

@@ -17,16 +17,6 @@ from tests.indirect import plain
 from tests.indirect.helpers import UNIT
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_a_square_is_drawn_with_its_first_coordinate_to_the_right():
-    figure, axes = figures.subplots()
-    grid = unit_grid(4)
-    drawing.plot_square(axes[0, 0], grid[:, 0], "first coordinate")
-    image = np.asarray(axes[0, 0].images[0].get_array())
-    np.testing.assert_allclose(image, np.tile([0.125, 0.375, 0.625, 0.875], (4, 1)))
-    assert axes[0, 0].get_title() == "first coordinate" and len(figure.axes) == 2
-
-
 def small_tree(levels):
     nodes = Nodes.complete(UNIT, levels)
     cost, conditional = nodes.cost(), problems.branin_problem(count=4).conditional
@@ -88,17 +78,6 @@ def test_the_sets_of_a_tree_become_two_frames_a_query():
     assert shown == [str(node) for node in range(2, 9)]
     with pytest.raises(ValueError, match="queries must hold leaves or their children, got 0 in round 2"):
         drawing.split_steps(policy, [3, 0])
-
-
-def test_the_map_of_districts_shows_f_and_its_averages():
-    problem = problems.district_problem(7)
-    figure = drawing.plot_districts(problem)
-    f, g = (np.asarray(axis.collections[0].get_array()).ravel() for axis in figure.axes[:2])
-    np.testing.assert_allclose(f, np.asarray(problem.table[7:].reshape(32, 32).T).ravel())
-    assert set(np.round(g, 9)) == set(np.round(np.asarray(problem.table[:7]), 9))
-    best = problem.space.points[problem.table[7:].argmax()].tolist()
-    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
-    assert [star.get_xydata().tolist() for star in stars] == [[best]]
 
 
 def test_cut_normals_integrate_to_one_and_name_their_information():

@@ -42,16 +42,6 @@ def test_the_deviation_is_the_posterior_covariance_of_a_regression(estimate):
         np.testing.assert_allclose(estimate.deviation()[r], expected, rtol=1e-5, atol=1e-8)
 
 
-def test_the_deviation_enters_the_covariance_of_actions_alone(estimate):
-    exact, more = (estimate.prior(0.25, 0.1, model).kernel.gram for model in ("exact", "deviation"))
-    variance = embedded.within_variance(estimate.embedding, 0.25)
-    np.testing.assert_allclose((more - exact)[:, :16, :16], variance * estimate.deviation(), atol=1e-12)
-    assert float((more - exact)[:, 16:].abs().max()) == 0
-    noise = estimate.noise(0.25, 0.1)
-    own = estimate.deviation().diagonal(dim1=1, dim2=2).mean(0)
-    np.testing.assert_allclose(noise**2, 0.01 + variance * own, rtol=1e-10)
-
-
 def test_leaving_one_out_finds_the_variance_within_actions():
     """x is a, or noise that has nothing to do with a: the variance of f given a is then zero, or that of f."""
     generator = torch.Generator().manual_seed(0)

@@ -55,11 +55,3 @@ def test_one_lengthscale_is_no_choice(problem):
         a, b = (simulate(problem, policy, 6, [1, 2], progress=False) for policy in (learned, fixed))
         assert torch.equal(a["query"], b["query"])
         np.testing.assert_allclose(a["recommended_value"], b["recommended_value"])
-
-
-def test_both_banks_learn(problem):
-    on_g = [GaussianProcess(rbf_kernel(length), 0.2) for length in LENGTHS]
-    policy = online(ActionPolicy)(problem.space, acquisition="ucb", bank=bank(problem), action_bank=on_g, initial=2)
-    simulate(problem, policy, 12, [0, 1, 2, 3], progress=False)
-    for part in (policy.belief, policy.on_actions):
-        assert part.chosen.shape == (4,) and not bool((part.chosen == 0).all())

@@ -8,13 +8,9 @@ import torch
 
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import unit_grid
-from cbo_lib.indirect import ClippedGaussian, Space, UniformWindow
+from cbo_lib.indirect import ClippedGaussian, Space
 from cbo_lib.random import ReplicateGenerators
-from tests.indirect.helpers import SEEDS, cosine_map, identity, priced, problem_of, ripple, square
-
-
-def generators(seeds=SEEDS, stream=4):
-    return ReplicateGenerators(seeds, stream=stream).generators
+from tests.indirect.helpers import cosine_map, identity, priced, problem_of, ripple
 
 
 def test_the_table_holds_g_at_actions_then_f_at_points():
@@ -38,48 +34,11 @@ def test_observations_have_the_noise_of_their_place():
     draws = ReplicateGenerators(range(4), stream=0)
     seen = torch.stack([problem.observe(query, draws.at(t)) for t in range(2000)])
     noise = [*problem.space.noise_std[[0, 2, 7]].tolist(), float(problem.space.noise_std.min())]
-    np.testing.assert_allclose(problem.noise[query], noise, rtol=1e-14)
+    np.testing.assert_allclose(problem.noise[query], noise, rtol=1e-9)
     for r in range(4):
         assert float(seen[:, r].mean()) == pytest.approx(float(problem.table[query[r]]), abs=4 * noise[r] / 2000**0.5)
         assert float(seen[:, r].std()) == pytest.approx(noise[r], rel=0.08)
     assert float(torch.corrcoef(seen.T).triu(1).abs().max()) < 0.1
-
-
-def test_a_number_as_noise_keeps_its_digits():
-    assert square().noise.tolist() == [0.2] * 72
-
-
-def test_one_cost_for_all_is_taken():
-    grid = unit_grid(2)
-    problem = problem_of(ripple, grid, grid, UniformWindow(), cost=2)
-    assert problem.space.costs.tolist() == [2.0] * 8
-
-
-def test_costs_are_one_unless_given():
-    problem = priced()
-    assert problem.space.costs.shape == (50,) and torch.equal(problem.space.costs[:25], problem.space.cost)
-    assert bool((problem.space.costs[25:] == 2.5).all()) and bool((square().space.costs == 1).all())
-
-
-@pytest.mark.parametrize("query", [[-1, 0, 0], [0, 72, 0], [0, 0, 999]])
-def test_places_that_do_not_exist_cannot_be_observed(query):
-    with pytest.raises(ValueError, match=r"query must lie in \[0, 72\), got"):
-        square().observe(torch.tensor(query), generators())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"noise_std": 0.0}, "noise_std must be positive and finite, got 0"),
-        ({"noise_std": None}, "noise_std must be given where the space does not know it, got None"),
-        ({"order": 0}, "order must be an integer of at least 1, got 0"),
-    ],
-)
-def test_bad_arguments_of_the_problem_are_refused(change, message):
-    grid = unit_grid(2)
-    space = Space(grid, points=grid, conditional=ClippedGaussian(identity, 0.1))
-    with pytest.raises(ValueError, match=message):
-        IndirectProblem(space, ripple, **{"noise_std": 0.1, **change})
 
 
 def test_the_truth_may_differ_from_what_the_learner_knows():

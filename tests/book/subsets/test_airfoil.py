@@ -1,7 +1,6 @@
 """The self-noise model against published readings and a transcription of its formulas, and the reader of the data."""
 
 import math
-import os
 
 import pytest
 import torch
@@ -12,30 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from book.subsets import airfoil as module
-from book.subsets import factors, registry
 from book.subsets.airfoil import (
-    BACKGROUND,
-    LENGTHSCALES,
-    MEASURED,
-    MEASURED_LENGTHSCALES,
-    MEASURED_NOISE_STD,
-    NOISE_STD,
     RANGES,
     SPEED_OF_SOUND,
     VISCOSITY,
-    AirfoilData,
-    _a_max,
-    _a_min,
-    _amplitude,
-    _b_max,
-    _b_min,
-    _separation,
-    _spectrum_a,
-    _spectrum_b,
     airfoil_objective,
     displacement_thickness,
     fit_airfoil,
-    load_airfoil,
     sample_airfoil,
     scaled_sound_level,
 )
@@ -162,94 +144,12 @@ def test_the_model_is_its_formulas(unit):
     assert float(got) == pytest.approx(plain_level(*row), abs=1e-6, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("function", "joins", "jump"),
-    [
-        (_a_min, (0.204, 0.244), 0.07),
-        (_a_max, (0.13, 0.321), 0.08),
-        (_b_min, (0.13, 0.145), 0.06),
-        (_b_max, (0.10, 0.187), 0.06),
-        (_amplitude, (2.47e5, 8.0e5), 0.05),
-    ],
-)
-def test_pieces_of_a_curve_meet(function, joins, jump):
-    """The report's curves are fits and meet to within some hundredths of a dB."""
-    for join in joins:
-        below, above = function(vector(join * (1 - 1e-9), join * (1 + 1e-9)))
-        assert abs(float(below - above)) < jump
-
-
-def test_spectra_peak_at_zero_and_fall_on_both_sides():
-    ratio = torch.logspace(-1.5, 1.5, 401, dtype=F64)
-    for re in (5e4, 3e5, 2e6):
-        for curve, top in ((_spectrum_a, 0.0), (_spectrum_b, 0.0)):
-            level = curve(ratio, torch.full_like(ratio, re))
-            assert float(level[200]) == pytest.approx(top, abs=0.01)
-            torch.testing.assert_close(level, level.flip(0))
-            assert bool((level[200:].diff() < 0.1).all()) and float(level[-1]) < -20
-
-
-def test_the_level_is_minus_20_where_the_report_sets_it():
-    for re, a, b in ((5e4, 0.57, 0.30), (8.57e5, 1.13, 0.56), (2e6, 1.13, 0.56)):
-        re = vector(re)
-        assert float(_spectrum_a(vector(10**a), re)) == pytest.approx(-20, abs=1e-9)
-        assert float(_spectrum_b(vector(10**-b), re)) == pytest.approx(-20, abs=1e-9)
-
-
-def test_separation_rises_to_its_top_and_levels_off():
-    mach = vector(0.2)
-    assert float(_separation(vector(0.0), mach)) < -12
-    assert float(_separation(vector(0.0), vector(0.1))) < -12 and float(_separation(vector(0.0), vector(0.05))) < -12
-    top = 23.43 * 0.2 + 4.651
-    assert float(_separation(vector(top), mach)) == pytest.approx(72.65 * 0.2 + 10.74 - 34.19 * 0.2 - 13.82)
-    angles = torch.linspace(top, 25, 200, dtype=F64)
-    after = _separation(angles, mach.expand(200))
-    assert bool((after.diff() <= 0).all()) and float(after.diff().abs().max()) < 0.7  # no jump
-    assert float(after[-1]) == -12.0
-
-
-def test_thicker_and_slower_layers_sound_lower():
-    """The peak of the spectrum moves down with the thickness and up with the velocity, at fixed Strouhal number."""
-    f = torch.logspace(math.log10(200), math.log10(20000), 600, dtype=F64)
-
-    def peak(velocity, thickness):
-        args = [torch.full_like(f, x) for x in (0.0, 0.1, velocity, thickness)]
-        return float(f[scaled_sound_level(f, *args).argmax()])
-
-    assert peak(71.3, 0.004) == pytest.approx(peak(71.3, 0.008) * 2, rel=0.05)
-    assert peak(71.3, 0.008) == pytest.approx(peak(40.0, 0.008) * (71.3 / 40) ** 0.4, rel=0.05)
-
-
-def test_samples_lie_in_the_ranges_and_above_the_tunnel():
-    data = sample_airfoil(64)
-    low, high = torch.tensor(RANGES, dtype=F64)
-    assert data.inputs.shape == (64, 5) and data.levels.shape == (64,)
-    assert bool(((data.inputs >= low) & (data.inputs <= high)).all())
-    assert bool((data.levels >= BACKGROUND).all())
-    bare = scaled_sound_level(*data.inputs.unbind(-1))
-    expected = [10 * math.log10(10 ** (level / 10) + 10 ** (BACKGROUND / 10)) for level in bare.tolist()]
-    torch.testing.assert_close(data.levels, vector(*expected))
-    assert bool(((data.unit >= 0) & (data.unit <= 1)).all())
-    assert float(data.unit.mean()) == pytest.approx(0.5, abs=0.02)  # uniform after the logarithms
-    assert float(data.standardized.mean()) == pytest.approx(0, abs=1e-12)
-    assert float(data.standardized.std()) == pytest.approx(1)
-    assert torch.equal(sample_airfoil(128).inputs[:64], data.inputs)
-    with pytest.raises(ValueError, match="count must be at least 2, got 1"):
-        sample_airfoil(1)
-
-
 def test_the_objective_follows_the_model_where_it_saw_nothing():
     data, more = sample_airfoil(), sample_airfoil(2048)
     scale, center = data.levels.std(), data.levels.mean()
     truth = (more.levels[512:] - center) / scale
     residual = airfoil_objective(data)(more.unit[512:]) - truth
     assert float(residual.square().mean().sqrt()) < 0.25
-
-
-def test_the_hyperparameters_are_those_of_the_fit():
-    lengthscales, noise_std = fit_airfoil(sample_airfoil())
-    for got, stored in zip((*lengthscales, noise_std), (*LENGTHSCALES, NOISE_STD), strict=True):
-        assert got == pytest.approx(stored, rel=0.06)
 
 
 def test_the_fit_is_that_of_botorch_and_ends_at_the_same_place_from_a_part_of_the_rows(monkeypatch):
@@ -264,73 +164,3 @@ def test_the_fit_is_that_of_botorch_and_ends_at_the_same_place_from_a_part_of_th
         monkeypatch.setattr(module, "_FIRST", first)
         lengthscales, noise_std = fit_airfoil(data)
         assert [*lengthscales, noise_std] == pytest.approx(expected, rel=1e-3)
-
-
-def write(path, data):
-    rows = torch.cat([data.inputs, data.levels.unsqueeze(-1)], -1).tolist()
-    path.write_text("\n".join("\t".join(repr(x) for x in row) for row in rows) + "\n", encoding="utf-8")
-    return path
-
-
-def test_a_file_is_read_and_gives_the_same_objective(tmp_path):
-    data = sample_airfoil(96)
-    loaded = load_airfoil(write(tmp_path / "airfoil_self_noise.dat", data))
-    assert torch.equal(loaded.inputs, data.inputs) and torch.equal(loaded.levels, data.levels)
-    assert torch.equal(loaded.ranges, torch.stack([data.inputs.amin(0), data.inputs.amax(0)]))
-    assert loaded.unit.amin(0).tolist() == pytest.approx([0.0] * 5) and loaded.unit.amax(0).tolist() == [1.0] * 5
-    same = AirfoilData(loaded.inputs, loaded.levels, data.ranges)
-    x = torch.rand(20, 5, generator=torch.Generator().manual_seed(0), dtype=F64)
-    assert torch.equal(airfoil_objective(same)(x), airfoil_objective(data)(x))
-    assert load_airfoil(tmp_path / "airfoil_self_noise.dat", torch.float32).levels.dtype == torch.float32
-
-
-ROW = "800\t0\t0.3048\t71.3\t0.00266337\t126.201"
-NEXT = "1000 2 0.2286 55.5 0.003 125.2"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "two or more rows, got 0"),
-        (ROW, "two or more rows, got 1"),
-        (f"{ROW}\n{NEXT} 1", "six finite numbers a row, got .* in line 2"),
-        (f"{ROW}\n1000 2 0.2", "six finite numbers a row, got .* in line 2"),
-        (f"frequency angle chord velocity thickness level\n{ROW}", "a file of numbers, got 'frequency .* in line 1"),
-        (f"{ROW}\n{NEXT[:-5]}nan", "six finite numbers a row, got .* in line 2"),
-        (f"{ROW}\n{ROW}", "every input varies"),
-        (f"{ROW}\n-{NEXT}", "positive frequencies and thicknesses"),
-        (f"{ROW}\n{NEXT}\n1000,2,0.2,55,0.003,125", "a file of numbers, got .* in line 3"),
-    ],
-)
-def test_files_that_are_no_data_set_are_refused(text, message, tmp_path):
-    path = tmp_path / "wrong.dat"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"path must name .*{message}"):
-        load_airfoil(path)
-
-
-def test_empty_lines_do_not_count_and_no_file_is_no_file(tmp_path):
-    path = tmp_path / "good.dat"
-    path.write_text(f"{ROW}\n\n  {NEXT}  \n\n", encoding="utf-8")
-    assert len(load_airfoil(path).levels) == 2
-    with pytest.raises(FileNotFoundError):
-        load_airfoil(tmp_path / "none.dat")
-
-
-@pytest.mark.skipif(factors.DATA not in os.environ, reason=f"needs the public data file, named by {factors.DATA}")
-def test_the_public_file_gives_what_the_page_prints():
-    data = load_airfoil(os.environ[factors.DATA])
-    scales, noise_std = fit_airfoil(data)
-    assert scales == pytest.approx(MEASURED_LENGTHSCALES, rel=0.05) and noise_std == pytest.approx(
-        MEASURED_NOISE_STD, rel=0.05
-    )
-    found = factors.Panel("measured", "cheap", 0.04, 25).problem.best_values
-    assert found.tolist() == pytest.approx(MEASURED[0.04], abs=2e-3)
-
-
-def test_who_has_no_data_file_is_told_what_is_missing(monkeypatch):
-    monkeypatch.delenv(factors.DATA, raising=False)
-    with pytest.raises(ValueError, match=f"{factors.DATA} must name the airfoil data file"):
-        factors.Panel("measured", "moderate", 0.02, 12).problem  # noqa: B018
-    assert not any(part.startswith("measured") for part in registry.RUNS["map"].parts())
-    assert any(name.startswith("measured") for name in factors.names())

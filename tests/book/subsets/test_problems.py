@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 import torch
 from botorch.test_functions import Ackley, Hartmann
-from scipy.integrate import quad
 from scipy.optimize import differential_evolution, minimize
 
 from book.subsets.airfoil import LENGTHSCALES, NOISE_STD, sample_airfoil
-from book.subsets.plant import plant_growth
 from book.subsets.problem import SubsetProblem
 from book.subsets.problems import COSTS, ackley, airfoil, hartmann, plant
-from cbo_lib.distributions import Uniform
-from cbo_lib.random import ReplicateGenerators
-from cbo_lib.subsets import Space
 
 F64 = torch.float64
 FACTORIES = {"Hartmann": hartmann, "Ackley": ackley, "Plant": plant, "Airfoil": airfoil}
@@ -96,18 +91,6 @@ def test_functions_are_nonnegative_and_of_unit_deviation(name):
     assert -1e-6 <= min(found) < 0.02
 
 
-@pytest.mark.parametrize("name", ["Hartmann", "Ackley"])
-def test_six_variables_do_not_matter_and_two_sets_are_optimal(name):
-    p = PROBLEMS[name, 0.02]
-    x = uniform(12, 50)
-    other = torch.cat([x[:, :6], uniform(6, 50)], -1)
-    assert torch.equal(p.f(x), p.f(other))
-    assert p.acceptable(0.0).nonzero().flatten().tolist() == [4, 6]
-    assert p.best_subset == 4 and p.cheapest(0.1) == 4
-    for i in (2, 3, 5):
-        assert float(p.best_values[i]) == pytest.approx(float(p.best_values[2]), abs=1e-9)
-
-
 def test_hartmann_is_botorchs():
     p = PROBLEMS["Hartmann", 0.02]
     base, x = Hartmann(dim=6, negate=True).double(), uniform(12)
@@ -133,12 +116,6 @@ def test_ackley_is_botorchs_in_its_box(box):
     for bad in ((0.0, 10.0), (-5.0, 0.0), (1.0, 2.0)):
         with pytest.raises(ValueError, match="box must hold 0, the maximizer, in its inside"):
             ackley(box=bad)
-
-
-def test_the_plant_is_its_response():
-    p, x = PROBLEMS["Plant", 0.04], uniform(5)
-    ratio = p.f(x).diff() / plant_growth(x).diff()
-    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-6, atol=0)
 
 
 class ClosedForm:
@@ -219,16 +196,7 @@ def test_values_are_accurate_and_no_set_is_near_the_threshold(p):
     mean, spread = p.value(rows(p)), 4 * p.value_error(rows(p))
     other = SubsetProblem(p.space, p.f, p.cost_means, nodes=p.nodes)
     object.__setattr__(other, "_nodes", p.space.samples(p.nodes, 5))
-    assert bool(((other.value(rows(p)) - mean).abs() <= spread + 1e-12).all())
-
-
-def test_more_spread_of_free_variables_costs_quality_in_every_set():
-    """Not a law, but so in all four problems: the free variables' means are fair values."""
-    for name in FACTORIES:
-        narrow, wide = (PROBLEMS[name, v].best_values for v in (0.02, 0.04))
-        full = PROBLEMS[name, 0.02].space.controlled.all(-1)
-        assert bool((narrow >= wide - 1e-9)[~full].all())
-        torch.testing.assert_close(narrow[full], wide[full], rtol=0, atol=1e-9)
+    assert bool(((other.value(rows(p)) - mean).abs() <= spread + 1e-9).all())
 
 
 def test_the_dearest_set_of_the_airfoil_is_not_the_best():
@@ -237,74 +205,3 @@ def test_the_dearest_set_of_the_airfoil_is_not_the_best():
         p = PROBLEMS["Airfoil", variance]
         assert not bool(p.space.controlled.all(-1).any())
         assert p.best_subset != 6 and not bool(p.acceptable(0.0)[6])
-
-
-def test_a_variance_as_negative_cost_reading_is_what_the_docstring_says():
-    """Read as a variance, 0.02 would make a quarter of the costs of mean 0.1 negative; as a deviation, none."""
-    share = 0.5 * math.erfc(0.1 / math.sqrt(0.02) / math.sqrt(2))
-    assert share == pytest.approx(0.24, abs=0.005)
-    assert 0.5 * math.erfc(0.1 / 0.02 / math.sqrt(2)) == pytest.approx(2.9e-7, rel=0.02)
-
-
-@pytest.mark.parametrize("name", FACTORIES)
-def test_other_arguments(name):
-    p = FACTORIES[name]("moderate", None, cost_std=0.0, noise_std=0.0, budget=7.0)
-    assert p.space.budget == 7.0 and p.space.free[0] == Uniform()
-    query = torch.tensor([[1.0, *[0.5] * p.space.dim]], dtype=F64)
-    seen = p.observe(query, ReplicateGenerators([0]).generators)
-    assert float(seen["cost"]) == 0.1 and torch.equal(seen["y"], p.f(seen["played"]))
-    with pytest.raises(ValueError, match=r"costs must be one of \['cheap', 'moderate'\], got 'expensive'"):
-        FACTORIES[name]("expensive")
-    with pytest.raises(ValueError, match="variance of a truncated normal"):
-        FACTORIES[name]("cheap", 0.0834)
-    with pytest.raises(ValueError, match="budget must pay for the cheapest control set"):
-        FACTORIES[name]("moderate", budget=0.05)
-
-
-@pytest.mark.parametrize("name", FACTORIES)
-def test_replicates_are_the_same_alone_and_in_company(name):
-    """To rounding, where f is a matrix product, which rounds by its shape."""
-    p = PROBLEMS[name, 0.04]
-    query = rows(p)
-    seen, values = p.observe(query, ReplicateGenerators(range(7)).generators), p.value(query)
-    for r in range(7):
-        alone = p.observe(query[r : r + 1], ReplicateGenerators([r]).generators)
-        for part in seen:
-            torch.testing.assert_close(alone[part][0], seen[part][r], rtol=0, atol=1e-12)
-        torch.testing.assert_close(p.value(query[r]), values[r], rtol=0, atol=1e-12)
-    assert torch.equal(values, p.best_values)
-
-
-@pytest.mark.parametrize("name", FACTORIES)
-def test_single_precision_gives_the_same_problem(name):
-    like = torch.zeros((), dtype=torch.float32)
-    p, q = FACTORIES[name](like=like), PROBLEMS[name, 0.02]
-    x = uniform(p.space.dim, 200)
-    assert p.f(x.float()).dtype == torch.float32
-    torch.testing.assert_close(p.f(x.float()).double(), q.f(x), rtol=0, atol=5e-3)
-    seen = p.observe(rows(q).float(), ReplicateGenerators(range(7)).generators)
-    for part in ("played", "y", "cost"):
-        assert seen[part].dtype == torch.float32 and bool(torch.isfinite(seen[part]).all())
-
-
-def test_measured_data_take_the_place_of_the_model():
-    data = sample_airfoil(128)
-    p = airfoil(data=data)
-    assert p.name == "Airfoil" and float(p.f(uniform(5)).min()) >= 0
-    assert float(np.corrcoef(p.f(uniform(5)), PROBLEMS["Airfoil", 0.02].f(uniform(5)))[0, 1]) > 0.9
-
-
-def test_the_uniform_expectation_of_a_plant_of_one_variable():
-    """One nested quadrature as a check that the free variables are those that the set does not hold."""
-    p = PROBLEMS["Plant", 0.02]
-    query = torch.tensor([[6.0, 0.4, 0.2, 0.3, 0.6, 0.5]], dtype=F64)
-    assert torch.equal(p.value(query), p.f(query[:, 1:]))
-    three = torch.tensor([0.4, 0.2, 0.3, 0.6, 0.5], dtype=F64)
-    space = Space(p.space.bounds, [(0, 1, 2, 3)], p.space.free, 7.0)
-    single = SubsetProblem(space, p.f, torch.tensor([0.1], dtype=F64), nodes=4096)
-
-    def weighted(ph):
-        density = float(p.space.free[4].density(torch.tensor(ph, dtype=F64)))
-        return density * float(p.f(torch.cat([three[:4], torch.tensor([ph], dtype=F64)]).unsqueeze(0)))
-
-    assert float(single.subset_values(0, three)) == pytest.approx(quad(weighted, 0, 1, epsabs=1e-10)[0], abs=1e-4)
