@@ -114,7 +114,8 @@ class Run:
             elif isinstance(part, pd.DataFrame):
                 names = self._names.setdefault(name, list(map(str, part.columns)))
                 require(list(map(str, part.columns)) == names, f"{name} must have the columns {names}", [*part.columns])
-        values = as_values("y", y, None, -1e100, 1e100, like=self.space.like).reshape(-1)
+        values = as_values("y", y, like=self.space.like).reshape(-1)
+        require(values.abs() < 1e100, "y must be smaller than 1e100 in size", values)
         rows = {"query": self.space.read(query), "y": values}
         rows |= {name: self.space.read_seen(name, seen[name]) for name in self.kind.sees}
         for name, part in rows.items():

@@ -11,10 +11,6 @@ from typing import Any
 
 import torch
 
-from book.aggregated.experiments import canonical_metric, delta
-from book.aggregated.problem import CellProblem
-from book.aggregated.problems import LENGTHSCALES as CURVES
-from book.aggregated.problems import UNIT, VARIANCE, aggregated_reward_curve
 from book.contexts.experiments import MAKERS
 from book.contexts.problems import modified_branin
 from book.hyperparameters.adaptive import AGPUCB
@@ -25,7 +21,7 @@ from book.indirect.problem import IndirectProblem
 from book.indirect.problems import TAU, branin, known_prior, transformation, unit_grid
 from book.subsets import problems as subsets_problems
 from book.subsets.prior import fit_prior
-from cbo_lib import aggregated, hyperparameters, indirect, subsets
+from cbo_lib import hyperparameters, indirect, subsets
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 
@@ -40,22 +36,6 @@ class Run:
     policy: Any
     steps: int
     stop: Callable | None = None
-
-
-def _aggregated(name, given, device):
-    f = aggregated_reward_curve("peaks", device=torch.device(device))
-    space = aggregated.Space(UNIT.to(device), 2, 10)
-    known = {"prior": GaussianProcess(rbf_kernel(CURVES["peaks"], VARIANCE).to(device), 0.1)} if given else {}
-    paper = {"delta": delta} if given else {}
-    make = {
-        "GPOO": lambda: aggregated.GPOO(space, **known, **paper, **({"max_depth": 10} if given else {})),
-        "StoOO": lambda: aggregated.StoOO(space, budget=80, **paper),
-        "AVE-StoOO": lambda: aggregated.AveStoOO(space, **paper),
-        "GPTree": lambda: aggregated.GPTree(
-            space, budget=80, **known, **({"metric_bound": canonical_metric("peaks")} if given else {})
-        ),
-    }[name]
-    return Run(CellProblem(space, f), make(), 80)
 
 
 def _contexts(name, given, device):
@@ -144,7 +124,6 @@ def _subsets(name, given, device):
 
 
 MAKERS_OF = {
-    "aggregated": (_aggregated, ("GPOO", "StoOO", "AVE-StoOO", "GPTree")),
     "contexts": (_contexts, tuple(name for name in MAKERS if name not in ("random", "SBO, density known"))),
     "hyperparameters": (_hyperparameters, tuple(_CANDIDATES)),
     "indirect": (_indirect, ("CMES", "CMES, paths", "CMETS", "MES on g", "UCB on g", "EI on g")),

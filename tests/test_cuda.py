@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from book.aggregated.regret import locate
 from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -83,8 +82,6 @@ def test_partitions(rng):
     tree.children(torch.tensor([0], device=DEVICE))
     cpu.children(torch.tensor([3, 1]))
     tree.children(torch.tensor([3, 1], device=DEVICE))
-    x = bounds[0] + (bounds[1] - bounds[0]) * torch.rand(50, 2, generator=rng, dtype=F64)
-    close(locate(tree, x.to(DEVICE), 3), locate(cpu, x, 3), 0)
     close(tree.boxes, cpu.boxes)
     for name in ("depth", "index", "parent", "order"):
         close(getattr(tree, name), getattr(cpu, name), 0)

@@ -6,11 +6,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from book.aggregated.regret import locate
 from cbo_lib.partition import PartitionTree, split_longest_side, subcell_centers
 
 F64 = torch.float64
 DIMENSIONS, BRANCHINGS, SEEDS = st.integers(1, 4), st.integers(2, 5), st.integers(0, 2**31)
+
+
+def locate(tree, x, depth):
+    """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
+    level = tree.complete(depth)
+    boxes = tree.boxes[level]
+    held = ((boxes[:, 0] <= x[:, None]) & (x[:, None] <= boxes[:, 1])).all(-1)
+    return level[held.shape[1] - 1 - held.flip(1).byte().argmax(1)]
 
 
 def random_box(dim, rng):

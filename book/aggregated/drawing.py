@@ -1,4 +1,4 @@
-"""Pictures of trees and runs under aggregated feedback."""
+"""Pictures of trees, cells and islands under aggregated feedback."""
 
 from __future__ import annotations
 
@@ -8,251 +8,149 @@ from typing import Any
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from book import figures
+from book.aggregated.census import CensusProblem, MapSpace
 from book.aggregated.problem import CellProblem
-from book.aggregated.regret import ledger
 from book.functions import interval
-from book.harness import rounds
 from cbo_lib.aggregated.policies import GPOO
-from cbo_lib.aggregated.tree_policy import TreePolicy
-from cbo_lib.former.history import History
-from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.aggregated.tree import TreePolicy
+from cbo_lib.gp import GaussianProcess
 from cbo_lib.measure import Measure
+from cbo_lib.simulate import simulate
 
-#: A legend that would lie on data stands below the axes.
-_BELOW: dict[str, Any] = {
-    "loc": "upper center",
-    "bbox_to_anchor": (0.5, -0.18),
-    "ncols": 2,
-    "fontsize": "small",
-    "frameon": False,
-}
+BLUE, ORANGE, GREEN = figures.COLORS[:3]
 
 
-def plot_figure_5(result: dict[int, tuple[CellProblem, GPOO, History]], replicate: int = 0) -> Figure:
-    """The tree of one replicate with its draws above, the posterior of f below."""
-    figure, axes = figures.subplots(2, len(result), figsize=(9, 6), sharex=True, sharey="row")
-    for column, (points, (problem, policy, history)) in zip(axes.T, result.items(), strict=True):
-        plot_tree(column[0], policy, replicate)
-        column[0].set_title(f"S = {points}, N = {history.steps}")
-        plot_posterior(column[1], problem, policy, history, replicate)
-    axes[1, 1].legend()
-    return figure
+def last_batch(problem: CellProblem, policy: Any, rounds: int, seeds: Sequence[int]) -> Any:
+    """The batch as a simulation leaves it, to be drawn."""
+    kept: list[Any] = []
+    simulate(problem, policy, rounds, seeds, watch=lambda batch: kept.append(batch) or {})
+    return kept[-1]
 
 
-def plot_run(problem: CellProblem, policy: GPOO, history: History, replicate: int = 0) -> Figure:
-    """The tree of one replicate beside the regret of all of them."""
-    figure, axes = figures.subplots(1, 2, figsize=(9, 3.6))
-    plot_tree(axes[0, 0], policy, replicate)
-    figures.plot_ledger(axes[0, 1], ledger(history, problem))
-    return figure
-
-
-def plot_posterior(axes: Axes, problem: CellProblem, policy: GPOO, history: History, replicate: int) -> None:
-    """Posterior mean and two standard deviations of f, with each observation at the center of its cell."""
-    cells, seen = history["query"][replicate], history["observation"][replicate]
-    assert policy.prior is not None
-    posterior = policy.prior.condition(problem.space.measure(cells), seen)
-    x = interval(problem.space.bounds, 501)
-    mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
-    figures.plot_function(axes, problem.f, problem.space.bounds, linewidth=1)
-    axes.plot(x[:, 0], mean, label="posterior mean", color=figures.COLORS[0])
-    axes.fill_between(x[:, 0], mean - 2 * std, mean + 2 * std, alpha=0.2, color=figures.COLORS[0], linewidth=0)
-    axes.plot(cells.mean(-2)[:, 0], seen, ".", color=figures.COLORS[1], label="observation, at its cell's center")
-    axes.set(xlabel="x", ylabel="f")
-
-
-def plot_tree(axes: Axes, policy: TreePolicy, replicate: int = 0, drawn: int | None = None) -> None:
-    """The tree of one replicate: each node at the center of its cell, colored by its draws.
-
-    Args:
-        axes: where.
-        policy: after a run.
-        replicate: which.
-        drawn: a node to mark. Default none.
-    """
-    tree = policy.tree
-    held = (policy.leaf | policy.expanded)[replicate].nonzero().flatten()
+def plot_tree(axes: Axes, batch: TreePolicy, replicate: int = 0) -> None:
+    """The tree of one replicate: each node at the center of its cell, marked by how often it was drawn."""
+    tree = batch.tree
+    held = (batch.leaf | batch.split)[replicate].nonzero().flatten()
     center, depth = tree.boxes.mean(-2)[:, 0], tree.depth
-    child, parent = held[1:], tree.parent[held[1:]]
-    edges = torch.stack([torch.stack([center[i], depth[i].to(center)], -1) for i in (parent, child)], 1)
-    axes.add_collection(LineCollection(edges.tolist(), colors="0.8", linewidths=0.8, zorder=1))
-    draws = policy.draws[replicate, held]
+    ends = [torch.stack([center[i], depth[i].to(center)], -1) for i in (tree.parent[held[1:]], held[1:])]
+    axes.add_collection(LineCollection(torch.stack(ends, 1).tolist(), colors="0.8", linewidths=0.8, zorder=1))
+    same = (batch.queries[replicate].unsqueeze(1) == tree.boxes[held]).flatten(2).all(-1)  # rounds nodes
+    draws = same.sum(0)
     kinds = ((draws == 0, "never drawn", "o"), (draws == 1, "drawn once", "s"), (draws > 1, "drawn more often", "^"))
     for color, (mask, label, marker) in zip(figures.COLORS, kinds, strict=False):
         at = held[mask]
         axes.plot(center[at], depth[at], marker, color=color, markersize=4, label=label, zorder=2)
-    if drawn is not None:
-        axes.plot(center[drawn], depth[drawn], "o", markersize=12, fillstyle="none", color="black", zorder=3)
-    axes.set(xlabel="x", ylabel="depth", ylim=(max(4, int(depth[held].max())) + 0.5, -0.5))
+    x = "place in the order" if isinstance(batch.space, MapSpace) else "x"
+    axes.set(xlabel=x, ylabel="depth", ylim=(max(4, int(depth[held].max())) + 0.5, -0.5))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
 
 
-def tree_growth(
-    problem: CellProblem, policy: GPOO, steps: int, seed: int = 0, limits: tuple[float, float] = (-0.8, 3.0)
-) -> tuple[list[Figure], list[str], list[str]]:
-    """The tree growing round by round, for ``figures.slider`` ([Zhang2022], Figures 1 and 2).
-
-    Args:
-        problem: of one variable.
-        policy: to run for one replicate.
-        steps: how many rounds.
-        seed: of the replicate.
-        limits: of the vertical axis; what reaches beyond is cut.
-
-    Returns:
-        Figures, labels and alternative texts, one a round.
-    """
-    frames, labels, alts = [], [], []
-    with torch.no_grad():
-        for step, cell, told in rounds(problem, policy, steps, seed):
-            figure, axes = figures.subplots(2, 1, figsize=(7.2, 6), sharex=True, height_ratios=(3, 2))
-            node = policy.chosen
-            _plot_cells(axes[0, 0], problem, policy, int(node), limits)
-            plot_tree(axes[1, 0], policy, 0, int(node))
-            axes[0, 0].set_xlabel("")
-            policy.tell(**told)
-            depth, expands = int(policy.tree.depth[node]), bool(policy.splits[0])
-            what = "then it is split" if expands else "it stays a leaf"
-            low, high = cell[0, :, 0].tolist()
-            labels.append(f"round {step}: depth {depth}, {what}")
-            alts.append(
-                f"Round {step}. The leaf with the highest b-value is [{low:.3f}, {high:.3f}] at depth {depth}; {what}. "
-                f"Then the tree holds {int(policy.leaf.sum())} leaves."
-            )
-            frames.append(figure)
-    return frames, labels, alts
+def plot_places(axes: Axes, values: Tensor | Sequence[Any], **settings: Any) -> Any:
+    """The places of the island, colored; settings are those of ``scatter``."""
+    points = MapSpace().points
+    dots = axes.scatter(points[:, 0], points[:, 1], **{"c": values, "s": 12, "cmap": "cividis", **settings})
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return dots
 
 
-def _plot_cells(axes: Axes, problem: CellProblem, policy: GPOO, drawn: int, limits: tuple[float, float]) -> None:
-    """Posterior mean, confidence width and b-value of every leaf, before the draw."""
-    figures.plot_function(axes, problem.f, problem.space.bounds, linewidth=1)
-    leaves = policy.leaf[0].nonzero().flatten()
-    boxes = policy.tree.boxes[leaves, :, 0]
-    mean, width = policy.tracked.mean[0, leaves], policy.widths()[0, leaves]
-    top = mean + width + policy.delta_at(policy.tree.depth[leaves])
-    truth = problem.value(policy.tree.boxes[leaves])
-    colors = [figures.COLORS[1] if leaf == drawn else figures.COLORS[0] for leaf in leaves.tolist()]
-    low, high = boxes.unbind(-1)
-    for height, alpha in ((top - mean + width, 0.12), (2 * width, 0.3)):
-        axes.bar(low, height, high - low, mean - width, align="edge", color=colors, alpha=alpha, linewidth=0)
-    axes.hlines(mean, low, high, colors=colors, linewidth=2)
-    axes.hlines(truth, low, high, color="black", linestyle="--", linewidth=0.8)
-    axes.set(ylim=limits, ylabel="value (units of f)")
-    handles = [axes.hlines([], 0, 0, color=c, linewidth=6, alpha=0.5) for c in figures.COLORS[:2]]
-    axes.legend(handles, ["leaf: mean, ± width, up to its b-value", "the leaf that is drawn"], fontsize="small")
+def plot_map(problem: CensusProblem, batch: TreePolicy, replicate: int = 0) -> Figure:
+    """The ages of an island beside the regions that a run ended with, colored by depth; a ring at the oldest place."""
+    points = MapSpace().points
+    low, high = batch.tree.boxes[..., 0].unbind(-1)
+    order = ((torch.arange(len(points)) + 0.5) / len(points))[:, None].to(low)
+    held = (low <= order) & (order < high) & batch.leaf[replicate]
+    depth = batch.tree.depth[held.byte().argmax(-1)]
+    ages = problem.f_at(points)[replicate]
+    figure, axes = figures.subplots(1, 2, figsize=(8, 3.8))
+    levels = range(int(depth.min()), int(depth.max()) + 1)
+    norm = BoundaryNorm([*(h - 0.5 for h in levels), levels[-1] + 0.5], 256)
+    looks: tuple[tuple[Any, ...], ...] = (
+        (ages, "mean age (years)", {}, {}),
+        (depth, "depth of the leaf", {"norm": norm}, {"ticks": list(levels)}),
+    )
+    for axis, (values, label, look, bar) in zip(axes.flat, looks, strict=True):
+        figure.colorbar(plot_places(axis, values, **look), ax=axis, label=label, **bar)
+        axis.plot(*points[ages.argmax()], "o", markersize=12, fillstyle="none", color=ORANGE, markeredgewidth=2)
+    return figure
 
 
-def plot_cell(axes: Axes, problem: CellProblem, policy: GPOO, node: int, replicate: int = 0) -> None:
-    """One cell before a draw: f, its points, its average, the posterior mean, the width and delta."""
-    box = policy.tree.boxes[node]
-    low, high = box[:, 0].tolist()
-    mean, width = float(policy.tracked.mean[replicate, node]), float(policy.widths()[replicate, node])
-    top = mean + width + float(policy.delta_at(policy.tree.depth)[node])
-    x = interval(box, 201)
-    points = problem.space.representatives(box)
-    axes.axhspan(mean - width, mean + width, alpha=0.3, color=figures.COLORS[0], label="mean ± width")
-    axes.axhspan(mean + width, top, alpha=0.12, color=figures.COLORS[0], label="δ, up to the b-value")
-    axes.axhline(mean, color=figures.COLORS[0], linewidth=2, label="posterior mean")
+def plot_cell(axes: Axes, problem: CellProblem, batch: GPOO, node: int) -> None:
+    """A cell of one dimension that was asked last: f, its points, its average, the mean, the width and delta."""
+    box = batch.tree.boxes[node]
+    mean, width, allowed = float(batch.belief()[0][0, node]), float(batch.width[0, node]), float(batch.allowed[0, node])
+    x, points = interval(box, 201), problem.space.representatives(box)
+    axes.axhspan(mean - width, mean + width, alpha=0.4, color=BLUE, linewidth=0, label="mean ± width")
+    axes.axhspan(mean + width, mean + width + allowed, alpha=0.15, color=BLUE, linewidth=0, label="δ, up to b")
+    axes.axhline(mean, color=BLUE, linewidth=2, label="posterior mean")
     axes.axhline(float(problem.value(box[None])), color="black", linestyle="--", linewidth=1, label="average")
     axes.plot(x[:, 0], problem.f(x), color="black", label="f")
-    axes.plot(points[:, 0], problem.f(points), "o", color=figures.COLORS[1], label="representative points")
-    depth, index = int(policy.tree.depth[node]), int(policy.tree.index[node])
-    axes.set(xlim=(low, high), xlabel="x", ylabel="value (units of f)", title=f"cell ({depth}, {index})")
-    axes.legend(**_BELOW)
+    axes.plot(points[:, 0], problem.f(points), "o", color=ORANGE, label="representative points")
+    axes.set(xlim=box[:, 0].tolist(), xlabel="x", ylabel="value (units of f)")
 
 
-def plot_rivals(axes: Axes, problem: CellProblem, policy: GPOO, nodes: list[int], replicate: int = 0) -> None:
-    """Cells that compete: mean, width and delta as stacked bars, with the true average and the maximum of f."""
-    mean, width = policy.tracked.mean[replicate, nodes], policy.widths()[replicate, nodes]
-    delta = policy.delta_at(policy.tree.depth)[nodes]
-    names = [f"({int(policy.tree.depth[n])}, {int(policy.tree.index[n])})" for n in nodes]
-    at = range(len(nodes))
-    axes.bar(at, 2 * width, bottom=mean - width, alpha=0.3, color=figures.COLORS[0], label="mean ± width")
-    axes.bar(at, delta, bottom=mean + width, alpha=0.12, color=figures.COLORS[0], label="δ")
-    axes.hlines(mean, [i - 0.4 for i in at], [i + 0.4 for i in at], color=figures.COLORS[0], label="posterior mean")
-    value = problem.value(policy.tree.boxes[nodes])
-    axes.hlines(value, [i - 0.4 for i in at], [i + 0.4 for i in at], color="black", linestyle="--", label="average")
-    best = [float(problem.f(interval(policy.tree.boxes[n], 201)).max()) for n in nodes]
+def plot_rivals(axes: Axes, problem: CellProblem, batch: GPOO, nodes: Sequence[int]) -> None:
+    """Leaves that compete, as bars up to their b-values, with the true average of each and the largest f in it."""
+    mean, width, allowed = (x[0, nodes] for x in (batch.belief()[0], batch.width, batch.allowed))
+    at = torch.arange(len(nodes))
+    axes.bar(at, 2 * width, bottom=mean - width, alpha=0.4, color=BLUE)
+    axes.bar(at, allowed, bottom=mean + width, alpha=0.15, color=BLUE)
+    axes.hlines(mean, at - 0.4, at + 0.4, color=BLUE, linewidth=2)
+    axes.hlines(problem.value(batch.tree.boxes[nodes]), at - 0.4, at + 0.4, color="black", linestyle="--", linewidth=1)
+    best = [float(problem.f(interval(batch.tree.boxes[n], 201)).max()) for n in nodes]
     axes.plot(at, best, "^", color="black", label="largest f in the cell")
-    for i, b in enumerate((mean + width + delta).tolist()):
+    for i, b in enumerate((mean + width + allowed).tolist()):
         axes.text(i, b, f"b = {b:.2f}", ha="center", va="bottom")
-    axes.set_xticks(list(at), names)
-    axes.set(ylabel="value (units of f)", xlabel="leaf (h, i)")
-    axes.legend(**_BELOW)
+    names = [f"({int(batch.tree.depth[n])}, {int(batch.tree.index[n])})" for n in nodes]
+    axes.set_xticks(at, names)
+    axes.set_xlabel("leaf (h, i)")
 
 
 def loop_steps(
     problem: CellProblem, prior: GaussianProcess, boxes: Tensor, noise: Sequence[float]
 ) -> tuple[list[Figure], list[str], list[str]]:
-    """Rounds of the loop, each in three pictures: the cell that is asked, the report, what is believed then.
+    """What is believed after each report, for ``figures.slider``.
 
     Args:
-        problem: with about ten points a cell, which are shown.
+        problem: of one variable.
         prior: of f.
         boxes: the cells that are asked, in their order, ``rounds x 2 x 1``.
         noise: the error of each report.
 
     Returns:
-        Figures, labels and alternative texts for ``figures.slider``, three a round and one before the first.
+        Figures, labels and alternative texts, one before the first round and one a round.
     """
     seen, x = problem.value(boxes) + torch.tensor(noise).to(boxes), interval(problem.space.bounds, 301)
-    before = prior.posterior()
-    frames = [_round(problem, before, x, boxes, seen[:0])]
-    labels = ["before round 1: the prior"]
-    alts = ["A curve that the learner does not see, and the prior: a flat mean with a wide band."]
-    for t, (low, high) in enumerate(boxes[..., 0].tolist()):
-        cell, report = f"[{low:g}, {high:g}]", f"{seen[t]:.2f}".replace("-", "−")
-        after = prior.condition(problem.space.measure(boxes[: t + 1]), seen[: t + 1])
-        frames += [
-            _round(problem, before, x, boxes, seen[:t], t),
-            _round(problem, before, x, boxes, seen[: t + 1], t, averaged=True),
-            _round(problem, after, x, boxes, seen[: t + 1]),
-        ]
-        labels += [
-            f"round {t + 1}: the learner asks for {cell}",
-            f"round {t + 1}: {problem.space.points_per_cell} values are averaged; the report is {report}",
-            f"round {t + 1}: what is believed after the report",
-        ]
-        alts += [
-            f"Round {t + 1}: the cell {cell} is marked over its whole height.",
-            f"Round {t + 1}: in the cell {cell} the values of f at its points are marked, which the learner does not "
-            f"see; their average with noise, {report}, which it sees, is a bar over the cell.",
-            f"Round {t + 1}: mean and band of f given the reports so far, with the new bar over {cell}.",
-        ]
-        before = after
+    frames, labels, alts = [], ["nothing is asked yet"], ["The band is as wide as the prior everywhere."]
+    for count in range(len(boxes) + 1):
+        posterior = prior.posterior().extend(problem.space.measure(boxes[:count]), seen[:count])
+        mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
+        figure, axes = figures.subplots(figsize=(7, 3.8))
+        axis = axes[0, 0]
+        axis.plot(x[:, 0], problem.f(x), "--", color="0.5", linewidth=1.2, label="f, seen by nobody")
+        axis.fill_between(x[:, 0], mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.18, linewidth=0)
+        axis.plot(x[:, 0], mean, color=BLUE, label="mean of f, and two deviations")
+        for k in range(count):
+            label = "reports" if k == 0 else None
+            axis.plot(boxes[k, :, 0], [float(seen[k])] * 2, color=ORANGE, linewidth=3, label=label)
+        if count:
+            box = boxes[count - 1]
+            points = problem.space.representatives(box)
+            axis.axvspan(*box[:, 0].tolist(), color=ORANGE, alpha=0.15, label="the cell that was asked")
+            axis.plot(points[:, 0], problem.f(points), "o", color="0.5", markersize=4, label="averaged, seen by nobody")
+            cell = f"[{float(box[0]):.3g}, {float(box[1]):.3g}]"
+            labels.append(f"round {count}: {cell} reports {float(seen[count - 1]):.2f}")
+            alts.append(f"After round {count}: the report is a bar over the cell {cell}; the band is narrower there.")
+        axis.set(xlim=(0, 1), ylim=(-1.1, 1.9), xlabel="x", ylabel="value (units of f)")
+        axis.legend(fontsize="small", loc="upper right", ncols=2)
+        frames.append(figure)
     return frames, labels, alts
-
-
-def _round(
-    problem: CellProblem,
-    posterior: Posterior,
-    x: Tensor,
-    boxes: Tensor,
-    reports: Tensor,
-    asked: int | None = None,
-    averaged: bool = False,
-) -> Figure:
-    """The curve, the belief and the reports, and within a round the cell that is asked and what is averaged there."""
-    mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
-    (blue, red, *_), line, ends = figures.COLORS, x[:, 0], boxes[..., 0].tolist()
-    figure, axes = figures.subplots(figsize=(7, 3.9))
-    axis = axes[0, 0]
-    axis.plot(line, problem.f(x), "--", color="0.5", linewidth=1.2, label="f, seen by nobody")
-    axis.fill_between(line, mean - 2 * std, mean + 2 * std, color=blue, alpha=0.18, linewidth=0)
-    axis.plot(line, mean, color=blue, label="mean of f, and two deviations")
-    for k, report in enumerate(reports.tolist()):
-        axis.plot(ends[k], [report] * 2, color=red, linewidth=3, label="reports" if k == 0 else None)
-    if asked is not None:
-        axis.axvspan(*ends[asked], color=red, alpha=0.15, label="the cell that is asked")
-    if asked is not None and averaged:
-        points = problem.space.representatives(boxes[asked])
-        axis.plot(points[:, 0], problem.f(points), "o", color="0.5", markersize=4, label="averaged, seen by nobody")
-    axis.set(xlim=(0, 1), ylim=(-1.1, 1.9), xlabel="x", ylabel="value (units of f)")
-    axis.legend(fontsize="small", loc="upper right", ncols=2)
-    return figure

@@ -1,5 +1,6 @@
 """What the tree policies share: one tree with each replicate's leaves, and the posterior of every cell in it."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
 from cbo_lib.checks import as_schedule, as_tensor, require
-from cbo_lib.fit import fit_gaussian_process
+from cbo_lib.fit import default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess, Posterior, cholesky
 from cbo_lib.measure import Measure, covariance, require_fit, variance
 from cbo_lib.partition import INDEX_LIMIT
@@ -47,6 +48,10 @@ class TreePolicy(Policy):
         if prior is not None:
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", prior)
             require_fit("prior", prior.kernel, space.inputs[:1])
+        elif isinstance(kernel, Kernel):
+            require_fit("kernel", copy.deepcopy(kernel).to(space.inputs), space.inputs[:1])
+        else:
+            default_kernel(kernel, space.inputs.shape[-1])  # raises now
         self.tree = space.partition()
         self.leaf = torch.ones(len(seeds), 1, dtype=torch.bool, device=space.bounds.device)
         self.split = torch.zeros_like(self.leaf)

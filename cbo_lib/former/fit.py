@@ -29,9 +29,10 @@ from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from cbo_lib.checks import as_box, as_values, require, require_shape
+from cbo_lib.former.slopes import slopes_in_closed_form
 from cbo_lib.former.unit_box import in_units, lengthscales
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.kernels import matrix, slopes_in_closed_form
+from cbo_lib.kernels import matrix
 from cbo_lib.measure import Measure, covariance
 
 # Mean log likelihoods are flat to this at a maximum.
