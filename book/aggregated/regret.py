@@ -1,48 +1,40 @@
-"""Regret under aggregated feedback: the notions of [Zhang2022] and the terms of its proof."""
+"""Regret under aggregated feedback, and both sides of every step of its proof on runs of GPOO ([Zhang2022])."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from book.aggregated.census import MapSpace
 from book.aggregated.problem import CellProblem
-from book.ledger import Claim, RegretLedger
-from cbo_lib.aggregated.policies import GPOO
-from cbo_lib.former.history import History
-from cbo_lib.partition import PartitionTree, split_longest_side
+from book.functions import interval
+from book.ledger import Claim
+from cbo_lib.aggregated import GPOO
+from cbo_lib.measure import Function
+from cbo_lib.partition import split_longest_side
+from cbo_lib.random import ReplicateGenerators
+from cbo_lib.simulate import History
 
-# A level of the tree is laid out whole up to this many cells.
+#: A level of the tree is laid out whole up to this many cells.
 _LEVEL_LIMIT = 2**20
-# The event xi_2 is checked on all nodes of the tree down to the deepest level that keeps their number below this.
-_NODE_LIMIT = 4096
+#: The six quantities of Lemma 3, the largest first.
+LINKS = ("average", "μ - width", "b - 3δ", "b* - 3δ", "average* + δ* - 3δ", "f* - 3δ")
 
 
 def aggregated_regret(history: History, problem: CellProblem) -> Tensor:
-    """``f* - mean of f over the recommended cell``, ``replicates x steps`` ([Zhang2022], Definition 2).
-
-    Raises:
-        ValueError: if the history holds no step.
-    """
-    if history.steps == 0:
-        raise ValueError("history must hold at least one step, got none")
-    return _optimum(problem) - history["recommended_value"]
-
-
-def _optimum(problem: CellProblem) -> Tensor:
-    """``f*`` with a dimension for the steps, ``1`` or ``replicates x 1``."""
-    return problem.optimum.unsqueeze(-1)
+    """``f* - mean of f over the recommended cell``, ``replicates x rounds`` ([Zhang2022], Definition 2)."""
+    return problem.optimum.unsqueeze(-1) - history["recommended_value"]
 
 
 def simple_regret(history: History, problem: CellProblem) -> Tensor:
-    """``f* - max of f over the recommended cell's representative points``, ``replicates x steps``.
-
-    The simple regret ([Zhang2022], Definition 1) of the best representative point, which the aggregated regret
-    bounds from above.
-    """
+    """``f* - max of f over the recommended cell's representative points``, ``replicates x rounds`` (Definition 1)."""
     points = problem.space.representatives(history["recommendation"])
-    return _optimum(problem) - problem.f(points).amax(-1)
+    return problem.optimum.unsqueeze(-1) - problem.f(points).amax(-1)
 
 
 def level_values(problem: CellProblem, depth: int) -> Tensor:
@@ -59,10 +51,16 @@ def level_values(problem: CellProblem, depth: int) -> Tensor:
     return problem.values(tree.boxes[level])
 
 
-def lipschitz_constant(problem: CellProblem, delta: Tensor) -> float:
-    """The largest ``L`` for which ``delta`` satisfies Assumption 3 of [Zhang2022] at every given depth.
+def near_optimal_cells(problem: CellProblem, depth: int, slack: float) -> Tensor:
+    """``|I_h|``: how many cells of a level have a value of at least ``f* - slack`` ([Zhang2022], Eq. 7)."""
+    return (level_values(problem, depth) + slack >= problem.optimum.unsqueeze(-1)).sum(-1)
 
-    ``L`` times the largest L1 distance from a representative point to any point of its cell is at most ``delta(h)``.
+
+def lipschitz_constant(problem: CellProblem, delta: Tensor) -> float:
+    """The steepest slope ``L`` that ``delta`` covers at every given depth, where cells are boxes of inputs.
+
+    ``L`` times the largest L1 distance from a representative point to any point of its cell is at most ``delta(h)``
+    ([Zhang2022], Assumption 3).
 
     Raises:
         ValueError: if the problem has a split rule of its own and a level has more than 2^20 cells. (The equal split
@@ -84,157 +82,240 @@ def lipschitz_constant(problem: CellProblem, delta: Tensor) -> float:
     return largest
 
 
-def ledger(history: History, problem: CellProblem, policy: GPOO | None = None) -> RegretLedger:
-    """The accounts of a run.
+def address(problem: CellProblem) -> Tensor:
+    """Where the maximizer of f lies in the root cell, ``d`` or ``replicates x d``: on a map, in its order of places."""
+    if isinstance(problem.space, MapSpace):
+        places = problem.space.points
+        return ((problem.f_at(places).argmax(-1, keepdim=True) + 0.5) / len(places)).to(places)
+    return problem.maximizer
 
-    The aggregated regret splits exactly into two nonnegative terms: ``resolution``, what the best cell of the
-    recommended depth misses, and ``choice``, what recommending another cell of that depth loses.
 
-    With the ``GPOO`` policy that made the history, every inequality of the paper's proof is evaluated at every step:
-    the events xi_1 and xi_2, Proposition 2, Lemmas 3 and 4, Definition 2's ordering and ``3 delta`` of Theorem 1. The
-    probability promised for xi_2 supposes that f is a draw of the policy's prior; it is NaN if the policy does not use
-    Lemma 1's multiplier or the problem's noise. xi_2 is checked on the levels that hold at most 4096 nodes.
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """Both sides of every step of the proof of Theorem 1, in every round of runs of GPOO.
+
+    The leaf of the maximizer carries a star. All are ``replicates x rounds``, ``links`` with a last dimension.
 
     Args:
-        history: of a run on ``problem``.
-        problem: the cells.
-        policy: the GPOO policy of the run, with a prior; only its settings are used.
+        depth: of the cell that was asked.
+        draws: how often it had been asked, this round included.
+        split: whether it was split after the answer.
+        allowed: its ``delta``.
+        variance: its posterior variance before the answer.
+        prior_variance: ``kappa``, its prior variance.
+        fall: ``f*`` minus the average over the leaf of the maximizer (Step 1).
+        allowed_star: ``delta`` of that leaf.
+        error: the largest ``|mean - average| / width`` over the leaves (Step 2).
+        links: the six quantities of ``LINKS`` (Step 3), which need not descend unless the cell was split.
+        late: sign (c) with the posterior after the answer: the b-value of the cell minus that of the starred leaf.
+        deepest: depth of the deepest split node after the round, -1 without any.
+        regret: of the recommended cell after the round.
+        resolution: what the best cell of the recommended depth misses of ``f*``.
+        allowed_deepest: ``delta(deepest)``, infinite without any.
+    """
+
+    depth: Tensor
+    draws: Tensor
+    split: Tensor
+    allowed: Tensor
+    variance: Tensor
+    prior_variance: Tensor
+    fall: Tensor
+    allowed_star: Tensor
+    error: Tensor
+    links: Tensor
+    late: Tensor
+    deepest: Tensor
+    regret: Tensor
+    resolution: Tensor
+    allowed_deepest: Tensor
+
+    def claims(self, squared_multiplier: Tensor, noise_std: float, failure: float) -> dict[str, Claim]:
+        """What each step says; ``squared_multiplier`` is ``beta`` of every round."""
+        drawn, noise = self.draws.to(self.regret), noise_std**2
+        few = squared_multiplier * noise / self.allowed.square()
+        last, split = self.links[..., -1], self.split
+        return {
+            "Step 1": Claim(self.fall, self.allowed_star, "event xi_1", math.nan),
+            "Step 2": Claim(self.error, torch.ones_like(self.error), "event xi_2", 1 - failure),
+            "Step 3": Claim(last, self.links[..., 0], "Lemma 3", math.nan, split),
+            "Proposition 2": Claim(self.variance, noise / (drawn - 1), "Proposition 2", applies=self.draws > 1),
+            "Step 5": Claim(drawn, 2 + few, "Lemma 4, corrected"),
+            "Lemma 4 as printed": Claim(drawn, few, "Lemma 4 as printed"),
+            "theorem": Claim(self.regret, 3 * self.allowed_deepest, "Theorem 1", math.nan, self.deepest >= 0),
+        }
+
+
+@torch.no_grad()
+def walk(problem: CellProblem, policy: GPOO, rounds: int, seeds: Sequence[int]) -> Walk:
+    """Run GPOO as ``simulate`` does, and note both sides of every step."""
+    batch, noise = policy.start(list(seeds)), ReplicateGenerators(seeds, stream=0)
+    row = torch.arange(len(seeds))
+    x_star, optimum = address(problem).expand(len(seeds), -1).unsqueeze(1), problem.optimum.expand(len(seeds))
+    best_of_level: list[Tensor] = []
+    kappa = batch.y.new_zeros(0)
+    value = draws = batch.y.new_zeros(len(seeds), 0)
+    found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Walk)}
+    for t in range(1, rounds + 1):
+        query, (mean, std) = batch.ask(), batch.belief()
+        tree, node, leaf, width, delta = batch.tree, batch.node, batch.leaf.clone(), batch.width, batch.allowed
+        new = tree.boxes[len(kappa) :]
+        if len(new):
+            kappa = torch.cat([kappa, batch.prior.posterior().variance(problem.space.measure(new)).flatten()])
+            value = torch.cat([value, problem.values(new).expand(len(seeds), -1)], 1)
+            draws = torch.nn.functional.pad(draws, (0, len(new)))
+        inside = ((tree.boxes[:, 0] <= x_star) & (x_star <= tree.boxes[:, 1])).all(-1)
+        star = (leaf & inside).byte().argmax(-1)
+        b, three = mean + width + delta, 3 * delta[row, node]
+        draws[row, node] += 1
+
+        batch.tell(query, problem.observe(query, noise.at(t)))
+
+        after, spread = batch.belief()
+        late = after + batch.sqrt_beta(t) * spread
+        late = late[:, : len(kappa)] + delta
+        best = batch.recommend()
+        deepest = torch.where(batch.split, tree.depth, -1).amax(-1)
+        level = deepest.clamp_min(0)
+        while len(best_of_level) <= int(level.max()):
+            best_of_level.append(level_values(problem, len(best_of_level)).amax(-1).expand(len(seeds)))
+        shallow = batch.delta(torch.arange(len(best_of_level))).expand(len(seeds), -1)
+        entries = {
+            "depth": tree.depth[node],
+            "draws": draws[row, node],
+            "split": batch.split[row, node],
+            "allowed": delta[row, node],
+            "variance": std[row, node].square(),
+            "prior_variance": kappa[node],
+            "fall": optimum - value[row, star],
+            "allowed_star": delta[row, star],
+            "error": torch.where(leaf, (mean - value).abs() / width, 0.0).amax(-1),
+            "links": torch.stack(
+                [
+                    value[row, node],
+                    (mean - width)[row, node],
+                    b[row, node] - three,
+                    b[row, star] - three,
+                    (value + delta)[row, star] - three,
+                    optimum - three,
+                ],
+                -1,
+            ),
+            "late": late[row, node] - late[row, star],
+            "deepest": deepest,
+            "regret": optimum - problem.value(best.unsqueeze(1)).squeeze(1),
+            "resolution": optimum - torch.stack(best_of_level, -1)[row, level],
+            "allowed_deepest": torch.where(deepest < 0, torch.inf, shallow[row, level]),
+        }
+        for name, entry in entries.items():
+            found[name].append(entry)
+    return Walk(**{name: torch.stack(parts, 1) for name, parts in found.items()})
+
+
+def most_draws(beta: float, delta: Tensor, noise_std: float, prior_variance: Tensor | None = None) -> list[float]:
+    """``T(h)``: a node of depth h is drawn fewer times than this, or once, before it is split.
+
+    ``2 + beta sigma^2 / delta^2``; with the prior variance ``kappa`` of the cells' averages ``sigma^2 / kappa`` less,
+    not below 1.
+
+    Args:
+        beta: the squared multiplier at the end of the budget.
+        delta: the smoothness function of every depth.
+        noise_std: the noise.
+        prior_variance: ``kappa`` of every depth. Default: infinite.
+    """
+    draws = 2 + beta * noise_std**2 / delta.square()
+    if prior_variance is not None:
+        draws = (draws - noise_std**2 / prior_variance).clamp_min(1.0)
+    return draws.tolist()
+
+
+def absorbed(draws: Sequence[float], counts: Sequence[float], branching: int) -> list[float]:
+    """How many rounds a tree absorbs whose split nodes have depths below 0, below 1, and so on.
+
+    ``[T(0), T(0) + K |I_0| T(1), ...]``, for ``T`` as ``draws`` and ``|I_h|`` as ``counts``.
+    """
+    levels = [branching * count * more for count, more in zip(counts, draws[1:], strict=False)]
+    return list(accumulate([draws[0], *levels]))
+
+
+def depth_reached(rounds: float, draws: Sequence[float], counts: Sequence[float], branching: int) -> int:
+    """``h_N``: a node of this depth was split after ``rounds``; -1 if none need have been."""
+    totals = absorbed(draws, counts, branching)
+    return next((i for i, total in enumerate(totals) if total >= rounds), len(totals)) - 1
+
+
+def printed_depth(
+    rounds: int, beta: float, counts: Sequence[float], delta: Tensor, branching: int, noise_std: float
+) -> int:
+    """``h_N`` as printed: the smallest depth with ``N <= K sum_{h <= h_N} |I_h| beta sigma^2 / delta(h)^2`` (Eq. 8).
+
+    It forgets two draws of every node, and counts the draws of a leaf with the ``delta`` of its parent.
+    """
+    of_parent = (beta * noise_std**2 / delta[: len(counts)].square()).tolist()
+    return depth_reached(rounds, [0.0, *of_parent], counts, branching)
+
+
+@dataclass(frozen=True)
+class NearOptimality:
+    """An estimate of the near-optimality dimension.
+
+    Args:
+        scales: the ``zeta`` of each packing.
+        packing: the largest number of disjoint balls of radius ``eta * zeta`` centered in the zeta-optimal set.
+        dimension: the slope of ``log packing`` against ``log 1 / zeta``, not below 0.
+        constant: the smallest ``C`` with ``packing <= C zeta^(-dimension)`` at every scale.
+    """
+
+    scales: Tensor
+    packing: Tensor
+    dimension: float
+    constant: float
+
+
+def near_optimality(
+    f: Function, bounds: Tensor, optimum: float, eta: float, scales: Sequence[float], grid: int = 2**16
+) -> NearOptimality:
+    """Estimate the near-optimality dimension of a function of one variable ([Munos2014]; [Zhang2022], Definition 4).
+
+    In one dimension the best packing is greedy: from the left, take every zeta-optimal grid point that is at least
+    two radii from the last one taken.
+
+    Args:
+        f: the function, points ``... x 1`` to values ``...``.
+        bounds: the interval, ``2 x 1``.
+        optimum: the maximum of f.
+        eta: radius of the balls per unit of zeta, positive.
+        scales: the values of zeta, positive, at least two.
+        grid: how many grid points.
 
     Raises:
-        ValueError: if the history holds no step, or the policy fits its prior.
+        ValueError: if f has several variables or a scale is not positive.
     """
-    regret = aggregated_regret(history, problem)
-    depths = history["recommended_depth"]
-    levels = torch.stack([level_values(problem, h).amax(-1) for h in range(int(depths.max()) + 1)], -1)
-    best = levels.expand(history.replicates, -1).gather(-1, depths)
-    terms = {"resolution": _optimum(problem) - best, "choice": best - history["recommended_value"]}
-    claims: dict[str, Claim] = {}
-    bounds: dict[str, Tensor] = {}
-    if problem.space.feedback == "points":  # an average over other points is not below their maximum
-        claims["simple <= aggregated"] = Claim(simple_regret(history, problem), regret, "Definition 2")
-    if policy is not None:
-        bounds, more = _gpoo_claims(history, problem, policy, regret)
-        claims.update(more)
-    return RegretLedger(regret, terms, bounds, claims, identity=True)
+    if len(scales) < 2 or min(scales) <= 0 or eta <= 0:
+        raise ValueError(f"scales must be two or more positive numbers and eta positive, got {list(scales)} and {eta}")
+    x = interval(bounds, grid)
+    values = f(x)
+    counts = []
+    for scale in scales:
+        inside = x[values >= optimum - scale, 0].cpu()
+        count, position = 0, 0
+        while position < len(inside):
+            count += 1
+            step = inside[position] + 2 * eta * scale * (1 - 1e-12)
+            position = int(torch.searchsorted(inside, step))
+        counts.append(max(count, 1))
+    zeta, packing = torch.tensor(scales, dtype=torch.float64), torch.tensor(counts, dtype=torch.float64)
+    log_x, log_y = -zeta.log(), packing.log()
+    centered = log_x - log_x.mean()
+    dimension = max(0.0, float((centered * log_y).sum() / centered.square().sum()))
+    return NearOptimality(zeta, packing, dimension, float((packing * zeta**dimension).max()))
 
 
-def _gpoo_claims(
-    history: History, problem: CellProblem, policy: GPOO, regret: Tensor
-) -> tuple[dict[str, Tensor], dict[str, Claim]]:
-    if policy.prior is None:
-        raise ValueError("policy must have a prior, what it fits differs from round to round")
-    depth, expanded, noise = history["depth"], history["expanded"], policy.prior.noise_std
-    delta = policy.delta_at(torch.arange(policy.max_depth + 2, device=depth.device)).to(regret)
-    sqrt_beta = regret.new_tensor([policy.multiplier(t) for t in range(1, history.steps + 1)])
-    held = _HeldAtEachStep(history, problem, policy, sqrt_beta)
-    draws_bound = (sqrt_beta * noise).square() / delta[depth].square()
-    may_expand = depth <= policy.max_depth
-    draws = held.draws.to(regret)
-    deepest = torch.where(expanded, depth, -1).cummax(-1).values
-    three_delta = 3 * delta[deepest.clamp_min(0)]
-    three_delta[deepest < 0] = torch.inf
-    unknown = math.nan  # the paper's constant a is not given for any kernel
-    promised = policy.follows_lemma_1 and noise == problem.noise_std
-    claims = {
-        "xi_1": Claim(*_xi_1(history, problem, delta), "event xi_1", unknown),
-        "xi_2": Claim(
-            held.worst_interval, torch.ones_like(regret), "event xi_2", 1 - policy.failure if promised else unknown
-        ),
-        "std <= sigma/sqrt(T)": Claim(held.worst_std, torch.ones_like(regret), "Proposition 2"),
-        "expanded in I_h": Claim(
-            _optimum(problem).expand_as(regret), history["value"] + 3 * delta[depth], "Lemma 3", unknown, expanded
-        ),
-        "draws, printed": Claim(draws, draws_bound, "Lemma 4 as printed", unknown, may_expand),
-        # The draw before the last one did not expand the node, with a width made from the draws before it: two more,
-        # for a multiplier that does not decrease.
-        "draws, derived": Claim(draws, 2 + draws_bound, "Lemma 4 as it follows", applies=may_expand),
-        "regret <= 3 delta": Claim(regret, three_delta, "Theorem 1, h of the tree", unknown, deepest >= 0),
-        "recommended node was expanded": Claim(
-            1 - history["recommended_was_expanded"].to(regret),
-            torch.zeros_like(regret),
-            "Algorithm 1, line 11",
-            unknown,
-        ),
-    }
-    return {"3 delta(deepest expanded)": three_delta}, claims
+def azuma_union(failure: float, rounds: int, exponent: Callable[[int], float]) -> float:
+    """The union of Azuma's inequality over all numbers of draws of all nodes that are drawn within ``rounds``.
 
-
-class _HeldAtEachStep:
-    """The posterior of all nodes, replayed from the recorded observations.
-
-    Attributes:
-        worst_interval: the largest ``|mean - value| / width`` over all nodes before each step, ``replicates x steps``.
-        worst_std: the largest ``std sqrt(T) / sigma`` over drawn nodes before each step.
-        draws: how often the drawn node had been drawn, this step included.
+    The n-th draw of the j-th node drawn comes no earlier than in round ``m = j + n - 1``, so that at most m pairs share
+    a round. ``exponent(m)`` is ``2 n omega^2 / log(1 / failure-like ratio)``; the sum is ``2 sum_m m exponent(m)``.
     """
-
-    def __init__(self, history: History, problem: CellProblem, policy: GPOO, sqrt_beta: Tensor) -> None:
-        tree = problem.space.partition()
-        level = 0
-        while level < policy.max_depth and sum(problem.space.branching**h for h in range(level + 2)) <= _NODE_LIMIT:
-            level += 1
-        tree.complete(level)
-        boxes, queries = tree.boxes, history["query"]
-        depth, index = history["depth"], history["index"]
-        # Nodes below the laid-out levels join as they were drawn.
-        offsets = depth.new_tensor([sum(problem.space.branching**h for h in range(d)) for d in range(level + 1)])
-        node = offsets[depth.clamp_max(level)] + index
-        deep = depth > level
-        if bool(deep.any()):
-            distinct, inverse = torch.stack([depth[deep], index[deep]], -1).unique(dim=0, return_inverse=True)
-            node[deep] = len(tree) + inverse
-            extra = queries.new_zeros(len(distinct), *queries.shape[-2:])
-            extra[inverse] = queries[deep]
-            boxes = torch.cat([boxes, extra])
-        in_xi_2 = torch.arange(len(boxes), device=depth.device) < len(tree)
-        truth = problem.values(boxes)
-        with torch.no_grad():
-            assert policy.prior is not None
-            posterior = policy.prior.posterior(history.replicates).track(problem.space.measure(boxes))
-            counts = torch.zeros(history.replicates, len(boxes), dtype=torch.long, device=depth.device)
-            rows = torch.arange(history.replicates, device=depth.device)
-            interval, stds, draws = [], [], []
-            for t in range(history.steps):
-                std = posterior.variance.sqrt()
-                ratio = (posterior.mean - truth).abs() / (sqrt_beta[t] * std)
-                interval.append(ratio[:, in_xi_2].amax(-1))
-                stds.append((std * counts.to(std).sqrt() / policy.prior.noise_std).amax(-1))
-                posterior.observe(node[:, t], history["observation"][:, t])
-                counts[rows, node[:, t]] += 1
-                draws.append(counts[rows, node[:, t]])
-        self.worst_interval = torch.stack(interval, -1)
-        self.worst_std = torch.stack(stds, -1)
-        self.draws = torch.stack(draws, -1)
-
-
-def locate(tree: PartitionTree, x: Tensor, depth: int) -> Tensor:
-    """The node of the given depth that contains each point ``m x d``; a shared face belongs to the upper cell."""
-    if not bool(((x >= tree.boxes[0, 0]) & (x <= tree.boxes[0, 1])).all()):
-        raise ValueError(f"x must lie in the root box, got {x.tolist()}")
-    node = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    for _ in range(depth):
-        child = tree.children(node)
-        holds = (tree.boxes[child, 0] <= x.unsqueeze(1)).all(-1) & (x.unsqueeze(1) <= tree.boxes[child, 1]).all(-1)
-        last = holds.shape[1] - 1 - holds.flip(1).to(torch.uint8).argmax(1)
-        node = child.gather(1, last.unsqueeze(1)).squeeze(1)
-    return node
-
-
-def _xi_1(history: History, problem: CellProblem, delta: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of event xi_1 at every step: the drop of f, and ``L`` times the distance, ``R x T x S``.
-
-    The leaf that holds the maximizer is found from the expansions before the step.
-    """
-    lipschitz = lipschitz_constant(problem, delta)
-    tree = problem.space.partition()
-    x = problem.maximizer.expand(history.replicates, -1)
-    path = torch.stack([locate(tree, x, h) for h in range(len(delta))], 1)  # replicates depths: ancestors of x*
-    depth, expanded = history["depth"], history["expanded"]
-    within = depth.clamp_max(len(delta) - 1)
-    on_path = expanded & (depth < len(delta)) & (tree.index[path].gather(1, within) == history["index"])
-    leaf_depth = (on_path.long().cumsum(-1) - on_path.long()).clamp_max(len(delta) - 1)  # before the step
-    points = problem.space.representatives(tree.boxes[path])  # replicates depths S d
-    drop = _optimum(problem).unsqueeze(-1) - problem.f(points)
-    distance = (points - x[:, None, None]).abs().sum(-1)
-    at = leaf_depth.unsqueeze(-1).expand(-1, -1, points.shape[-2])
-    return drop.gather(1, at), lipschitz * distance.gather(1, at)
+    return 2 * sum(m * exponent(m) for m in range(1, rounds + 1))
