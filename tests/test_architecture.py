@@ -147,6 +147,7 @@ def test_what_draws_is_not_imported_by_others_either() -> None:
 
 
 def test_the_library_stays_small() -> None:
-    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    files = [path for path in FILES if "former" not in path.parts]
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     total, longest = sum(lines.values()), sorted(lines, key=lambda path: -lines[path])[:5]
-    assert total <= 10_000, [f"{path.relative_to(ROOT)}: {lines[path]}" for path in longest]
+    assert total <= 8_000, [f"{path.relative_to(ROOT)}: {lines[path]}" for path in longest]
