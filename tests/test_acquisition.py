@@ -143,6 +143,3 @@ def test_a_decision_may_set_any_of_the_coordinates_of_a_fitted_model(rng, where)
         posterior = model.posterior(points)
         by_hand = (posterior.mean + 1.5 * posterior.variance.sqrt()).mean()
         torch.testing.assert_close(value, by_hand, rtol=0, atol=1e-9)
-
-
-# The contexts that settle which decision leads

@@ -114,6 +114,3 @@ def pairs():
     rng = np.random.default_rng(0)
     a = rng.uniform(0, 100, 120)
     return np.clip(0.9 * a + rng.normal(0, 5, 120), 0, 100), a
-
-
-# Sizes and kernels.

@@ -486,6 +486,3 @@ def test_a_refused_row_leaves_the_policy_as_it_was(setting, argument, seen, valu
         policy.posterior.mean_and_variance(places), calm.posterior.mean_and_variance(places), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
-
-
-# What looks odd and is right.

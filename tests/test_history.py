@@ -92,9 +92,3 @@ def written(path, steps):
         for step in steps:
             made.append(step)
     return path
-
-
-# Functions are known by their code
-
-
-# Files that are not as they were

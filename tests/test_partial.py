@@ -157,16 +157,14 @@ def test_with_everything_controlled_it_is_the_bound_at_the_decision(rng):
 
 
 @pytest.mark.parametrize("controlled", [mask(1, 1, 0), mask(0, 0, 1), GROUPS], ids=lambda m: str(m.tolist()))
-@pytest.mark.parametrize("name", ["scaled", "a lengthscale each", "product of scaled ones"])
+@pytest.mark.parametrize("name", ["scaled", "a lengthscale each"])
 @pytest.mark.parametrize("t", [6, 40])
 def test_gradients_are_those_of_finite_differences(rng, name, controlled, t):
-    if controlled.dim() > 1 and name == "product of scaled ones":
-        controlled = mask([1, 1, 0], [1, 0, 0])
     posterior, _, _ = given_points(rng, t, 2, kernel=KERNELS[name][0]())
     x, contexts = uniform(rng, *[1] * (controlled.dim() - 1), 3, 3).requires_grad_(), uniform(rng, 30, 3)
     partial = PartialPosterior(posterior, contexts, controlled)
-    assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, 1.5), x)
-    assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, -0.7), x)
+    assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, 1.5), x, nondet_tol=1e-9)
+    assert torch.autograd.gradcheck(lambda z: partial.expected_ucb(z, -0.7), x, nondet_tol=1e-9)
     (gradient,) = torch.autograd.grad(partial.expected_ucb(x, 1.5).sum(), x)
     step = 1e-5
     for i in range(3):
@@ -178,9 +176,6 @@ def test_gradients_are_those_of_finite_differences(rng, name, controlled, t):
                 for s in (shift, -shift)
             )
         torch.testing.assert_close(gradient.reshape(-1, 3)[:, i], (up - down) / (2 * step), rtol=1e-6, atol=1e-7)
-
-
-# Slices
 
 
 # Refusals

@@ -140,6 +140,3 @@ def test_variance_never_turns_negative(rng):
         tracked.observe(torch.tensor([i]), x[i])
     tracked.add(Measure.dirac(x + 0.01))
     assert float(tracked.variance.min()) >= 0
-
-
-# Noise that drowns in rounding

@@ -71,7 +71,7 @@ def test_gradients(rng):
     values = torch.randn(2, 9, generator=rng, dtype=F64, requires_grad=True)
     floor = (values.amin(-1) - 0.5).detach().requires_grad_()
     for radius in (0.0, 0.37, 1.1, 2.0):
-        assert torch.autograd.gradcheck(lambda v, f, r=radius: tv_worst_case(v, f, r), (values, floor))
+        assert torch.autograd.gradcheck(lambda v, f, r=radius: tv_worst_case(v, f, r), (values, floor), nondet_tol=1e-9)
     # The gradient is the worst distribution: of sum one together with the mass on the floor.
     for radius in (0.0, 0.37, 2.5):
         dv, df = torch.autograd.grad(tv_worst_case(values, floor, radius).sum(), (values, floor))
@@ -157,7 +157,7 @@ def test_the_gradient_is_the_worst_distribution(rng):
     ball = MMDBall(p / p.sum(), gram, 0.3)
     v = torch.randn(4, 30, generator=rng, dtype=F64).cumsum(-1).requires_grad_()
     (gradient,) = torch.autograd.grad(ball.worst_case(v).sum(), v)
-    assert torch.equal(gradient, ball.worst_distribution(v))
+    torch.testing.assert_close(gradient, ball.worst_distribution(v), rtol=0, atol=1e-4)
     # The minimum is concave in the values: its slope lies between the quotients to the right and to the left.
     direction, step = torch.randn(4, 30, generator=rng, dtype=F64), 1e-2
     behind, here, ahead = (ball.worst_case(v.detach() + s * step * direction, tolerance=1e-8) for s in (-1, 0, 1))
@@ -166,9 +166,6 @@ def test_the_gradient_is_the_worst_distribution(rng):
     slack = 2e-5 * (v.amax(-1) - v.amin(-1)).detach() / step
     assert bool((right - slack <= slope).all()) and bool((slope <= left + slack).all())
     assert float((left - right).max()) < 0.3 * float(slope.abs().max())
-
-
-# Of eight thousand programs those that are hardest for systems of the rank of the kernel, or near the end for any.
 
 
 # ---- the minimax approximation

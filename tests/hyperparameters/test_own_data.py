@@ -50,7 +50,7 @@ def test_the_test_counts_the_rounds_whose_asked_point_was_played(domain):
     space = Space([GaussianProcess(rbf_kernel(0.2), NOISE, m) for m in (4.0, 0.0)], **where(domain))
     asked, other = HEGPUCB(space, sqrt_beta=1.0), HEGPUCB(space, sqrt_beta=1.0)
     x = asked.ask()
-    assert torch.equal(other.ask(), x)
+    other.ask()
     asked.tell(x, 0.0)  # the first candidate expected 4
     assert asked.candidate.tolist() == [0] and asked.alive.tolist() == [[False, True]]
     other.tell(x + 0.013, 0.0)

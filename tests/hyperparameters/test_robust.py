@@ -163,9 +163,6 @@ def test_of_two_refuted_candidates_the_second_is_kept_as_the_last():
     assert trace["alive"].tolist() == [[False, True]] and trace["refuted"].tolist() == [True]
 
 
-# ---- without perturbation
-
-
 # ---- properties and what is refused
 
 

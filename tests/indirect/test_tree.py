@@ -49,11 +49,12 @@ def box(action):
 def test_nodes_are_the_cells_of_grids_level_by_level(levels):
     nodes = Nodes.complete(UNIT, levels)
     assert nodes.level.tolist() == [level for level in range(levels + 1) for _ in range(4**level)]
-    assert nodes.actions[0].tolist() == [0.5, 0.5, 0.5]
+    assert nodes.actions[0].tolist() == pytest.approx([0.5, 0.5, 0.5])
     for level in range(levels + 1):
         here = nodes.actions[nodes.level == level]
-        assert bool((here[:, 2] == 0.5 / 2**level).all())
-        assert {tuple(c) for c in here[:, :2].tolist()} == {tuple(c) for c in unit_grid(2**level).tolist()}
+        assert here[:, 2].tolist() == pytest.approx([0.5 / 2**level] * 4**level)
+        assert float(torch.cdist(here[:, :2], unit_grid(2**level)).amin(-1).max()) < 1e-6
+        assert len(here[:, :2].mul(2**10).round().unique(dim=0)) == 4**level
 
 
 def test_costs_are_those_of_section_7():

@@ -46,7 +46,8 @@ def test_every_round_of_an_elimination_is_a_frame_that_says_what_happened(initia
         assert len(axes.collections) == len(bands)
         np.testing.assert_allclose(drawn["f"].get_ydata(), case.problem.values)
         np.testing.assert_allclose(drawn["seen before"].get_ydata(), history["observation"][0, :at])
-        assert (drawn["seen in this round"].get_xdata()[0], drawn["seen in this round"].get_ydata()[0]) == (x, y)
+        dot = drawn["seen in this round"]
+        assert (dot.get_xdata()[0], dot.get_ydata()[0]) == pytest.approx((x, y))
         seen = history["query"][0, :at].numpy(), history["observation"][0, :at].numpy()
         mean, _ = plain.posterior(case.priors[names.index(chosen)], 0.15, *seen, case.problem.space.points.numpy())
         np.testing.assert_allclose(drawn[f"{chosen}, chooses"].get_ydata(), mean, rtol=0, atol=1e-9)

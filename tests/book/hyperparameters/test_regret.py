@@ -244,9 +244,6 @@ def test_terms_add_up_under_perturbation_too(name):
     torch.testing.assert_close(accounts.regret, cumulative_regret(history, case.problem))
 
 
-# ---- the regret itself
-
-
 # ---- draws from the prior: what holds, and how often
 
 SCALES, COUNT, ROUNDS = (0.06, 0.12, 0.25, 0.6), 60, 30
@@ -270,12 +267,12 @@ def test_on_draws_from_the_prior_every_claim_holds_as_often_as_promised(drawn):
         claim = book.claims[name]
         assert claim.frequency >= claim.probability == pytest.approx(1 - failure / 2)
     for name in CLAIMS[2:]:
-        assert book.claims[name].frequency == 1.0, name
+        assert book.claims[name].frequency == pytest.approx(1), name
         assert book.claims[name].checked > 0
     good = book.claims["confidence"].held & book.claims["noise"].held
     assert float(good.double().mean()) >= 1 - failure
     book.check_identity(1e-8)
-    assert bool((book.regret <= book.bounds["Inequality 9"]).all(-1)[good].all())
+    assert bool((book.regret <= book.bounds["Inequality 9"] + 1e-8).all(-1)[good].all())
     assert bool((book.bounds["Inequality 9"] <= book.bounds["final bound"] + 1e-9).all())
 
 
@@ -285,9 +282,6 @@ def test_on_draws_from_the_prior_the_truth_survives(drawn):
     alive = history["alive"].gather(-1, problem.truth[:, None, None].expand(-1, ROUNDS, 1)).squeeze(-1)
     assert alive[good].all()
     assert bool((book.terms["f* - UCB"][good] <= 1e-9).all())
-
-
-# ---- histories that were tampered with
 
 
 # ---- robust optimization
@@ -310,6 +304,3 @@ def test_the_robust_claim_holds_while_the_intervals_of_the_truth_hold_and_it_is_
     assert float(event.double().mean()) >= 0.9
     assert claim.holds[event].all()
     assert bool((claim.left > 0.1).any())
-
-
-# ---- what is refused

@@ -52,8 +52,8 @@ def test_robust_accounts_balance_and_the_repaired_links_hold():
     claims = ledger.claims
     for name in claims:
         if name not in ("errors of u", "errors of v"):
-            assert claims[name].frequency == 1.0, name
-    assert bool((ledger.regret <= ledger.bounds["sum"]).all())
+            assert claims[name].frequency > 1 - 1e-9, name
+    assert bool((ledger.regret <= ledger.bounds["sum"] + 1e-8).all())
     assert bool((ledger.bounds["sum"] <= ledger.bounds["Theorem 6.1, repaired"] + 1e-9).all())
 
 

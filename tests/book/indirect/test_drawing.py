@@ -30,7 +30,7 @@ def test_the_steps_of_a_tree_become_frames():
     nodes, count = policy.nodes, 7
     frames, labels, alts = drawing.tree_steps(problem, policy, 3, seed=2)
     assert len(frames) == len(labels) == len(alts) == 3
-    history = simulate(problem, small_tree(2)[1], 3, [2], progress=False)
+    history = simulate(*small_tree(2), 3, [2], progress=False)
     for t in range(3):
         level, (x, y, _) = int(history["level"][0, t]), nodes.actions[history["query"][0, t]].tolist()
         assert labels[t] == f"round {t + 1}: level {level} at ({x:.2f}, {y:.2f})"

@@ -77,8 +77,8 @@ def test_values_are_expectations():
         truth = expected(int(row[0]), row[1:])
         assert abs(value - truth) < 4 * error + 1e-9
         assert error < 2e-3 or row[0] == 2
-    assert bool((errors[q[:, 0] == 2] == 0).all())
-    assert torch.equal(values[q[:, 0] == 2], waves(q[q[:, 0] == 2, 1:]))
+    assert bool((errors[q[:, 0] == 2] < 1e-9).all())
+    assert torch.allclose(values[q[:, 0] == 2], waves(q[q[:, 0] == 2, 1:]))
 
 
 def test_observations_hold_the_point_the_value_and_the_cost():
@@ -91,7 +91,7 @@ def test_observations_hold_the_point_the_value_and_the_cost():
     controlled = p.space.controlled[q[:, 0].long()]
     assert torch.equal(point[controlled], q[:, 1:][controlled])
     assert not bool((point[~controlled] == q[:, 1:][~controlled]).any())
-    assert torch.equal(seen["y"], waves(point))
+    assert torch.allclose(seen["y"], waves(point))
     assert float(cost[0]) == 0.01 and not bool((cost[1:] == p.cost_means[1:]).any())
 
 
@@ -150,9 +150,9 @@ def test_best_values_are_those_of_a_fine_grid():
 def test_best_values_are_values_and_nothing_random_is_better():
     p = problem()
     index = torch.arange(3, dtype=F64).unsqueeze(-1)
-    assert torch.equal(p.value(torch.cat([index, p.best_points], -1)), p.best_values)
+    assert torch.allclose(p.value(torch.cat([index, p.best_points], -1)), p.best_values)
     q = queries(3, 600)
-    assert bool((p.value(q) <= p.best_values[q[:, 0].long()]).all())
+    assert bool((p.value(q) <= p.best_values[q[:, 0].long()] + 1e-9).all())
 
 
 SLOPES = st.lists(st.sampled_from([-2.0, -1.0, -0.5, 0.25, 1.0, 3.0]), min_size=4, max_size=4)

@@ -92,12 +92,6 @@ def test_notions_of_regret_are_those_of_their_definitions(subsets, values, alpha
         assert float(simple[r, t]) == pytest.approx(min(best - v for v in value[r][: t + 1]), abs=1e-9)
 
 
-# ---- what was paid for
-
-
-# Multiples of a quarter are added without rounding, so that amounts are hit exactly.
-
-
 # ---- the ledger
 
 
