@@ -27,8 +27,9 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from book import figures, verdict
+from book import figures
 from book.harness import load_table, save_table, table_text
+from book.looks import POLICIES, verdict
 from book.registry import TITLES, Experiment
 from book.tasks import ROOT, Task, unpack
 from cbo_lib.former.history import History, pack_arrays, provenance, unpack_arrays, write_atomically
@@ -223,9 +224,11 @@ def drawn_histories(results: Mapping[str, History], curve: str = "regret") -> Fi
             paid = curve == "simple_regret"
             x = history["cost"][0].cpu() if paid else torch.arange(1, history.steps + 1)
             known = ~values.isnan().any(0)
-            figures.plot_replicates(axis, values[:, known], policy, x[known].tolist(), "standard error")
+            look = figures.style(policy) if policy in POLICIES else {}
+            figures.plot_replicates(axis, values[:, known], policy, x[known].tolist(), "standard error", **look)
         axis.set(title=panel, xlabel="cost spent" if paid else "round", ylabel=curve.replace("_", " "))
-        axis.legend(fontsize="x-small")
+    named = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=4, fontsize="small")
     return figure
 
 
