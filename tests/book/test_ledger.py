@@ -35,7 +35,7 @@ RIGHT = torch.full((4, 3), 4.0, dtype=F64)
 
 def test_claims_are_counted():
     claim = Claim(LEFT, RIGHT, "Lemma 1")
-    assert (claim.checked, claim.violations, claim.frequency) == (12, 3, 0.5)
+    assert (claim.checked, claim.violations, claim.frequency) == (12, 3, pytest.approx(0.5))
     assert claim.held.tolist() == [True, False, True, False]
     assert claim.holds[1].tolist() == [True, False, False]
 
@@ -44,7 +44,7 @@ def test_claims_are_counted_only_where_they_are_made():
     applies = torch.ones(4, 3, dtype=torch.bool)
     applies[3, 0] = applies[1, 1] = False
     claim = Claim(LEFT, RIGHT, "Lemma 1", applies=applies)
-    assert (claim.checked, claim.violations, claim.frequency) == (10, 1, 0.75)
+    assert (claim.checked, claim.violations, claim.frequency) == (10, 1, pytest.approx(0.75))
 
 
 def test_rounding_is_forgiven_and_nothing_more():

@@ -44,7 +44,7 @@ def test_a_claim_becomes_the_means_of_the_runs_in_which_it_was_made():
     applies = torch.tensor([[True, True, False], [True, True, False]])
     link = Link.of("a", Claim(left, right, "here", 1.0, applies))
     assert [link.state(k) for k in range(3)] == ["tight", "broken", "open"]  # the second fails in one of two runs
-    assert (float(link.left[0]), float(link.right[0])) == (2.0, 3.0)
+    assert (float(link.left[0]), float(link.right[0])) == pytest.approx((2.0, 3.0))
     assert Link.of("a", Claim(left, right, "here", 0.5, applies)).state(1) == "tight"
 
 

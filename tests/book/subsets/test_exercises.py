@@ -574,7 +574,7 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
             every = torch.ones_like(self.plays, dtype=torch.bool)
             found = self.search.maximize(every, self.sqrt_beta)
             best = found.bound(self.sqrt_beta).mean(0).argmax()
-            points = found.points.mean(0).expand_as(found.points)
+            points = (found.points.mean(0) * 64).round().div(64).expand_as(found.points)
             return best.expand(len(self.plays)), replace(found, points=points)
 
     class Worst(SubsetPolicy):
