@@ -40,10 +40,9 @@ from typing import Generic, Literal, Protocol, TypeVar
 import pandas as pd
 from torch import Tensor
 
-from book import keeping
 from book.verdict import Paired, paired
 from cbo_lib.former.history import History, write_atomically
-from cbo_lib.former.simulate import Policy, Problem, observed
+from cbo_lib.former.simulate import Policy, Problem, observed, simulate
 from cbo_lib.random import ReplicateGenerators
 
 Scale = Literal["reader", "paper"]
@@ -252,7 +251,7 @@ def run(
             if list(histories[label].seeds) != list(seeds):
                 raise ValueError(f"seeds must be those of {file}, {histories[label].seeds}, got {list(seeds)}")
             continue
-        start, history = time.perf_counter(), keeping.run(problems[label], policy, rounds[label], seeds, stop)
+        start, history = time.perf_counter(), simulate(problems[label], policy, rounds[label], seeds, stop=stop)
         histories[label] = history if keep is None else keep(history)
         if folder is not None:
             Comparison(problems, {label: histories[label]}).save(folder, name)

@@ -118,7 +118,6 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     """
     if task.code != code_of(task.experiment.partition(".")[0]):
         raise ValueError(f"code must be that of the client in {task.experiment}, {socket.gethostname()} has other code")
-    from book.keeping import kept
     from cbo_lib.former.history import write_atomically
 
     target = Path(folder) / task.file
@@ -127,15 +126,14 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
         return done
     start = time.process_time()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _surroundings(task, registry.load(task.experiment)) as experiment, kept(target.with_suffix("")) as under:
+    with _surroundings(task, registry.load(task.experiment)) as experiment:
         result = experiment.work(task.part, task.seeds, task.scale, task.steps)
-        seconds = under.earlier + time.process_time() - start
+        seconds = time.process_time() - start
         try:
             write_atomically(target, pack(result, {"task": asdict(task), "seconds": round(seconds, 3)}))
         except FileNotFoundError:
             if not target.exists():  # done by another process, which removed what was half written
                 raise
-        under.forget()
     return {**done, "seconds": seconds}
 
 

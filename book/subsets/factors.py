@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from book import keeping
 from book.subsets import experiments, problems
 from book.subsets.airfoil import load_airfoil
 from book.subsets.prior import calibrated, fit_prior, published, scaled
@@ -30,6 +29,7 @@ from book.subsets.problem import SubsetProblem
 from book.subsets.refit import refitting
 from book.subsets.repaired import Repaired, halved_once, halved_with_budget
 from cbo_lib.former.history import History
+from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, GroupETC, SubsetPolicy
 from cbo_lib.subsets.baselines import InverseRoot
@@ -275,12 +275,12 @@ def run(name: str, steps: int | None = None, seeds: Sequence[int] | None = None)
     """One run, all seeds, as compact arrays (see ``compact``)."""
     panel, prior, policy = parse(name)
     problem = _played(panel)
-    history = keeping.run(
+    history = simulate(
         problem,
         policy_of(panel, prior, policy),
         steps or most(panel, policy),
         seeds or panel.seeds,
-        lambda record: record["spent"] > panel.budget,
+        stop=lambda record: record["spent"] > panel.budget,
     )
     return compact(history, problem)
 

@@ -1,9 +1,9 @@
 """A prior that is fitted to a run's own data, fast enough for twelve lengthscales and twenty runs.
 
 The model, its priors and its bounds are those of ``cbo_lib.former.fit``, with a squared exponential kernel: a
-lengthscale a variable, standardized outcomes, a constant mean and a fitted noise. Each fit begins at the mode of the priors, as
-there, and a second time where the last one ended, and takes the better; the library's fit has no start of each run's
-own.
+lengthscale a variable, standardized outcomes, a constant mean and a fitted noise. Each fit begins at the mode of the
+priors, as there, and a second time where the last one ended, and takes the better; the library's fit has no start of
+each run's own.
 
 Why not the library's fit? Its search holds the mean as one more parameter, evaluates all runs until the last has
 ended, takes its gradients from autograd and ends with differences for Newton's method. Twenty runs on Ackley with

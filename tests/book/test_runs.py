@@ -264,12 +264,3 @@ def test_commands_named_on_pages_exist() -> None:
         else:
             path = ROOT / (words[2].replace(".", "/") + ".py")
             assert path.exists() and "__main__" in path.read_text("utf-8"), (page, command)
-
-
-def test_costs_on_the_pages_are_those_of_what_is_registered() -> None:
-    from book._tools import measure_costs
-
-    for row in json.loads(measure_costs.COSTS.read_text("utf-8"))["rows"]:
-        assert row["timed"] and measure_costs.summary(row["experiment"], row["timed"]) == row
-    for path, text in measure_costs.with_tables().items():
-        assert path.read_text("utf-8") == text, f"{path}: python book/_tools/measure_costs.py --pages"
