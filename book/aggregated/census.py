@@ -23,7 +23,8 @@ from cbo_lib.measure import Function, Measure, variance
 from cbo_lib.random import ReplicateGenerators, standard_normal
 
 #: How ages vary over the island: 3 years around 40, alike within 0.15 of its width; a report is off by 1 year.
-PRIOR = GaussianProcess(rbf_kernel(0.15, 9.0), 1.0, 40.0)
+MEAN_AGE = 40.0
+PRIOR = GaussianProcess(rbf_kernel(0.15, 9.0), 1.0, MEAN_AGE)
 
 
 @cache
@@ -118,7 +119,7 @@ def ages(seeds: Sequence[int], grid: int = 33) -> Function:
     def f(points: Tensor) -> Tensor:
         flat = points.reshape(len(points), -1, 2)
         a, b = (torch.exp(-((flat[..., i, None] - side[:, 0]) ** 2) / (2 * length**2)) for i in (0, 1))
-        return float(PRIOR.mean) + scale * ((a @ weights) * b).sum(-1).reshape(points.shape[:-1])
+        return MEAN_AGE + scale * ((a @ weights) * b).sum(-1).reshape(points.shape[:-1])
 
     return f
 

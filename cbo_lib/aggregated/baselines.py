@@ -145,8 +145,9 @@ class GPTree(TreePolicy):
         if self.metric_bound is not None:
             g = self.space.like.new_tensor([self.metric_bound(self.rho**h) for h in depth.tolist()])
         else:
-            corners = self.space.widest_cells(int(depth.max()) + 1)
-            across = Measure(corners, corners.new_tensor([1.0, -1.0]).expand(len(corners), 2))
+            center, corner = self.space.center_and_corner(int(depth.max()) + 1).unbind(1)
+            ends = torch.stack([corner, 2 * center - corner], 1)
+            across = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(len(ends), 2))
             g = variance(self.prior.kernel, across).clamp_min(0).sqrt()[..., depth]
         inner = 2 * self.u + 1 + 2 * math.log(self.budget**2 * math.pi**2 / 6) + depth * math.log(self.space.branching)
         return 4 * g * ((inner + 4 * (1 / g).log()).clamp_min(0).sqrt() + 1)

@@ -1,7 +1,9 @@
 """What the learner knows under aggregated feedback: a box, its cells, and what the value of a cell averages."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import pandas as pd
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from cbo_lib.checks import as_box, as_count, as_option, as_tensor, as_values, require, require_inside, require_shape
 from cbo_lib.measure import Measure
-from cbo_lib.partition import PartitionTree, SplitRule, split_longest_side, subcell_centers
+from cbo_lib.partition import INDEX_LIMIT, PartitionTree, SplitRule, split_longest_side, subcell_centers
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +119,13 @@ class Space:
 
         With equal splits all cells of a depth have its shape.
         """
+        return self._widest[:levels]
+
+    @cached_property
+    def _widest(self) -> Tensor:
         tree, side = self.partition(), self.bounds[1] - self.bounds[0]
         node, path = torch.zeros(1, dtype=torch.long, device=side.device), [self.bounds]
-        for _ in range(levels - 1):
+        for _ in range(int(math.log(INDEX_LIMIT, self.branching))):
             children = tree.children(node)[0]
             diagonal = (tree.boxes[children].diff(dim=1).squeeze(1) / side).norm(dim=-1)
             node = children[diagonal.argmax()].unsqueeze(0)

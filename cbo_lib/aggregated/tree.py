@@ -62,7 +62,7 @@ class TreePolicy(Policy):
         self.row_told = self.row_of_node.new_zeros(len(seeds), 0)
         self._prior, self._fitted_at = prior, -1
         self._gram: Tensor | None = None
-        self._belief: tuple[tuple[int, int], Tensor, Tensor] | None = None
+        self._solved: tuple[int, Tensor, Tensor, Tensor, Tensor] | None = None
 
     @property
     def prior(self) -> GaussianProcess:
@@ -70,7 +70,7 @@ class TreePolicy(Policy):
         t = self.y.shape[1]
         if self._prior is None or (self.given is None and t > self._fitted_at and 4 * t >= 5 * self._fitted_at):
             self._prior = fit_gaussian_process(self.space.measure(self.queries), self.y, self.space.inputs, self.kernel)
-            self._fitted_at, self._gram, self._belief = t, None, None
+            self._fitted_at, self._gram, self._solved = t, None, None
         return self._prior
 
     @property
@@ -81,24 +81,29 @@ class TreePolicy(Policy):
 
     def belief(self) -> tuple[Tensor, Tensor]:
         """Posterior mean and deviation of the average over every node, ``replicates x nodes`` ([Zhang2022], Eq. 4)."""
-        prior, state = self.prior, (self.y.shape[1], len(self.tree))
-        if self._belief is None or self._belief[0] != state:
-            gram = self._covariances(prior)
-            told = self.row_told
-            # replicates x t x cells; all replicates share the covariances of a given prior
-            cross = gram[told] if gram.dim() == 2 else gram.take_along_dim(told.unsqueeze(-1), -2)
-            inner = cross.take_along_dim(told.unsqueeze(-2), -1)
+        prior, t, n = self.prior, self.y.shape[1], len(self.cells)
+        if self._solved is None or self._solved[0] != t:
+            inner = self._rows(prior).take_along_dim(self.row_told.unsqueeze(-2), -1)
             noise = torch.as_tensor(prior.noise_std).to(self.y).square() * torch.ones_like(self.y)
-            mean = prior.prior_mean(self.space.measure(self.cells)).expand(len(self.y), -1)
-            residual = (self.y - mean.take_along_dim(told, -1)).unsqueeze(-1)
             factor = cholesky(inner + torch.diag_embed(noise))
-            white = torch.linalg.solve_triangular(factor, torch.cat([cross, residual], -1), upper=False)
-            cross, residual = white[..., :-1], white[..., -1:]
-            mean = mean + (cross * residual).sum(-2)
-            square = gram.diagonal(dim1=-2, dim2=-1) - cross.square().sum(-2)
-            node = self.row_of_node
-            self._belief = state, mean[:, node], square.clamp_min(0).sqrt()[:, node]
-        return self._belief[1:]
+            residual = self.y - prior.prior_mean(self.space.measure(self.queries))
+            white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
+            nothing = self.y.new_zeros(len(self.y), 0)
+            self._solved = t, factor, white, nothing, nothing
+        _, factor, white, mean, std = self._solved
+        if (known := mean.shape[1]) < n:  # after a split its children alone
+            new = self.space.measure(self.cells[known:])
+            cross = torch.linalg.solve_triangular(factor, self._rows(prior)[..., known:], upper=False)
+            square = self._covariances(prior).diagonal(dim1=-2, dim2=-1)[..., known:] - cross.square().sum(-2)
+            mean = torch.cat([mean, prior.prior_mean(new) + (cross * white).sum(-2)], -1)
+            std = torch.cat([std, square.clamp_min(0).sqrt()], -1)
+            self._solved = t, factor, white, mean, std
+        return mean[:, self.row_of_node], std[:, self.row_of_node]
+
+    def _rows(self, prior: GaussianProcess) -> Tensor:
+        """Prior covariances of what was told with all cells, ``replicates x t x cells``."""
+        gram = self._covariances(prior)
+        return gram[self.row_told] if gram.dim() == 2 else gram.take_along_dim(self.row_told.unsqueeze(-1), -2)
 
     def find(self, cell: Tensor) -> Tensor:
         """The node that each cell ``replicates x 2 x d`` is, to a twentieth of its sides; -1 for one that is none."""
