@@ -26,7 +26,7 @@ def boxes() -> Boxes:
 @functools.cache
 def judge_of(chapter: str) -> Judge:
     judge = Judge(chapter)
-    if chapter != "aggregated":  # its check looks at a policy after its run
+    if chapter != "aggregated":  # its policies are single runs, which are quick
         simulate, runs = judge.space["simulate"], {}
 
         def once(problem: Any, policy: Any, steps: int, seeds: Any, **more: Any) -> Any:

@@ -29,14 +29,35 @@ class Mistake(NamedTuple):
 POLICIES = {
     "aggregated": """
 class Right(GPOO):
-    def recommended(self):
-        lower = self.tracked.mean - self.widths()
-        return self.best_of(self.expanded, lower)
+    def __init__(self, space, first, **options):
+        super().__init__(space, **options)
+        self.first, self.places = first, None
+
+    def pick(self, deviations):
+        places = self.space.measure(self.places)
+        upper = self.posterior.mean(places) + deviations * self.posterior.variance(places).sqrt()
+        return self.places[torch.arange(len(upper)), upper.argmax(-1)]
+
+    def ask(self):
+        if self.round <= self.first:
+            return super().ask()
+        if self.places is None:
+            self.places = single_places(super().recommend())
+        return self.pick(2)
+
+    def tell(self, cell, y):
+        if self.round <= self.first:
+            super().tell(cell, y)
+        else:
+            super(GPOO, self).tell(cell, y)
+
+    def recommend(self):
+        return super().recommend() if self.places is None else self.pick(0)
 
 
-own = aggregated_regret(simulate(problem, Right(space, prior=known, delta=delta), 50, range(30)), problem)
-change = (own - gpoo_regret)[:, -1]
-s = (Right, change.mean(), change.std() / math.sqrt(30))
+run = simulate(islands, Right(islands.space, first=20, **options), 40, seeds)
+change = islands.optimum - run["recommended_value"][:, -1] - gpoo_regret
+s = (Right, change.mean(), change.std() / math.sqrt(40))
 """,
     "contexts": """
 class Right(SBOKDE):
@@ -151,18 +172,32 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(
             3,
             "beta for its root",
-            "(lambda *case: s[0](*case) ** 2, s[1])",
-            (0, 2),
+            "(lambda *case: s[0](*case) ** 2, *s[1:])",
+            (0, 1, 1),
             "This is beta. Take its square root.",
         ),
         Mistake(
             3,
-            "the 2 of the exponent is lost",
-            "(lambda *case: s[0](*case) / math.sqrt(2), s[1])",
-            (0, 2),
-            "exp(-z^2 / 2) has a 2 in it.",
+            "every node of the full tree",
+            "(lambda K, t, q: union_bound_sqrt_beta(2047, t, q), *s[1:])",
+            (0, 1, 1),
+            "You counted every node of a full tree. Round t needs its leaves alone.",
         ),
-        Mistake(3, "the factor upside down", "(s[0], 1 / s[1])", (2, 0), "This is its inverse."),
+        Mistake(
+            3,
+            "the share of the round is forgotten",
+            "(lambda K, t, q: math.sqrt(2 * math.log((1 + (K - 1) * (t - 1)) / q)), *s[1:])",
+            (0, 1, 1),
+            "This holds in one round. Use the share of round t.",
+        ),
+        Mistake(
+            3,
+            "the leaves after the round",
+            "(lambda K, t, q: union_bound_sqrt_beta(1 + (K - 1) * t, t, q), *s[1:])",
+            (0, 1, 1),
+            "These are the leaves after round t. It chooses among those before.",
+        ),
+        Mistake(3, "a factor upside down", "(s[0], 1 / s[1], s[2])", (2, 0, 1), "This is its inverse."),
         Mistake(
             4,
             "the deviation for the variance",
@@ -191,39 +226,52 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             6,
-            "equal parts",
-            "(lambda b, h, k: split_longest_side(b, h, 2) if k == 2 else 1 / 0, s[1])",
-            (0, 2),
-            "These parts are equal.",
+            "the b-value itself",
+            "(lambda mean, width, delta: mean + width + delta, *s[1:])",
+            (0, 2, 2),
+            "With this score no sign fails. It draws a leaf of the largest b-value, as line 2 wants it.",
         ),
-        Mistake(6, "the factor of halves", "(s[0], 0.5)", (4, 0), "Equal parts shrink like this."),
         Mistake(
             6,
-            "three children are taken for two",
-            "(lambda b, h, k: s[0](b, h, 2), s[1])",
-            (0, 2),
-            "Three children must raise ValueError.",
+            "a rule that splits later",
+            "(s[0], lambda width, delta: width <= delta / 2, s[2])",
+            (2, 0, 2),
+            "With this rule no sign fails. It splits no leaf before its width is at most delta.",
+        ),
+        Mistake(
+            6,
+            "the whole promise is doubled",
+            "(s[0], s[1], 6)",
+            (2, 2, 0),
+            "Twice the promise is too much: only the widths grow, the delta of the b-value stays.",
         ),
         Mistake(
             7,
             "the policy is left as it was",
-            "(GPOO, *s[1:])",
+            "(type('Same', s[:1], {'ask': GPOO.ask, 'tell': GPOO.tell, 'recommend': GPOO.recommend}), *s[1:])",
             (0, 0, 0),
-            "After round 10, 9 of 30 recommendations do not have the largest lower bound.",
+            "After round 20 it still asks regions. A place is a region without extent, see single_places.",
+        ),
+        Mistake(
+            7,
+            "what was asked last is recommended",
+            "(type('Last', s[:1], {'recommend': lambda self: self.queries[:, -1]}), *s[1:])",
+            (0, 0, 0),
+            "After round 25, 20 of 40 recommendations do not have the largest posterior mean of the four.",
         ),
         Mistake(
             7,
             "the sign of the difference is reversed",
             "(s[0], -s[1], s[2])",
             (6, 0, 2),
-            "The sign is reversed: cautious - GPOO.",
+            "The sign is reversed: inside - GPOO.",
         ),
         Mistake(
             7,
             "the deviation of one difference stands for that of the mean",
-            "(s[0], s[1], s[2] * math.sqrt(30))",
+            "(s[0], s[1], s[2] * math.sqrt(40))",
             (6, 2, 0),
-            "This is the standard deviation of one difference. The mean of 30 varies less.",
+            "This is the standard deviation of one difference. The mean of 40 varies less.",
         ),
         Mistake(
             8,
@@ -793,10 +841,10 @@ TEACHES = {
     "aggregated": [
         "the variance of an average of correlated values",
         "b-values, and how delta forces the order of the first draws",
-        "a union bound over nodes and rounds",
+        "a union bound over leaves and rounds, and what a smaller union saves",
         "the posterior variance under repeated draws of one cell",
         "to test a lemma on its smallest case, and to repair it",
-        "to write a partition that the library's tree accepts",
+        "which line of an algorithm each step of a proof needs",
         "to change a policy and to compare it by paired differences",
         "how peaks and metrics decide how many cells stay in play",
     ],

@@ -13,6 +13,7 @@ from cbo_lib import contexts, hyperparameters, indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
 from cbo_lib.former.policy import Policy
+from cbo_lib.policy import Policy as CellPolicy
 
 
 def _inside(points: Tensor, bounds: Tensor, name: str) -> None:
@@ -107,51 +108,47 @@ class Remote:
         return self._trace
 
 
-class RemoteCautious(GPOO):
-    """A GPOO that recommends what the student's object names; all that it is judged by is kept here."""
+class RemoteCells(GPOO):
+    """A policy over cells that asks and recommends what the student's object does."""
 
     kind: Kind
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._twin = self.kind.make(*arguments, **options)
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        CellPolicy.__init__(self, space, seeds, (2, space.dim))
+        self._twin = self.kind.make(space, seeds=list(seeds), **options)
 
-    def start(self, seeds: Any) -> None:
-        """Begin here and in the box."""
-        super().start(seeds)
-        self._twin.tell("start", list(seeds))
+    def _cells(self, method: str, name: str) -> Tensor:
+        cells, shape = self._twin.ask(method), (len(self.y), 2, self.space.dim)
+        require(cells.shape == shape, f"{name} must have shape {shape}", tuple(cells.shape))
+        _inside(cells, self.space.bounds.unsqueeze(1), name)
+        return cells.to(self.y)
 
     def ask(self) -> Tensor:
-        """The student's cells, which should be the same."""
-        own, asked = super().ask(), self._twin.ask("ask")
-        require(asked.shape == own.shape, f"query must have shape {tuple(own.shape)}", tuple(asked.shape))
-        return asked.to(own)
+        """The student's cells, if they lie in the root."""
+        return self._cells("ask", "query")
 
-    def tell(self, query: Any, y: Any, **seen: Any) -> None:
-        """Tell both."""
-        super().tell(query, y, **seen)
-        self._twin.tell("tell", query, y, **seen)
+    def recommend(self) -> Tensor:
+        """The student's recommendation."""
+        return self._cells("recommend", "recommendation")
 
-    def recommended(self) -> Tensor:
-        """The student's nodes, one a replicate."""
-        node = self._twin.ask("recommended")
-        require(node.shape == (self.replicates,), f"recommended must give shape ({self.replicates},)", node.shape)
-        _place(node, 0, len(self.tree), "recommended")
-        return node
+    def tell(self, cell: Tensor, y: Tensor) -> None:
+        """Tell the student's object, and count the rounds."""
+        CellPolicy.tell(self, cell, y)
+        self._twin.tell("tell", cell, y)
 
 
-def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Policy] | None:
+def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
     """A class for the judge that stands for a student's class; none if that is derived from no policy.
 
     Args:
         kind: the student's class.
         known: the judge's own classes, by module and name.
     """
+    if f"{GPOO.__module__}.{GPOO.__qualname__}" in kind.bases:
+        return type(kind.name, (RemoteCells,), {"kind": kind})
     base = next((known[name] for name in kind.bases if name in known), None)
     if base is None:
         return None
-    if issubclass(base, GPOO):
-        return type(kind.name, (RemoteCautious,), {"kind": kind})
     made = type(kind.name, (Remote, base), {"kind": kind})
     made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
     return made

@@ -87,17 +87,6 @@ INTRODUCTION = {
     "Each exercise has the same four parts.": "Each exercise has the same three parts, and says what each part of its"
     " answer is worth.",
     "All checks share three helpers.": "All checks share one helper.",
-    # What is handed in is run with the library that was handed out.
-    "Two of the exercises, the sixth and the seventh, ask you to change the library.": "Two of the exercises, the sixth"
-    " and the seventh, extend the library. What you write for them stays in this notebook, which is marked with the"
-    " library as you got it.",
-    " Try it here, then move it into the library and replace the function here by"
-    " `from cbo_lib.partition import split_golden`.": " It stays in this notebook.",
-    "Add a third one, `split_golden`.": "Write a third one, `split_golden`.",
-    " (The test of the library's size in `tests/test_architecture.py` allows no line more; that it fails then is no"
-    " fault of yours.)": "",
-    " Try the class here, then move it to `cbo_lib/aggregated/policies.py` and import it.": " It stays in this"
-    " notebook.",
     "Choose an answer and press the button.": "Choose an answer to each.",
 }
 

@@ -19,18 +19,21 @@ from book.aggregated.problem import CellProblem
 from book.functions import interval
 from cbo_lib.aggregated.policies import GPOO
 from cbo_lib.aggregated.tree import TreePolicy
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.measure import Measure
 from cbo_lib.simulate import simulate
 
-BLUE, ORANGE, GREEN = figures.COLORS[:3]
+BLUE, ORANGE = figures.COLORS[:2]
 
 
 def last_batch(problem: CellProblem, policy: Any, rounds: int, seeds: Sequence[int]) -> Any:
     """The batch as a simulation leaves it, to be drawn."""
-    kept: list[Any] = []
-    simulate(problem, policy, rounds, seeds, watch=lambda batch: kept.append(batch) or {})
-    return kept[-1]
+    kept: dict[str, Any] = {}
+
+    def keep(batch: Any) -> dict[str, Tensor]:
+        kept["batch"] = batch
+        return {}
+
+    simulate(problem, policy, rounds, seeds, watch=keep)
+    return kept["batch"]
 
 
 def plot_tree(axes: Axes, batch: TreePolicy, replicate: int = 0) -> None:
@@ -55,8 +58,9 @@ def plot_tree(axes: Axes, batch: TreePolicy, replicate: int = 0) -> None:
 def plot_places(axes: Axes, values: Tensor | Sequence[Any], **settings: Any) -> Any:
     """The places of the island, colored; settings are those of ``scatter``."""
     points = MapSpace().points
-    dots = axes.scatter(points[:, 0], points[:, 1], **{"c": values, "s": 12, "cmap": "cividis", **settings})
-    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
+    colors = {"cmap": "cividis"} if isinstance(values, Tensor) else {}
+    dots = axes.scatter(points[:, 0], points[:, 1], c=values, **{"s": 14, "linewidths": 0, **colors, **settings})
+    axes.set(aspect="equal", xticks=[], yticks=[])
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -113,44 +117,3 @@ def plot_rivals(axes: Axes, problem: CellProblem, batch: GPOO, nodes: Sequence[i
     names = [f"({int(batch.tree.depth[n])}, {int(batch.tree.index[n])})" for n in nodes]
     axes.set_xticks(at, names)
     axes.set_xlabel("leaf (h, i)")
-
-
-def loop_steps(
-    problem: CellProblem, prior: GaussianProcess, boxes: Tensor, noise: Sequence[float]
-) -> tuple[list[Figure], list[str], list[str]]:
-    """What is believed after each report, for ``figures.slider``.
-
-    Args:
-        problem: of one variable.
-        prior: of f.
-        boxes: the cells that are asked, in their order, ``rounds x 2 x 1``.
-        noise: the error of each report.
-
-    Returns:
-        Figures, labels and alternative texts, one before the first round and one a round.
-    """
-    seen, x = problem.value(boxes) + torch.tensor(noise).to(boxes), interval(problem.space.bounds, 301)
-    frames, labels, alts = [], ["nothing is asked yet"], ["The band is as wide as the prior everywhere."]
-    for count in range(len(boxes) + 1):
-        posterior = prior.posterior().extend(problem.space.measure(boxes[:count]), seen[:count])
-        mean, std = posterior.mean(Measure.dirac(x)), posterior.variance(Measure.dirac(x)).sqrt()
-        figure, axes = figures.subplots(figsize=(7, 3.8))
-        axis = axes[0, 0]
-        axis.plot(x[:, 0], problem.f(x), "--", color="0.5", linewidth=1.2, label="f, seen by nobody")
-        axis.fill_between(x[:, 0], mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.18, linewidth=0)
-        axis.plot(x[:, 0], mean, color=BLUE, label="mean of f, and two deviations")
-        for k in range(count):
-            label = "reports" if k == 0 else None
-            axis.plot(boxes[k, :, 0], [float(seen[k])] * 2, color=ORANGE, linewidth=3, label=label)
-        if count:
-            box = boxes[count - 1]
-            points = problem.space.representatives(box)
-            axis.axvspan(*box[:, 0].tolist(), color=ORANGE, alpha=0.15, label="the cell that was asked")
-            axis.plot(points[:, 0], problem.f(points), "o", color="0.5", markersize=4, label="averaged, seen by nobody")
-            cell = f"[{float(box[0]):.3g}, {float(box[1]):.3g}]"
-            labels.append(f"round {count}: {cell} reports {float(seen[count - 1]):.2f}")
-            alts.append(f"After round {count}: the report is a bar over the cell {cell}; the band is narrower there.")
-        axis.set(xlim=(0, 1), ylim=(-1.1, 1.9), xlabel="x", ylabel="value (units of f)")
-        axis.legend(fontsize="small", loc="upper right", ncols=2)
-        frames.append(figure)
-    return frames, labels, alts

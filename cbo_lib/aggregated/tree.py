@@ -123,7 +123,9 @@ class TreePolicy(Policy):
 
     def expand(self, node: Tensor, where: Tensor) -> None:
         """Replace a leaf (``replicates``) by its children, in the replicates where ``where``."""
-        where = where & (self.tree.branching ** (self.tree.depth[node] + 1.0) < INDEX_LIMIT)
+        node = node.clamp_min(0)
+        deeper = self.tree.branching ** (self.tree.depth[node] + 1.0) < INDEX_LIMIT
+        where = where & deeper & self.leaf.gather(1, node.unsqueeze(1)).squeeze(1)
         replicate, node = where.nonzero().squeeze(-1), node[where]
         before, children = len(self.tree), self.tree.children(node)
         if new := len(self.tree) - before:

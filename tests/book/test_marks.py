@@ -75,11 +75,13 @@ class TestAggregated(Chapter):
     chapter = "aggregated"
     others: ClassVar = [(1, "lambda w: (1 + torch.exp(-w.square() / 0.32)) / 2")]
     peeking = """
-class Peeking(GPOO):
-    def recommended(self):
-        return self.best_of(self.expanded, problem.values(self.tree.boxes).expand(self.replicates, -1))
+class Peeking(solution_7[0]):
+    def recommend(self):
+        if self.places is None:
+            return super().recommend()
+        return self.places[torch.arange(len(self.places)), islands.value(self.places).argmax(-1)]
 """
-    peeked = "do not have the largest lower bound"
+    peeked = "do not have the largest posterior mean of the four"
 
 
 class TestContexts(Chapter):

@@ -9,6 +9,8 @@ import torch
 
 from tests.exercises import (  # noqa: F401  # this notebook has wider lines, and its questions at the end
     Exercises,
+    code,
+    tags,
     test_an_introduction_says_how_many_digits,
     test_nonsense_is_told_so,
     test_release_keeps_its_secrets,
@@ -18,9 +20,10 @@ from tests.exercises import (  # noqa: F401  # this notebook has wider lines, an
     test_solution_stands_behind_a_toggle,
 )
 
-GOLDEN = (math.sqrt(5) - 1) / 2
 SIGMA2 = 0.01
-notebook, stripped, solved = Exercises("aggregated").fixtures()
+notebook, stripped, solved = Exercises(
+    "aggregated", lambda c: "figures." in code(c) or "remove-cell" in tags(c)
+).fixtures()
 
 
 # --- typical mistakes: exercise, what the check must say, the answer
@@ -34,12 +37,12 @@ def right_pair(w: float) -> float:
     return (1 + pair(w / 2)) / 2
 
 
-def sqrt_beta(nodes: int, t: int, failure: float) -> float:
-    return math.sqrt(2 * math.log(nodes * math.pi**2 * t**2 / (6 * failure)))
+def sqrt_beta(count: int, t: int, failure: float) -> float:
+    return math.sqrt(2 * math.log(count * math.pi**2 * t**2 / (6 * failure)))
 
 
-def count(K: int, depth: int) -> int:
-    return sum(K**h for h in range(depth + 1))
+def right_beta(K: int, t: int, failure: float) -> float:
+    return sqrt_beta(1 + (K - 1) * (t - 1), t, failure)
 
 
 def right_variance(c: float, s: float, T: int) -> float:
@@ -47,8 +50,10 @@ def right_variance(c: float, s: float, T: int) -> float:
 
 
 WIDTH = 0.2 * math.sqrt(8 * math.log(2))
-FACTOR = sqrt_beta(2047, 80, 0.01) / sqrt_beta(2047, 80, 0.1)
-AT_ROOT = sqrt_beta(2047, 1, 0.1) ** 2 * SIGMA2 / 196
+FIRST, LATE = (sqrt_beta(2047, t, 0.1) / right_beta(2, t, 0.1) for t in (1, 80))
+FACTORS = (FIRST, LATE)
+BETA_1 = right_beta(2, 1, 0.1)
+AT_ROOT = BETA_1**2 * SIGMA2 / 196
 
 NUMERIC: list[tuple[int, str, Any]] = [
     (1, "do not forget their covariance", (lambda w: 0.5, WIDTH)),
@@ -61,17 +66,27 @@ NUMERIC: list[tuple[int, str, Any]] = [
     (1, "A width is positive", (right_pair, -WIDTH)),
     (1, "Nearly, but not to four digits.", (right_pair, 0.47)),
     (1, "still returns None", (lambda w: None, WIDTH)),
-    (3, "Take its square root", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q) ** 2, FACTOR)),
-    (3, "has a 2 in it", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q) / math.sqrt(2), FACTOR)),
-    (3, "leaves alone", (lambda K, d, t, q: sqrt_beta(K**d, t, q), FACTOR)),
-    (3, "max_depth itself", (lambda K, d, t, q: sqrt_beta(count(K, d - 1), t, q), FACTOR)),
-    (3, "fewer than", (lambda K, d, t, q: sqrt_beta(K ** (d + 1), t, q), FACTOR)),
-    (3, "one interval", (lambda K, d, t, q: math.sqrt(2 * math.log(1 / q)), FACTOR)),
-    (3, "one round", (lambda K, d, t, q: math.sqrt(2 * math.log(count(K, d) / q)), FACTOR)),
-    (3, "beta itself grows", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), FACTOR**2)),
-    (3, "inverse", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 1 / FACTOR)),
-    (3, "Divide", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 10.0)),
-    (3, "Nearly, but not to four digits.", (lambda K, d, t, q: sqrt_beta(count(K, d), t, q), 1.01 * FACTOR)),
+    (3, "Take its square root", (lambda *case: right_beta(*case) ** 2, *FACTORS)),
+    (3, "has a 2 in it", (lambda *case: right_beta(*case) / math.sqrt(2), *FACTORS)),
+    (3, "every node of a full tree", (lambda K, t, q: sqrt_beta(2047, t, q), *FACTORS)),
+    (3, "Those that were split are no leaves", (lambda K, t, q: sqrt_beta(1 + K * (t - 1), t, q), *FACTORS)),
+    (3, "the leaves after round t", (lambda K, t, q: sqrt_beta(1 + (K - 1) * t, t, q), *FACTORS)),
+    (3, "all nodes after round t", (lambda K, t, q: sqrt_beta(1 + K * t, t, q), *FACTORS)),
+    (3, "one leaf at most", (lambda K, t, q: sqrt_beta(K ** (t - 1), t, q), *FACTORS)),
+    (3, "a split adds K - 1", (lambda K, t, q: sqrt_beta(max(1, K * (t - 1)), t, q), *FACTORS)),
+    (3, "it is for K = 2", (lambda K, t, q: sqrt_beta(t, t, q), *FACTORS)),
+    (3, "one interval a round", (lambda K, t, q: sqrt_beta(1, t, q), *FACTORS)),
+    (3, "what each interval may fail", (lambda K, t, q: math.exp(-(right_beta(K, t, q) ** 2) / 2), *FACTORS)),
+    (3, "for one interval", (lambda K, t, q: math.sqrt(2 * math.log(1 / q)), *FACTORS)),
+    (3, "one round", (lambda K, t, q: math.sqrt(2 * math.log((1 + (K - 1) * (t - 1)) / q)), *FACTORS)),
+    (3, "pi^2 / 6", (lambda K, t, q: math.sqrt(2 * math.log((1 + (K - 1) * (t - 1)) * t**2 / q)), *FACTORS)),
+    (3, "should be", (lambda K, t, q: 1.0, *FACTORS)),
+    (3, "beta itself", (right_beta, FIRST**2, LATE)),
+    (3, "inverse", (right_beta, FIRST, 1 / LATE)),
+    (3, "Give the ratio", (right_beta, FIRST, sqrt_beta(2047, 80, 0.1) - right_beta(2, 80, 0.1))),
+    (3, "ratio of the counts", (right_beta, 2047, LATE)),
+    (3, "Divide", (right_beta, 10.0, LATE)),
+    (3, "Nearly, but not to four digits.", (right_beta, 1.01 * FIRST, LATE)),
     (4, "Proposition 2", (lambda c, s, T: s**2 / T if T else c, 4)),
     (4, "square the noise", (lambda c, s, T: c * s / (s + T * c), 4)),
     (4, "must lower", (lambda c, s, T: c, 4)),
@@ -81,7 +96,7 @@ NUMERIC: list[tuple[int, str, Any]] = [
     (4, "fewer draws do", (right_variance, 5)),
     (4, "from 1 to 99", (right_variance, 0)),
     (4, "from 1 to 99", (right_variance, 100)),
-    (5, "Beta is the square", (AT_ROOT / sqrt_beta(2047, 1, 0.1), 2, 1)),
+    (5, "Beta is the square", (AT_ROOT / BETA_1, 2, 1)),
     (5, "Delta is squared", (AT_ROOT * 14, 2, 1)),
     (5, "Sigma is squared", (AT_ROOT * 10, 2, 1)),
     (5, "Nearly, but not to four digits.", (0.99 * AT_ROOT, 2, 1)),
@@ -120,15 +135,13 @@ def test_mistake_is_named(number: int, says: str, answer: object, stripped: dict
     [
         ("also holds delta(0)", lambda root, child, depth: (root - 14, child, depth)),
         ("also holds its confidence width", lambda root, child, depth: (14, child, depth)),
+        ("square root of beta", lambda root, child, depth: (14 + (root - 14) * BETA_1, child, depth)),
+        ("not the variance", lambda root, child, depth: (14 + (root - 14) ** 2 / BETA_1, child, depth)),
+        ("single point", lambda root, child, depth: (14 + BETA_1 * 0.1**0.5, child, depth)),
         (
-            "square root of beta",
-            lambda root, child, depth: (14 + (root - 14) * sqrt_beta(2047, 1, 0.1), child, depth),
+            "grows with the round",
+            lambda root, child, depth: (root, 7 + (child - 7) * BETA_1 / right_beta(2, 2, 0.1), depth),
         ),
-        (
-            "not the variance",
-            lambda root, child, depth: (14 + (root - 14) ** 2 / sqrt_beta(2047, 1, 0.1), child, depth),
-        ),
-        ("single point", lambda root, child, depth: (14 + sqrt_beta(2047, 1, 0.1) * 0.1**0.5, child, depth)),
         ("b-value of a child", lambda root, child, depth: (root, root, depth)),
         ("At depth 4", lambda root, child, depth: (root, child, depth + 1)),
         ("from the root down", lambda root, child, depth: (root, child, 0)),
@@ -138,147 +151,108 @@ def test_mistake_about_first_draws(says: str, change: Callable[..., tuple[Any, .
     assert says in solved["check_2"](change(*solved["solution_2"]))
 
 
-def equal_up_to_rounding(size: torch.Tensor) -> torch.Tensor:
-    return (size > size.amax(-1, keepdim=True) * (1 - 1e-9)).to(torch.uint8)
+Rule = Callable[..., Any]
 
 
-SIDES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "longest": lambda size: size.argmax(-1),
-    "first of the longest": lambda size: equal_up_to_rounding(size).argmax(-1),
-    "last of the longest": lambda size: size.shape[-1] - 1 - equal_up_to_rounding(size).flip(-1).argmax(-1),
-    "first": lambda size: torch.zeros(len(size), dtype=torch.long),
-}
+def greedy(mean: torch.Tensor, width: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    return mean
 
 
-def golden(
-    boxes: torch.Tensor, depth: torch.Tensor, branching: int, alternate: bool = True, cut: str = "longest"
-) -> torch.Tensor:
-    if branching != 2:
-        raise ValueError("branching must be 2")
-    low, high = boxes.unbind(-2)
-    side = torch.zeros_like(low, dtype=torch.bool)
-    side.scatter_(1, SIDES[cut](high - low).unsqueeze(-1), True)
-    share = GOLDEN + (1 - 2 * GOLDEN) * (depth % 2 if alternate else 0 * depth).to(boxes).unsqueeze(-1)
-    end = torch.lerp(low, high, share)
-    first = torch.stack([low, torch.where(side, end, high)], -2)
-    return torch.stack([first, torch.stack([torch.where(side, end, low), high], -2)], 1)
-
-
-def halves(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    low, high = boxes.unbind(-2)
-    side = torch.nn.functional.one_hot((high - low).argmax(-1), boxes.shape[-1]).bool()
-    cut = (low + high) / 2
-    first = torch.stack([low, torch.where(side, cut, high)], -2)
-    return torch.stack([first, torch.stack([torch.where(side, cut, low), high], -2)], 1)
-
-
-def overlapping(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    parts = halves(boxes, depth, branching)
-    return torch.stack([parts[:, 0], parts[:, 0]], 1)
-
-
-def gap(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    parts = golden(boxes, depth, branching).clone()
-    parts[:, 0, 1] = torch.lerp(parts[:, 0, 0], parts[:, 0, 1], 0.9)
-    return parts
-
-
-def rounded(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    return golden(boxes.float(), depth, branching).double()
-
-
-def any_branching(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    return golden(boxes, depth, 2)
-
-
-def unfinished(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    if branching != 2:
-        raise NotImplementedError
-    return golden(boxes, depth, branching)
-
-
-def asserting(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-    assert branching == 2
-    return golden(boxes, depth, branching)
+def hasty(width: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    return width <= 2 * delta
 
 
 @pytest.mark.parametrize(
-    ("says", "rule", "factor"),
+    ("says", "score", "rule", "multiple"),
     [
-        ("equal", halves, GOLDEN),
-        ("overlap", overlapping, GOLDEN),
-        ("fill their parent", gap, GOLDEN),
-        ("at odd depths", lambda b, h, k: golden(b, h, k, alternate=False), GOLDEN),
-        ("at odd depths", lambda b, h, k: golden(b, h + 1, k), GOLDEN),
-        ("longest side", lambda b, h, k: golden(b, h, k, cut="first"), GOLDEN),
-        ("cut the first of them", lambda b, h, k: golden(b, h, k, cut="last of the longest"), GOLDEN),
-        ("Exercise 6: correct.", lambda b, h, k: golden(b, h, k, cut="first of the longest"), GOLDEN),
-        ("still returns None", lambda b, h, k: None, GOLDEN),
-        ("dtype of the boxes", rounded, GOLDEN),
-        ("must raise ValueError.", any_branching, GOLDEN),
-        ("must raise ValueError, not NotImplementedError.", unfinished, GOLDEN),
-        ("must raise ValueError, not AssertionError.", asserting, GOLDEN),
-        ("Nearly, but not to four digits.", golden, 0.62),
-        ("Equal parts", golden, 0.5),
-        ("smallest cell", golden, 1 - GOLDEN),
-        ("larger part of the largest", golden, 2.0),
+        ("Exercise 6: correct.", lambda mean, width, delta: mean + width, lambda width, delta: True, 5),
+        ("With this score no sign fails", lambda mean, width, delta: mean + width + delta, hasty, 5),
+        ("With this rule no sign fails", greedy, lambda width, delta: width <= delta / 2, 5),
+        ("With this rule no sign fails", greedy, lambda width, delta: False, 5),
+        ("still returns None", lambda mean, width, delta: None, hasty, 5),
+        ("still returns None", greedy, lambda width, delta: None, 5),
+        ("cannot be used", lambda mean, width: mean, hasty, 5),
+        ("the promise of GPOO", greedy, hasty, 3),
+        ("Twice the promise", greedy, hasty, 6),
+        ("and the delta of the b-value", greedy, hasty, 4),
+        ("all terms right of sign 4", greedy, hasty, 2),
+        ("right side of sign 4", greedy, hasty, 7),
     ],
 )
-def test_mistake_about_golden_cuts(
-    says: str, rule: Callable[..., torch.Tensor], factor: float, stripped: dict[str, Any]
+def test_mistake_about_broken_signs(
+    says: str, score: Rule, rule: Rule, multiple: float, stripped: dict[str, Any]
 ) -> None:
-    assert says in stripped["check_6"]((rule, factor))
+    assert says in stripped["check_6"]((score, rule, multiple))
 
 
-def test_no_error_of_who_runs_the_check_is_taken_for_the_rule_s(stripped: dict[str, Any]) -> None:
-    class Lost(Exception):
-        pass
-
-    def lost(boxes: torch.Tensor, depth: torch.Tensor, branching: int) -> torch.Tensor:
-        if branching != 2:
-            raise Lost("the process died")
-        return golden(boxes, depth, branching)
-
-    with pytest.raises(Lost):
-        next(stripped["faults_6"]((lost, GOLDEN)))
+def test_signs_that_share_a_reason_fail_together(stripped: dict[str, Any]) -> None:
+    assert stripped["failing"]() == []
+    assert stripped["failing"](sqrt_beta=0.3) == [2, 4]
+    assert stripped["failing"](score=greedy, known=hasty) == [3, 5]
 
 
 def test_feedback_to_questions_keeps_the_answers_to_exercises(notebook: Exercises) -> None:
     assert "plus two" not in notebook.text and "a draw earlier" not in notebook.text
 
 
-def test_mistakes_about_caution(solved: dict[str, Any]) -> None:
-    gpoo = solved["GPOO"]
-    cautious, difference, error = solved["solution_7"]
+def test_mistakes_about_the_search_inside(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpoo, single_places = solved["GPOO"], solved["single_places"]
+    inside, difference, error = solved["solution_7"]
+    space, runs = solved["check_7"].__globals__, {}
+    simulate = space["simulate"]
 
-    class BestMean(gpoo):  # type: ignore[misc]
-        def recommended(self) -> torch.Tensor:
-            return self.best_of(self.expanded)
+    def once(problem: Any, policy: Any, *rest: Any) -> Any:
+        if policy.kind not in runs:
+            runs[policy.kind] = simulate(problem, policy, *rest)
+        return runs[policy.kind]
 
-    class Leaves(gpoo):  # type: ignore[misc]
-        def recommended(self) -> torch.Tensor:
-            return self.best_of(self.leaf | self.expanded, self.tracked.mean - self.widths())
+    monkeypatch.setitem(space, "simulate", once)
 
-    class OldWidths(gpoo):  # type: ignore[misc]
-        def recommended(self) -> torch.Tensor:
-            return self.best_of(self.expanded, self.tracked.mean - self.widths_before)
+    class Unchanged(inside):  # type: ignore[misc,valid-type]
+        ask, tell, recommend = gpoo.ask, gpoo.tell, gpoo.recommend
 
-    class OtherDraws(cautious):  # type: ignore[misc]
-        def scores(self) -> torch.Tensor:
-            return self.tracked.mean
+    class Early(inside):  # type: ignore[misc,valid-type]
+        def __init__(self, space: Any, first: int, **options: Any) -> None:
+            super().__init__(space, first - 1, **options)
+
+    class Moves(inside):  # type: ignore[misc,valid-type]
+        def ask(self) -> torch.Tensor:
+            if self.round > self.first + 3:
+                self.places = single_places(self.tree.boxes[self.node * 0])
+            return super().ask()
+
+    class Stubborn(inside):  # type: ignore[misc,valid-type]
+        def ask(self) -> torch.Tensor:
+            asked = super().ask()
+            return asked if self.places is None else self.places[:, 0]
+
+    class Regions(inside):  # type: ignore[misc,valid-type]
+        def recommend(self) -> torch.Tensor:
+            return gpoo.recommend(self)
+
+    class Last(inside):  # type: ignore[misc,valid-type]
+        def recommend(self) -> torch.Tensor:
+            return self.queries[:, -1]
 
     check = solved["check_7"]
-    assert "largest lower bound" in check((gpoo, difference, error))
-    assert "largest lower bound" in check((BestMean, difference, error))
-    assert "leaves" in check((Leaves, difference, error))
-    assert "cannot be used" in check((OldWidths, difference, error))
-    assert "draws changed" in check((OtherDraws, difference, error))
-    assert "sign is reversed" in check((cautious, -difference, error))
-    assert "another number" in check((cautious, 0.0, error))
-    assert "varies less" in check((cautious, difference, error * math.sqrt(30)))
-    assert "replicate by replicate" in check((cautious, difference, _unpaired(solved)))
-
-
-def _unpaired(solved: dict[str, Any]) -> float:
-    change, base = solved["change"][:, -1], solved["gpoo_regret"][:, -1]
-    return float(((change + base).var() + base.var()).sqrt()) / math.sqrt(30)
+    assert "subclass of GPOO" in check((int, difference, error))
+    for policy, says in (
+        (gpoo, "cannot be used"),
+        (Unchanged, "still asks regions"),
+        (Early, "Up to round 20"),
+        (Moves, "no places of the region"),
+        (Stubborn, "again and again"),
+        (Regions, "should recommend one of the four places"),
+        (Last, "do not have the largest posterior mean"),
+    ):
+        assert says in check((policy, difference, error)), policy
+    base = solved["gpoo_regret"]
+    for wrong, says in (
+        (-difference, "sign is reversed"),
+        (difference + base.mean(), "Subtract that of GPOO"),
+        (0.0, "another number"),
+    ):
+        assert says in check((inside, wrong, error)), says
+    unpaired = float(((solved["half"] + base).var() + base.var()).sqrt()) / math.sqrt(40)
+    assert "varies less" in check((inside, difference, error * math.sqrt(40)))
+    assert "island by island" in check((inside, difference, unpaired))
