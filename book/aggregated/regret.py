@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,6 @@ from book.aggregated.census import MapSpace
 from book.aggregated.problem import CellProblem
 from book.functions import interval
 from book.ledger import Claim
-from cbo_lib.aggregated import GPOO
 from cbo_lib.measure import Function
 from cbo_lib.partition import split_longest_side
 from cbo_lib.random import ReplicateGenerators
@@ -134,11 +134,11 @@ class Walk:
         """What each step says; ``squared_multiplier`` is ``beta`` of every round."""
         drawn, noise = self.draws.to(self.regret), noise_std**2
         few = squared_multiplier * noise / self.allowed.square()
-        last, split = self.links[..., -1], self.split
+        gap = self.links[..., -1] + 3 * self.allowed - self.links[..., 0]  # f* minus the average
         return {
             "Step 1": Claim(self.fall, self.allowed_star, "event xi_1", math.nan),
             "Step 2": Claim(self.error, torch.ones_like(self.error), "event xi_2", 1 - failure),
-            "Step 3": Claim(last, self.links[..., 0], "Lemma 3", math.nan, split),
+            "Step 3": Claim(gap, 3 * self.allowed, "Lemma 3", math.nan, self.split),
             "Proposition 2": Claim(self.variance, noise / (drawn - 1), "Proposition 2", applies=self.draws > 1),
             "Step 5": Claim(drawn, 2 + few, "Lemma 4, corrected"),
             "Lemma 4 as printed": Claim(drawn, few, "Lemma 4 as printed"),
@@ -147,7 +147,7 @@ class Walk:
 
 
 @torch.no_grad()
-def walk(problem: CellProblem, policy: GPOO, rounds: int, seeds: Sequence[int]) -> Walk:
+def walk(problem: CellProblem, policy: Any, rounds: int, seeds: Sequence[int]) -> Walk:
     """Run GPOO as ``simulate`` does, and note both sides of every step."""
     batch, noise = policy.start(list(seeds)), ReplicateGenerators(seeds, stream=0)
     row = torch.arange(len(seeds))
@@ -310,12 +310,3 @@ def near_optimality(
     centered = log_x - log_x.mean()
     dimension = max(0.0, float((centered * log_y).sum() / centered.square().sum()))
     return NearOptimality(zeta, packing, dimension, float((packing * zeta**dimension).max()))
-
-
-def azuma_union(failure: float, rounds: int, exponent: Callable[[int], float]) -> float:
-    """The union of Azuma's inequality over all numbers of draws of all nodes that are drawn within ``rounds``.
-
-    The n-th draw of the j-th node drawn comes no earlier than in round ``m = j + n - 1``, so that at most m pairs share
-    a round. ``exponent(m)`` is ``2 n omega^2 / log(1 / failure-like ratio)``; the sum is ``2 sum_m m exponent(m)``.
-    """
-    return 2 * sum(m * exponent(m) for m in range(1, rounds + 1))
