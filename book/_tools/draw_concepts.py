@@ -16,7 +16,6 @@ PAGES = {
     "loop": "foundations",
     "measure": "foundations",
     "information": "foundations",
-    "tree": "aggregated",
     "districts": "indirect",
     "mass": "contexts",
     "sets": "subsets",
@@ -135,27 +134,6 @@ def information(theme: str) -> str:
     return svg(720, 290, parts)
 
 
-def tree(theme: str) -> str:
-    """Cells of a line, each split into two, and the tree that they are."""
-    ink, soft, colors = THEMES[theme]
-    left, width = 20.0, 500.0
-    split = {(0, 0), (1, 0), (2, 1)}
-    cells = [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (3, 2), (3, 3)]
-    line = [(left + width * i / 150, 64 - 30 * curve(i / 150)) for i in range(151)]
-    parts = [path(line, ink), text(540, 48, "the unknown f", soft)]
-    for depth, index in cells:
-        size = width / 2**depth
-        x, y = left + index * size, 130 + 62 * depth
-        leaf = (depth, index) not in split
-        parts.append(box(x + 3, y, size - 6, 24, colors[1] if leaf else soft, 0.35 if leaf else 0, 4))
-        if not leaf:
-            parts += [path([(x + size / 2, y + 24), (x + size * s, y + 62)], soft, 1.5) for s in (0.25, 0.75)]
-    for depth, words in enumerate(["depth 0: all of it", "depth 1: halves", "depth 2", "depth 3"]):
-        parts.append(text(540, 148 + 62 * depth, words, soft))
-    parts.append(text(left, 376, "Colored: the leaves, which may be asked next.", colors[1]))
-    return svg(720, 392, parts)
-
-
 def districts(theme: str) -> str:
     """A map of districts: one is asked, and the mean over its villages is seen."""
     ink, soft, colors = THEMES[theme]
@@ -241,7 +219,6 @@ DRAW = {
     "loop": loop,
     "measure": measure,
     "information": information,
-    "tree": tree,
     "districts": districts,
     "mass": mass,
     "sets": sets,

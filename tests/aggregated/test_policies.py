@@ -14,6 +14,7 @@ from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.run import read_observations
 from cbo_lib.simulate import simulate
+from tests.accelerator import DEVICE, close, needed
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, UNIT, both, cell_problem, fourier, made, nodes_of, noise_draws
 
@@ -253,14 +254,16 @@ def test_a_tell_that_breaks_off_leaves_the_run_as_it_was(monkeypatch):
     assert policy.count == 1 and torch.equal(policy.ask(), asked)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needed
 @pytest.mark.parametrize("kind", [GPOO, StoOO, AveStoOO, GPTree, UniformGrid])
-def test_a_policy_runs_on_a_gpu(kind):
-    space = Space(torch.tensor(LINE, dtype=F64, device="cuda"), points_per_cell=2)
-    prior = GaussianProcess(rbf_kernel(0.1).cuda(), 0.1)
-    batch = kind(space, prior=prior, seeds=range(3))
-    for _ in range(4):
-        cell = batch.ask()
-        batch.tell(cell, cell.mean((1, 2)))
-    assert batch.recommend().is_cuda
+def test_a_policy_asks_the_same_on_a_gpu(kind):
+    asked = []
+    for device in ("cpu", DEVICE):
+        space = Space(torch.tensor(LINE, dtype=F64, device=device), points_per_cell=2)
+        prior = GaussianProcess(rbf_kernel(0.1).to(device), 0.1)
+        batch = kind(space, prior=prior, seeds=range(3))
+        for _ in range(4):
+            cell = batch.ask()
+            batch.tell(cell, cell.mean((1, 2)))
+        asked.append(batch.recommend())
+    close(asked[1], asked[0])
