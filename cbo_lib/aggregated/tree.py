@@ -171,13 +171,17 @@ def smoothness(delta: float | Smoothness, space: Space) -> Smoothness:
         start, rate = given, space.branching ** (-1 / space.dim)
         return lambda depth: start * rate**depth
     levels = as_tensor("delta", given(torch.arange(12, device=space.like.device)))
-    fits = levels.shape == (12,) and bool((levels.diff() <= 0).all() and levels[0] > levels[1] and levels[-1] > 0)
+    fits = levels.shape == (12,) and bool((levels.diff() <= 0).all() and levels[0] > levels[-1] > 0)
     require(fits, "delta must be positive and decreasing in the depth", levels)
     return given
 
 
 def prior_variation(prior: GaussianProcess, space: Space, depth: Tensor) -> Tensor:
-    """Twice the prior deviation of ``f(center) - f(corner)`` in the widest cell of each depth, ``... x len(depth)``."""
+    """Twice the prior deviation of ``f(center) - f(corner)`` in the widest cell of each depth, ``... x len(depth)``.
+
+    Where a deeper cell has a larger one, the larger: it never grows with the depth.
+    """
     ends = space.center_and_corner(int(depth.max()) + 1)  # levels 2 D
     difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(len(ends), 2))
-    return 2 * variance(prior.kernel, difference).clamp_min(0).sqrt()[..., depth]
+    deviation = variance(prior.kernel, difference).clamp_min(0).sqrt()
+    return 2 * deviation.flip(-1).cummax(-1).values.flip(-1)[..., depth]
