@@ -37,9 +37,8 @@ POLICIES = {
     # aggregated feedback
     "GPOO": Look(BLUE, "-", "o", ("aggregated", "synthesis")),
     "uniform grid": Look(BLACK, ":", "D", ("aggregated", "synthesis")),
-    "isolated GPOO": Look(SKY, "-.", "x", _AGGREGATED),
+    "isolated GPOO": Look(BROWN, "-.", "x", _AGGREGATED),
     "GPTree": Look(RED, "--", "s", _AGGREGATED),
-    "GPTree, small V": Look(BROWN, "-.", "x", _AGGREGATED),
     "GPOO, prior known": Look(SKY, "-.", "x", _AGGREGATED),
     "StoOO": Look(GREEN, "-", "^", _AGGREGATED),
     "AVE-StoOO": Look(PINK, "--", "*", _AGGREGATED),

@@ -27,9 +27,9 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from book import figures
+from book import figures, verdict
 from book.harness import load_table, save_table, table_text
-from book.looks import POLICIES, verdict
+from book.looks import POLICIES
 from book.registry import TITLES, Experiment
 from book.tasks import ROOT, Task, unpack
 from cbo_lib.former.history import History, pack_arrays, provenance, unpack_arrays, write_atomically

@@ -20,13 +20,9 @@ Scale = Literal["reader", "paper"]
 
 TITLES: Mapping[str, str] = {
     "aggregated.figure_4": "Figure 4: GPOO and its rivals on peaks and periodic, in two configurations",
-    "aggregated.figure_5": "Figure 5: two trees after 80 rounds on spike",
+    "aggregated.figure_5": "Figure 5: one point a cell and ten, on spike",
     "aggregated.figure_6": "Figure 6: points a cell and children, on spike",
-    "aggregated.path": "from the paper's text to its published code, one factor at a time",
-    "aggregated.prior_draws": "map: functions of the prior, one and two variables",
-    "aggregated.matern_draws": "functions drawn from a rougher prior",
-    "aggregated.exponent": "how deep the tree grows, by noise",
-    "aggregated.cost": "Remark 2 and Appendix B: what a round costs",
+    "aggregated.census": "the census: who finds the oldest people, with a fitted kernel",
     "indirect.figure_1": "Figure 1 as a map: a fixed number of queries",
     "indirect.figure_2": "Figure 2 as a map: a budget and queries that cost more the finer they are",
     "indirect.applications": "a bandit of agents and districts on a map",

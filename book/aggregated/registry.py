@@ -3,100 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import pandas as pd
 
-from book.aggregated import experiments, studies
-from book.aggregated.published import CONFIGURATIONS, configured_gpoo, configured_problem
-from book.aggregated.regret import aggregated_regret
-from book.harness import with_curve
+from book.aggregated import experiments
+from book.aggregated.experiments import Setup
+from book.aggregated.problems import Curve
 from book.registry import Experiment, Scale
-from cbo_lib.former.history import History
-from cbo_lib.former.simulate import simulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HOME = "book/aggregated/results"
-#: How many seeds the studies have at the paper's scale.
-_SEEDS = {
-    "figure_4": 60,
-    "figure_6": 100,
-    "path": 60,
-    "prior_draws": 200,
-    "matern_draws": 100,
-    "exponent": 10,
-    "cost": 1,
-}
 
 
-def _study(name: str, **options: Any) -> Experiment:
-    parts, most = studies.STUDIES[name], _SEEDS[name]
-
-    def work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-        return pd.DataFrame(list(parts[part](seeds=seeds, **({} if steps is None else {"steps": steps}))))
-
-    return Experiment(
-        parts=lambda: list(parts),
-        work=work,
-        seeds=lambda part, scale: range(most if scale == "paper" else min(10, most)),
-        file=lambda part: f"{name}.json",
-        home=HOME,
-        **options,
-    )
+def _seeds(reader: int, paper: int) -> Any:
+    """Fresh seeds at the paper's scale: from 1000 on, which nobody looked at before."""
+    return lambda part, scale: range(1000, 1000 + paper) if scale == "paper" else range(reader)
 
 
-def _spike(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> History:
-    problem = configured_problem("spike", CONFIGURATIONS["published"], int(part))
-    policy = configured_gpoo(problem, "spike", CONFIGURATIONS["published"], experiments.delta)
-    history = simulate(problem, policy, steps or 80, seeds, progress=False)
-    return with_curve(history, aggregated_regret(history, problem))
+def _figure_4(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
+    setup, curve, points = cast(tuple[Setup, Curve, str], part.split("/"))
+    return experiments.figure_4(setup, curve, int(points), seeds, steps or 80)
 
 
-def _trees(results: Mapping[str, History]) -> Figure:
-    """The trees of the first seed, which is run again: a history has no tree. Of one part alone, its regret."""
-    from book.aggregated import drawing
-    from book.outputs import drawn_histories
-
-    if len(results) < 2:
-        return drawn_histories({f"/{part}": history for part, history in results.items()})
-    found = {}
-    for part, history in results.items():
-        problem = configured_problem("spike", CONFIGURATIONS["published"], int(part))
-        policy = configured_gpoo(problem, "spike", CONFIGURATIONS["published"], experiments.delta)
-        found[int(part)] = problem, policy, simulate(problem, policy, history.steps, history.seeds[:1], progress=False)
-    return drawing.plot_figure_5(found)
+def _figure_5(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
+    return experiments.figure_5(int(part), seeds, steps or 80)
 
 
-def _curves(results: Mapping[str, pd.DataFrame]) -> Figure:
-    """Figure 4: regret by round, a panel for each curve, number of points and configuration."""
-    from book import figures
+def _figure_6(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
+    setup, points = cast(tuple[Setup, str], part.split("/"))
+    return experiments.figure_6(setup, int(points), seeds, steps or 50)
 
-    figure, axes = figures.subplots(2, 4, figsize=(12, 6), sharex=True)
-    for axis, (part, frame) in zip(axes.flat, results.items(), strict=False):
-        for row in frame.to_dict("records"):
-            axis.plot(range(1, len(row["by round"]) + 1), row["by round"], label=row["policy"])
-        axis.set(title=part, xlabel="round", ylabel="aggregated regret")
-        axis.legend(fontsize="x-small")
-    return figure
+
+def _census(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
+    return experiments.census_runs(seeds, steps or 40)
+
+
+def _arrays(results: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {f"{part}/{name}": array for part, found in results.items() for name, array in found.items()}
 
 
 RUNS: Mapping[str, Experiment] = {
-    "figure_4": _study("figure_4", draw=_curves),
+    "figure_4": Experiment(
+        parts=lambda: [f"{s}/{curve}/{points}" for s in experiments.SETUPS for curve, points in experiments.PANELS],
+        work=_figure_4,
+        seeds=_seeds(20, 60),
+        file=lambda part: "figure_4.json",
+        home=HOME,
+        draw=lambda results: experiments.draw_figure_4(pd.concat(results.values())),
+    ),
     "figure_5": Experiment(
         parts=lambda: ["1", "10"],
-        work=_spike,
-        seeds=lambda part, scale: range(100 if scale == "paper" else 10),
-        file=lambda part: f"figure_5-{part}.npz",
+        work=_figure_5,
+        seeds=_seeds(20, 100),
+        file=lambda part: "figure_5.npz",
         home=HOME,
         chunk=50,
-        draw=_trees,
+        draw=lambda results: experiments.draw_figure_5(_arrays(results)),
     ),
-    "figure_6": _study("figure_6"),
-    "path": _study("path"),
-    "prior_draws": _study("prior_draws", chunk=20, merge=studies.joined),
-    "matern_draws": _study("matern_draws", chunk=20, merge=studies.joined),
-    "exponent": _study("exponent"),
-    "cost": _study("cost"),
+    "figure_6": Experiment(
+        parts=lambda: [f"{s}/{points}" for s in experiments.SETUPS for points in experiments.POINTS],
+        work=_figure_6,
+        seeds=_seeds(10, 100),
+        file=lambda part: "figure_6.json",
+        home=HOME,
+        draw=lambda results: experiments.draw_figure_6(pd.concat(results.values())),
+    ),
+    "census": Experiment(
+        parts=lambda: ["islands"],
+        work=_census,
+        seeds=_seeds(20, 60),
+        file=lambda part: "census.json",
+        home=HOME,
+        draw=lambda results: experiments.draw_census(results["islands"]),
+    ),
 }

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from cbo_lib.aggregated import GPOO
-from cbo_lib.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
+from cbo_lib.simulate import simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, both, made, noise_draws
 

@@ -14,10 +14,10 @@ from book.aggregated.problem import CellProblem
 from book.aggregated.problems import aggregated_reward_curve
 from book.functions import prior_samples
 from cbo_lib.aggregated import GPOO, Space
-from cbo_lib.former.simulate import simulate
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.random import ReplicateGenerators
+from cbo_lib.simulate import simulate
 from tests.aggregated import plain
 from tests.aggregated.helpers import F64, UNIT, cell_problem, hills, made
 
