@@ -101,7 +101,7 @@ def simulate(
     """
     as_count("rounds", rounds)
     noise = ReplicateGenerators(seeds, stream=0)
-    batch = policy.start(noise.seeds) or policy  # a policy of the former foundation starts itself
+    batch = policy.start(noise.seeds)
     records: list[dict[str, Tensor]] = []
     try:
         hidden = not (sys.stderr.isatty() if progress is None else progress)
@@ -117,7 +117,6 @@ def simulate(
             best = batch.recommend()
             record = {"query": query, "observation": seen.pop("y"), "value": problem.value(query), **seen}
             record |= {"recommendation": best, "recommended_value": problem.value(best)}
-            record |= batch.trace() if hasattr(batch, "trace") else {}
             records.append(record | dict(watch(batch) if watch is not None else {}))
     except BaseException as error:
         vars(error)["history"] = _history(records, noise.seeds)
