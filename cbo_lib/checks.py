@@ -169,7 +169,10 @@ def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = 
     """A finite box ``2 x d``, lower corner first.
 
     ``d`` must be ``dim``, by default at least 1. A side may have no length if ``flat``. For ``like`` see ``as_tensor``.
+    A list of pairs ``(low, high)``, one a variable, as other libraries write a box, is refused and not misread.
     """
+    pairs = isinstance(value, list) and value and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+    require(not pairs, f"{name} must be two rows, all lower ends first: write pairs (low, high) by columns", value)
     box = as_values(name, value, (2, "d >= 1" if dim is None else dim), like=like)
     holds = box[0] <= box[1] if flat else box[0] < box[1]
     require(holds, f"{name} must have each lower bound {'at most' if flat else 'below'} the upper", box)

@@ -43,6 +43,7 @@ def test_a_box_of_integers_becomes_floating_and_one_of_single_precision_stays_so
         ({"bounds": torch.zeros(3, 2)}, r"bounds must have shape \(2, d\) with d >= 1, got"),
         ({"bounds": UNIT.flip(0)}, "bounds must have each lower bound below the upper, got"),
         ({"bounds": "wide"}, "bounds must be numbers"),
+        ({"bounds": [(0, 1), (5, 10)]}, "bounds must be two rows, all lower ends first"),
     ],
 )
 def test_an_argument_out_of_range_is_named(arguments, message):
