@@ -83,7 +83,7 @@ def paired(policy: Tensor, rival: Tensor, limit: float | None = None) -> Paired:
 
 
 def holm(pairs: Mapping[K, Paired], failure: float = 0.05) -> dict[K, Paired]:
-    """The same pairs with intervals that leave out zero where Holm's procedure rejects it ([Holm1979]).
+    """The same pairs with intervals that leave out zero where Holm's procedure rejects it (Holm 1979).
 
     The pair of the smallest p-value gets an interval of level ``1 - failure / m`` for ``m`` pairs, the next one of
     ``1 - failure / (m - 1)``, and so on up to the first that holds zero; all others get the level of that one. So some

@@ -167,7 +167,7 @@ def _rounded(values: Tensor) -> list[float]:
 
 
 def stored(name: str) -> Any:
-    """What ``python -m book run aggregated.NAME --scale paper --publish`` left."""
+    """What a run at the paper's scale left in ``results``."""
     if name == "figure_5":
         with np.load(RESULTS / "figure_5.npz") as arrays:
             return {key: arrays[key] for key in arrays.files}
