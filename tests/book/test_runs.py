@@ -149,7 +149,7 @@ def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, caps
     assert main(other) == 0
     assert main(["compare", str(folder), str(tmp_path / "other" / NAME)]) == 0
     said = capsys.readouterr().out
-    assert "1, end: the same in 4 seeds" in said or "mean difference" in said
+    assert "1, text: the same in 4 seeds" in said or "mean difference" in said
     assert main(["compare", str(folder), str(folder)]) == 0
     assert "the same in 4 seeds" in capsys.readouterr().out
 
