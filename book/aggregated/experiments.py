@@ -23,6 +23,7 @@ from book.aggregated.census import PRIOR, census, smoothness
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import Curve, curve_problem, prior
 from book.aggregated.published import (
+    PromptAveStoOO,
     PromptStoOO,
     PublishedGPOO,
     PublishedGPTree,
@@ -75,7 +76,7 @@ def panel(setup: Setup, curve: Curve, points: int, rounds: int) -> tuple[CellPro
             "uniform grid": UniformGrid(space, prior=known, budget=rounds),
             "GPTree": (PublishedGPTree if own else GPTree)(space, prior=known, budget=rounds),
             "StoOO": (PublishedStoOO if own else PromptStoOO)(space, delta=delta, budget=rounds),
-            "AVE-StoOO": AveStoOO(space, delta=delta),
+            "AVE-StoOO": PromptAveStoOO(space, delta=delta),
         },
     )
 

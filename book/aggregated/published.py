@@ -14,7 +14,7 @@ from torch import Tensor
 
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import LENGTHSCALES, UNIT, VARIANCE, Curve, posterior_mean_curve
-from cbo_lib.aggregated import GPOO, GPTree, Space, StoOO
+from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, Space, StoOO
 from cbo_lib.aggregated.tree import TreePolicy
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -138,10 +138,15 @@ class PromptStoOO(StoOO):
     def tell(self, cell: Tensor, y: Tensor) -> None:
         """Count the average ``y`` (``replicates``) for the cell, and split it if it is known now."""
         node, one = self.find(cell).unsqueeze(1), y.unsqueeze(1)
-        TreePolicy.tell(self, cell, y)
         self.draws = self.draws.scatter_add(1, node, torch.ones_like(one))
         self.sums = self.sums.scatter_add(1, node, one)
-        self.expand(node.squeeze(1), self.known().gather(1, node).squeeze(1))
+        ready = self.known().gather(1, node).squeeze(1)  # the round is the one of the draw until the next line
+        TreePolicy.tell(self, cell, y)
+        self.expand(node.squeeze(1), ready)
+
+
+class PromptAveStoOO(PromptStoOO, AveStoOO):
+    """AVE-StoOO that tests a cell right after its draw, as Algorithm 2 of [Zhang2022] has it."""
 
 
 class PublishedStoOO(PromptStoOO):

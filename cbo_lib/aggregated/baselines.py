@@ -17,6 +17,8 @@ from cbo_lib.search import argmax_finite
 class StoOO(TreePolicy):
     """Stochastic optimistic optimization ([Munos2014], section 3.3), for cells of any number of points.
 
+    A leaf is split by its width from before the draw, as the proof needs; the paper tests it after the draw.
+
     Args:
         space: the cells.
         delta: the smoothness function, see ``GPOO``. Default ``span K^(-depth / d)``.
@@ -43,7 +45,8 @@ class StoOO(TreePolicy):
         self.budget, self.failure = as_count("budget", budget, 1), as_number("failure", failure, 0, 1, "()")
         self.span = as_number("span", span, 0, ends="()")
         self.delta = smoothness(self.span if delta is None else delta, space)
-        self.draws = self.sums = torch.zeros_like(self.leaf, dtype=space.like.dtype)
+        self.draws = torch.zeros_like(self.leaf, dtype=space.like.dtype)
+        self.sums = torch.zeros_like(self.draws)
 
     def squared_width(self) -> float:
         """The squared confidence width of a node that was drawn once, for a span of 1."""

@@ -59,10 +59,10 @@ def assert_plain(policy, problem, run_plain):
         assert nodes_of(batch.tree, asked[r]) == [round.node for round in rounds]
         assert nodes_of(batch.tree, named[r]) == [round.recommended for round in rounds]
         assert set(nodes_of(batch.tree, batch.tree.boxes[batch.leaf[r]])) == tree.leaves
-        if not isinstance(batch, StoOO):
-            mine = (batch.leaf | batch.split)[r]
-            expected = [rounds[-1].means[node] for node in nodes_of(batch.tree, batch.tree.boxes[mine])]
-            assert batch.belief()[0][r, mine].tolist() == pytest.approx(expected, abs=1e-8)
+        mine = (batch.leaf | batch.split)[r]
+        means = batch.means() if isinstance(batch, StoOO) else batch.belief()[0]
+        expected = [rounds[-1].means[node] for node in nodes_of(batch.tree, batch.tree.boxes[mine])]
+        assert means[r, mine].tolist() == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.mark.parametrize(
