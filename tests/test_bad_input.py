@@ -18,7 +18,8 @@ from book.subsets.marginals import TruncatedNormal
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.distributions import Normal, Uniform
-from cbo_lib.former.fit import default_kernel, fit_gaussian_process
+from cbo_lib.fit import default_kernel
+from cbo_lib.former.fit import fit_gaussian_process
 from cbo_lib.former.history import History
 from cbo_lib.former.maximize import argmax_finite, maximize_box
 from cbo_lib.former.simulate import simulate

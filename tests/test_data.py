@@ -9,8 +9,8 @@ import torch
 from gpytorch.kernels import MaternKernel, PeriodicKernel, ProductKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 
+from cbo_lib.fit import default_kernel
 from cbo_lib.former.data import load_object, save_object
-from cbo_lib.former.fit import default_kernel
 from cbo_lib.former.history import pack_arrays, reading, unpack_arrays, write_atomically
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel

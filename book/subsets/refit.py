@@ -30,7 +30,8 @@ from scipy.linalg import lapack
 from scipy.optimize import minimize
 from torch import Tensor
 
-from cbo_lib.former.fit import FLAT, Fit, default_kernel, in_octaves, unfitted
+from cbo_lib.fit import default_kernel
+from cbo_lib.former.fit import FLAT, Fit, in_octaves, unfitted
 from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.random import ReplicateGenerators, uniform

@@ -21,14 +21,13 @@ from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from botorch.optim.closures import BatchedNDarrayOptimizationClosure
 from botorch.optim.utils import get_parameters_and_bounds
 from botorch.optim.utils.numpy_utils import get_per_element_bounds
-from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from cbo_lib.checks import as_box, as_values, require, require_shape
+from cbo_lib.fit import default_kernel
 from cbo_lib.former.slopes import slopes_in_closed_form
 from cbo_lib.former.unit_box import in_units, lengthscales
 from cbo_lib.gp import GaussianProcess
@@ -66,36 +65,6 @@ class Fit:
     mean: Tensor
     noise_std: Tensor
     converged: Tensor
-
-
-def default_kernel(name: str, dim: int, groups: Sequence[Sequence[int]] | None = None) -> Kernel:
-    """A kernel on the unit box with BoTorch's prior of the lengthscales, one a coordinate.
-
-    Args:
-        name: ``"matern"`` (Matern-5/2) or ``"rbf"``.
-        dim: the number ``d`` of coordinates; the prior grows with its root ([Hvarfner2024]).
-        groups: the coordinates of each factor of a product of kernels. Default: one kernel of all coordinates.
-
-    Raises:
-        ValueError: for another name, or groups that are no partition of the coordinates.
-    """
-    require(name in ("matern", "rbf"), "kernel must be 'matern', 'rbf' or a GPyTorch kernel", repr(name))
-    groups = [range(dim)] if groups is None else groups
-    once = sorted(i for group in groups for i in group) == list(range(dim))
-    require(once, f"groups must hold each of the {dim} coordinates once", [list(g) for g in groups])
-    parts = []
-    for group in groups:
-        # Not numbers: PyTorch would keep them, and the mode, in single precision.
-        loc, scale = torch.tensor([math.sqrt(2) + 0.5 * math.log(dim), math.sqrt(3)], dtype=torch.float64)
-        prior = LogNormalPrior(loc=loc, scale=scale)
-        options = {
-            "ard_num_dims": len(group),
-            "active_dims": None if len(groups) == 1 else tuple(group),
-            "lengthscale_prior": prior,
-            "lengthscale_constraint": GreaterThan(2.5e-2, transform=None, initial_value=prior.mode),
-        }
-        parts.append(RBFKernel(**options) if name == "rbf" else MaternKernel(nu=2.5, **options))
-    return parts[0] if len(parts) == 1 else ProductKernel(*parts)
 
 
 def fit_gaussian_process(

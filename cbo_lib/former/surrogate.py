@@ -8,7 +8,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, require
-from cbo_lib.former.fit import Fit, default_kernel, fit_gaussian_process, unfitted
+from cbo_lib.fit import default_kernel
+from cbo_lib.former.fit import Fit, fit_gaussian_process, unfitted
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.measure import Measure, require_fit
 
