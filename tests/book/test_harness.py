@@ -143,8 +143,8 @@ def test_stored_runs_come_back_and_are_not_run_again(tmp_path: Path) -> None:
 
 
 def test_stored_results_of_the_book_can_be_read() -> None:
-    """Each says what made it."""
-    files = sorted((ROOT / "book").glob("*/results/*.npz"))
+    """Each history says what made it; Figure 5 of aggregated feedback is arrays, which its own tests read."""
+    files = sorted(set((ROOT / "book").glob("*/results/*.npz")) - {ROOT / "book/aggregated/results/figure_5.npz"})
     assert len(files) > 100
     for file in files:
         history = History.load(file)
