@@ -22,8 +22,8 @@ class UnknownPriorProblem:
     """Maximize f through noisy values at points, when its prior is one of several ([Ziomek2024], section 2).
 
     A query is a point ``d``. With a positive ``epsilon`` of the space the point may be perturbed, and its value is the
-    worst within that distance ([Ziomek2024], section 6), in a box on the points of ``Space.ball``; an observation is
-    still the noisy value of f where it was asked.
+    worst within that distance ([Ziomek2024], section 6); an observation is still the noisy value of f where it was
+    asked.
 
     Args:
         space: the domain and the candidates.
@@ -63,11 +63,9 @@ class UnknownPriorProblem:
         require_shape("query", query, ..., self.space.dim)
         if self.space.epsilon == 0.0:
             return self.f(query)
-        if self.space.points is None:
-            return self._worst(query)
-        near = self.space.within(query.reshape(len(query), -1, self.space.dim))
-        values = self.values.expand(len(query), -1).unsqueeze(1)
-        return values.expand(near.shape).masked_fill(~near, torch.inf).amin(-1).reshape(query.shape[:-1])
+        index = torch.cdist(query.reshape(len(query), -1, self.space.dim), self.space.points).argmin(-1)
+        worst = self.space.worst(self.values).expand(len(query), -1)
+        return worst.gather(-1, index).reshape(query.shape[:-1])
 
     def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """A noisy value of f at one point a replicate, ``replicates``.
@@ -95,7 +93,7 @@ class UnknownPriorProblem:
     @cached_property
     def values(self) -> Tensor:
         """f on the finite domain, ``n`` or ``replicates x n``."""
-        points = self.space.finite()
+        points = self.space.points
         return self.f(points if self.replicates is None else points.expand(self.replicates, *points.shape))
 
     @cached_property
@@ -103,10 +101,4 @@ class UnknownPriorProblem:
         """The best value: the maximum of f, or of its worst value within ``epsilon``; ``()`` or ``replicates``."""
         if self.space.points is not None:
             return self.space.worst(self.values).amax(-1)
-        f = self.f if self.space.epsilon == 0.0 else self._worst
-        return maximum(f, self.space.bounds, self.replicates)[1]
-
-    def _worst(self, points: Tensor) -> Tensor:
-        """The smallest value of f in the balls around points of a box, ``... n x d`` to ``... n``."""
-        parts = points.split(64, -2)  # a ball has many points
-        return torch.cat([self.space.worst(self.f(self.space.ball(part))) for part in parts], -1)
+        return maximum(self.f, self.space.bounds, self.replicates)[1]
