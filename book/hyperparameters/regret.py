@@ -12,14 +12,32 @@ from book.hyperparameters.problem import UnknownPriorProblem
 from book.information import greedy_information_gain
 from book.ledger import Claim, RegretLedger
 from cbo_lib.confidence import noise_threshold
-from cbo_lib.former.history import History
-from cbo_lib.hyperparameters.policies import eliminates
+from cbo_lib.hyperparameters import HEGPUCB, CandidatePolicy, HEStableOpt
+from cbo_lib.hyperparameters.belief import ListBelief
 from cbo_lib.measure import Measure, covariance
+from cbo_lib.simulate import History
+
+
+def watch(batch: CandidatePolicy) -> dict[str, Tensor]:
+    """What ``simulate`` records for this module: see ``Rounds``; ``initial`` says whether nobody chose the point.
+
+    ``mean``, ``std`` and ``sqrt_beta`` are of every candidate at the asked point before its answer,
+    ``replicates x |U|``; ``alive`` is the set after it.
+    """
+    t = batch.round - 1
+    seen = {"initial": torch.full_like(batch.candidate, t <= batch.initial, dtype=torch.bool)}
+    seen |= {"candidate": batch.candidate, "mean": batch.mean, "std": batch.std}
+    seen |= {"sqrt_beta": batch.multiplier(t).expand_as(batch.mean)}
+    if isinstance(batch, HEGPUCB):
+        seen["alive"] = batch.alive
+    if isinstance(batch, HEStableOpt):
+        seen |= {"chosen": batch.chosen[:, -1], "pessimist": batch.pessimist}
+    return seen
 
 
 def initial_rounds(history: History) -> int:
-    """How many rounds of a run were its random initial design."""
-    return int(history["initial"][0].sum())
+    """How many rounds of a watched run were its random initial design; none of a run that was not watched."""
+    return int(history["initial"][0].sum()) if "initial" in history.tensors else 0
 
 
 def instantaneous_regret(history: History, problem: UnknownPriorProblem) -> Tensor:
@@ -52,6 +70,7 @@ class Rounds:
         width: ``sqrt_beta_t std_{t-1}(x_t)`` of the chosen candidate.
         noise: ``epsilon_t``.
         point: ``x_t``, ``replicates x T x d``; with a perturbation, the point that was asked.
+        first: the number of the first of these rounds, one more than the observations before it.
     """
 
     candidate: Tensor
@@ -59,6 +78,7 @@ class Rounds:
     width: Tensor
     noise: Tensor
     point: Tensor
+    first: int = 1
 
 
 def rounds(history: History, problem: UnknownPriorProblem, candidate: str = "candidate") -> Rounds:
@@ -81,7 +101,7 @@ def rounds(history: History, problem: UnknownPriorProblem, candidate: str = "can
         history[name][:, start:].gather(-1, at).squeeze(-1) for name in ("mean", "std", "sqrt_beta")
     )
     seen, query = history["observation"][:, start:], history["query"][:, start:]
-    return Rounds(chosen, seen - mean, multiplier * std, seen - problem.f(query), query)
+    return Rounds(chosen, seen - mean, multiplier * std, seen - problem.f(query), query, start + 1)
 
 
 def critical_rounds(seen: Rounds, problem: UnknownPriorProblem, failure: float = 0.1) -> Tensor:
@@ -89,9 +109,9 @@ def critical_rounds(seen: Rounds, problem: UnknownPriorProblem, failure: float =
     T = seen.candidate.shape[-1]
     same = seen.candidate.unsqueeze(-1) == seen.candidate.unsqueeze(-2)  # replicates t i
     chosen = same & torch.ones(T, T, dtype=torch.bool, device=same.device).tril()
-    xi = _thresholds(T, problem, failure, seen.error)
-    errors, widths = (torch.where(chosen, part.unsqueeze(-2), 0.0) for part in (seen.error, seen.width))
-    return eliminates(errors, widths, xi, chosen.sum(-1))
+    xi = _thresholds(seen, problem, failure)
+    errors, widths = (torch.where(chosen, part.unsqueeze(-2), 0.0).sum(-1) for part in (seen.error, seen.width))
+    return errors.abs() > (xi * chosen.sum(-1)).sqrt() + widths
 
 
 def confidence_ratio(history: History, problem: UnknownPriorProblem) -> Tensor:
@@ -108,37 +128,38 @@ def confidence_ratio(history: History, problem: UnknownPriorProblem) -> Tensor:
     """
     if problem.truth is None:
         raise ValueError("truth must be known to the problem, it is None")
-    points, start = problem.space.finite(), initial_rounds(history)
-    truth = torch.as_tensor(problem.truth, device=points.device)
-    candidates = problem.space.candidates if truth.dim() else problem.space.candidates.select([int(truth)])
-    own = truth if truth.dim() else torch.zeros_like(truth)
-    replicates = len(history["observation"])
-    own = own.expand(replicates)
-    rows = torch.arange(replicates, device=points.device)
-    tracked = candidates.prior(problem.noise_std).posterior(replicates).track(Measure.dirac(points))
-    index = torch.cdist(history["query"], points, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
-    multiplier = history["sqrt_beta"].gather(-1, truth.expand(replicates)[:, None, None].expand(-1, history.steps, 1))
-    ratios = []
-    for t in range(history.steps):
-        if t >= start:
-            off = (problem.values - tracked.mean[rows, own]).abs()
-            width = multiplier[:, t] * tracked.variance[rows, own].sqrt()
-            ratios.append((off / width).amax(-1))
-        batch = tracked.batch_shape
-        tracked.observe(index[:, t, None].expand(batch), history["observation"][:, t, None].expand(batch))
-    return torch.stack(ratios, -1)
+    points, (replicates, steps) = problem.space.points, history["observation"].shape
+    truth = torch.as_tensor(problem.truth, device=points.device).expand(replicates)
+    belief = ListBelief(problem.space.candidates.prior(problem.noise_std), replicates, points)
+    multiplier = history["sqrt_beta"].gather(-1, truth[:, None, None].expand(-1, steps, 1))
+    rows, ratios = torch.arange(replicates, device=points.device), []
+    for t in range(steps):
+        mean, std = (part[rows, truth] for part in belief.moments())
+        ratios.append(((problem.values - mean).abs() / (multiplier[:, t] * std)).amax(-1))
+        belief.observe(history["query"][:, t : t + 1], history["observation"][:, t : t + 1])
+    return torch.stack(ratios, -1)[:, initial_rounds(history) :]
 
 
-def information_gains(seen: Rounds, problem: UnknownPriorProblem) -> Tensor:
+def kernel_of(problem: UnknownPriorProblem) -> Tensor:
+    """Which kernel each candidate has, ``|U|``: 0, 1, ..., the same number where it is the same object."""
+    kernels = problem.space.candidates.kernels
+    different = list({id(kernel): kernel for kernel in kernels}.values())
+    return torch.tensor([next(j for j, other in enumerate(different) if other is kernel) for kernel in kernels])
+
+
+def information_gains(seen: Rounds, problem: UnknownPriorProblem, by_kernel: bool = False) -> Tensor:
     """Information gain of the rounds ``S_t^u`` of each candidate under its own kernel, ``replicates x T x |U|``.
 
     ``0.5 log det(I + K / R^2)`` of the points of those rounds; rounds of other candidates are masked, so one Cholesky
-    factor holds the gains of all ``t``.
+    factor holds the gains of all ``t``. With ``by_kernel`` the rounds of all candidates with one kernel count as one
+    list, and the last dimension has an entry a kernel.
     """
-    points = Measure.dirac(seen.point)
+    points, own = Measure.dirac(seen.point), kernel_of(problem).to(seen.candidate.device)
+    label = own if by_kernel else torch.arange(len(own), device=own.device)
     gains = []
-    for u, kernel in enumerate(problem.space.candidates.kernels):
-        mask = (seen.candidate == u).to(seen.error)
+    for j in label.unique().tolist():
+        kernel = problem.space.candidates.kernels[int((label == j).nonzero()[0])]
+        mask = (label[seen.candidate] == j).to(seen.error)
         scaled = covariance(kernel, points, points) / problem.noise_std**2 * mask.unsqueeze(-1) * mask.unsqueeze(-2)
         factor = torch.linalg.cholesky(scaled + torch.eye(scaled.shape[-1]).to(scaled))
         gains.append(factor.diagonal(dim1=-2, dim2=-1).log().cumsum(-1))
@@ -150,6 +171,7 @@ def ledger(
 ) -> RegretLedger:
     """The accounts of a run of HE-GP-UCB ([Ziomek2024], Appendices C and D).
 
+    ``by kernel`` is the theorem of the book: the widths of candidates that share a kernel need no split by candidate.
     The terms add up to the cumulative regret exactly: the regret of critical rounds, and of all others
     ``f* - f(x_t) = (f* - UCB_t(x_t)) + sqrt_beta_t std_{t-1}(x_t) + (mean_{t-1}(x_t) - f(x_t))``, where the first
     part is at most zero while the confidence intervals hold and the last is ``epsilon_t - eta_t``.
@@ -176,7 +198,7 @@ def ledger(
     regret = instantaneous_regret(history, problem)
     critical = critical_rounds(seen, problem, failure)
     overshoot = seen.noise - seen.error  # the mean minus f
-    xi = _thresholds(T, problem, failure, regret)
+    xi = _thresholds(seen, problem, failure)
     chosen = torch.nn.functional.one_hot(seen.candidate, U).to(regret)  # replicates T U
     count = chosen.cumsum(1)
     noise_sum = (chosen * seen.noise.unsqueeze(-1)).cumsum(1).abs()
@@ -185,7 +207,8 @@ def ledger(
     bound = float(problem.values.abs().max()) if bound is None else bound
     steps = torch.arange(1, T + 1, dtype=regret.dtype, device=regret.device)
     constant = 2 / math.log1p(problem.noise_std**-2)
-    gains = information_gains(seen, problem)
+    gains, by_kernel = information_gains(seen, problem), information_gains(seen, problem, by_kernel=True)
+    kernels = by_kernel.shape[-1]
     top, gamma = _largest(history, problem)
     ratio = confidence_ratio(history, problem)
     noise_right = (xi.unsqueeze(-1) * count).sqrt()
@@ -193,6 +216,8 @@ def ledger(
     applies = good.unsqueeze(-1).expand_as(regret)
     lost = _lost(history, problem)
     square = (xi.unsqueeze(-1) * count).sqrt().sum(-1)
+    paid = 2 * U * bound + 2 * (U * xi * steps).sqrt()
+    shared = top * (constant * steps * kernels * gamma).sqrt()
     claims = {
         "confidence": Claim(ratio, torch.ones_like(ratio), "Theorem 3.1", 1 - failure / 2),
         "noise": Claim(noise_sum, noise_right, "Lemma 5.1", 1 - failure / 2),
@@ -203,7 +228,10 @@ def ledger(
         "counts": Claim(count.sqrt().sum(-1), (U * steps).sqrt().expand_as(regret), "Lemma 5.2"),
         "realized gain": Claim(widths, top * (constant * steps * gains.sum(-1)).sqrt(), "Lemma 5.3, proof"),
         "maximum gain": Claim(widths, (top * (constant * steps * U * gamma).sqrt()).expand_as(regret), "Lemma 5.3"),
+        "realized gain by kernel": Claim(widths, top * (constant * steps * by_kernel.sum(-1)).sqrt(), "by kernel"),
+        "maximum gain by kernel": Claim(widths, shared.expand_as(regret), "by kernel"),
         "sum": Claim(regret.cumsum(-1), 2 * U * bound + 2 * square + 2 * widths, "Inequality 9", applies=applies),
+        "by kernel": Claim(regret.cumsum(-1), (paid + 2 * shared).expand_as(regret), "by kernel", applies=applies),
     }
     return RegretLedger(
         regret.cumsum(-1),
@@ -215,9 +243,8 @@ def ledger(
         },
         bounds={
             "Inequality 9": 2 * U * bound + 2 * square + 2 * widths,
-            "final bound": 2 * U * bound
-            + 2 * (U * xi * steps).sqrt()
-            + 2 * top * (constant * steps * U * gamma).sqrt(),
+            "by kernel": paid + 2 * shared,
+            "final bound": paid + 2 * top * (constant * steps * U * gamma).sqrt(),
         },
         claims=claims,
         identity=True,
@@ -234,16 +261,16 @@ def robust_claim(history: History, problem: UnknownPriorProblem) -> Claim:
     return Claim(instantaneous_regret(history, problem), right, "Theorem 6.1, proof")
 
 
-def _thresholds(T: int, problem: UnknownPriorProblem, failure: float, like: Tensor) -> Tensor:
-    """``xi_1, ..., xi_T``."""
-    steps = torch.arange(1, T + 1)
-    return noise_threshold(steps, problem.noise_std, len(problem.space.candidates), failure).to(like)
+def _thresholds(seen: Rounds, problem: UnknownPriorProblem, failure: float) -> Tensor:
+    """``xi_t`` of each round, ``T``."""
+    number = torch.arange(seen.error.shape[-1]) + seen.first
+    return noise_threshold(number, problem.noise_std, len(problem.space.candidates), failure).to(seen.error)
 
 
 def _largest(history: History, problem: UnknownPriorProblem) -> tuple[Tensor, Tensor]:
     """Of all candidates after each round: the largest multiplier, and a bound of the maximum information gain."""
     top = history["sqrt_beta"][0, initial_rounds(history) :].amax(-1).cummax(-1).values
-    kernel, points = problem.space.candidates.prior(problem.noise_std).kernel, Measure.dirac(problem.space.finite())
+    kernel, points = problem.space.candidates.prior(problem.noise_std).kernel, Measure.dirac(problem.space.points)
     gain = greedy_information_gain(kernel, points, problem.noise_std, len(top))[:, 1:].amax(0)
     return top, gain * math.e / (math.e - 1)
 
@@ -271,7 +298,7 @@ def robust_ledger(
     regret = instantaneous_regret(history, problem)
     fires = [critical_rounds(seen, problem, failure) for seen in (u, v)]
     kept = (~(fires[0] | fires[1])).to(regret)
-    xi = _thresholds(T, problem, failure, regret)
+    xi = _thresholds(u, problem, failure)
     roots = [
         (xi * torch.nn.functional.one_hot(seen.candidate, U).to(regret).cumsum(1).mT).sqrt().sum(1) for seen in (u, v)
     ]

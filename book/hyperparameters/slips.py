@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -18,10 +19,12 @@ class WidthAfter(HEGPUCB):
     The proof needs the one before it, ``sigma_{i-1}``.
     """
 
-    def judge(self, row: Mapping[str, Tensor], played: Tensor) -> None:
-        """Test the responsible candidate with the smaller width."""
-        before, self.std = self.std, self.moments(row["query"].unsqueeze(-2))[1].squeeze(-1)
-        super().judge(row, played)
+    def tell(self, x: Tensor, y: Tensor) -> None:
+        """Learn, and test the candidate that chose with the smaller width."""
+        before, after = self.std, copy.copy(self.belief)
+        after.observe(x.unsqueeze(1), y.unsqueeze(1))
+        self.std = after.moments(x.unsqueeze(1))[1].squeeze(-1)
+        super().tell(x, y)
         self.std = before
 
 
@@ -41,5 +44,5 @@ def printed_sqrt_beta(
         failure: ``delta``.
     """
     kernel = space.candidates.prior(space.noise_std).kernel
-    gamma = information_by_round(kernel, space.finite(), space.noise_std, steps, initial)
+    gamma = information_by_round(kernel, space.points, space.noise_std, steps, initial)
     return functools.partial(of_round, norm + space.noise_std * (2 * (gamma + 1 + math.log(2 / failure))).sqrt())

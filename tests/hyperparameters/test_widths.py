@@ -4,19 +4,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import norm as normal
 
 from book.hyperparameters.problems import lengthscale_candidates
 from book.hyperparameters.slips import printed_sqrt_beta
-from book.hyperparameters.widths import frequentist_sqrt_beta
+from book.hyperparameters.widths import frequentist_sqrt_beta, lipschitz_sqrt_beta
 from book.information import greedy_information_gain
 from cbo_lib.confidence import noise_threshold
-from cbo_lib.hyperparameters import Space, eliminates
+from cbo_lib.hyperparameters import Space
 from cbo_lib.measure import Measure
 from tests.hyperparameters import plain
-from tests.hyperparameters.helpers import F64, SETTINGS, line, setting
+from tests.hyperparameters.helpers import F64, SETTINGS, changed, line, setting
 
 TWO = lengthscale_candidates((0.1, 0.3))
 FINITE = Space(TWO, points=line(12), noise_std=0.2)
@@ -37,7 +35,7 @@ def derived(space, norm, steps, initial=0, failure=0.1):
 def test_frequentist_widths_are_the_formula_with_the_greedy_gain(rng, name, initial, printed):
     priors, domain = setting(name).priors, setting(name).problem.space.points
     points = domain.amax(0) * torch.rand(17, domain.shape[-1], generator=rng, dtype=F64)  # no ties, as on a grid
-    space = setting(name).replaced(points=points).problem.space
+    space = changed(setting(name).problem, points=points).space
     steps, bound, failure, noise = 4, 1.7, 0.2, space.noise_std
     schedule = (printed_sqrt_beta if printed else derived)(space, bound, steps, initial, failure)
     for u, prior in enumerate(priors):
@@ -119,32 +117,24 @@ def test_more_candidates_a_later_round_and_less_failure_raise_the_threshold():
     torch.testing.assert_close(noise_threshold(4, 0.4, 3, 0.1), 4 * base)
 
 
-# ---- line 12
-
-finite = st.floats(-3, 3)
+# ---- slips of the paper
 
 
-@given(
-    st.lists(st.tuples(finite, st.floats(0, 1)), min_size=0, max_size=8),
-    st.floats(0, 4),
-    st.integers(0, 3),
-    st.integers(1, 3),
-)
-def test_elimination_is_the_inequality_for_any_padding_and_batch(pairs, xi, padding, batch):
-    errors, widths = [e for e, _ in pairs], [w for _, w in pairs]
-    right = math.sqrt(xi * len(pairs)) + math.fsum(widths)
-    gap = abs(math.fsum(errors)) - right
-    expected = gap > 0
+def test_theorem_42_b_as_printed_is_narrower_than_theorem_32_for_functions_with_small_slopes():
+    def printed(b, t=10, d=1, a=1.0, r=1.0, failure=0.1):
+        inner = d * t * b * r * math.sqrt(math.log(4 * d * a / failure))
+        return math.sqrt(2 * math.log(2 * math.pi**2 * t**2 / (3 * failure)) + 4 * d * math.log(inner))
 
-    def padded(values):
-        return torch.tensor([values + [0.0] * padding] * batch, dtype=F64)
+    for b, narrower in ((0.1, True), (0.3, True), (1.0, False), (5.0, False)):
+        assert (printed(b) < lipschitz_sqrt_beta(10, 1, 1.0, b, 1.0, 0.1)) == narrower
 
-    found = eliminates(padded(errors), padded(widths), xi, len(pairs))
-    assert found.shape == (batch,) and found.dtype == torch.bool
-    if abs(gap) > 1e-9:
-        assert found.tolist() == [expected] * batch
-        assert (
-            eliminates(padded(errors), padded(widths), torch.full((batch,), xi, dtype=F64), len(pairs)).tolist()
-            == [expected] * batch
-        )
-        assert bool(eliminates(torch.tensor(errors, dtype=F64), torch.tensor(widths, dtype=F64), xi)) == expected
+
+def test_half_of_the_norm_may_break_the_bands_in_the_first_round():
+    """A bump of norm 10 has height 10; the mean is zero, and the first multiplier of 5 is 5 + sqrt(2 log 20)."""
+    x = FINITE.points[5]
+    k = TWO.kernels[0]
+    bump = 10 * k(FINITE.points, x[None]).to_dense().squeeze(-1)
+    assert float(bump.max()) == pytest.approx(10)
+    first = [float(derived(FINITE, norm, 1)(1)[0]) for norm in (5.0, 10.0)]
+    assert first == pytest.approx([5 + math.sqrt(2 * math.log(20)), 10 + math.sqrt(2 * math.log(20))])
+    assert first[0] < 10 < first[1]
