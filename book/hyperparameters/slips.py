@@ -45,4 +45,5 @@ def printed_sqrt_beta(
     """
     kernel = space.candidates.prior(space.noise_std).kernel
     gamma = information_by_round(kernel, space.points, space.noise_std, steps, initial)
+    gamma = gamma.expand(len(space.candidates), -1)  # candidates that share a kernel have one
     return functools.partial(of_round, norm + space.noise_std * (2 * (gamma + 1 + math.log(2 / failure))).sqrt())
