@@ -1,287 +1,269 @@
-"""The experiments of the paper, one function a panel of Figure 2, and how they are drawn.
+"""What the paper's Figure 2 runs, panel by panel, its picture and verdicts: see ``book.hyperparameters.registry``.
 
-At the paper's scale they run its numbers of replicates (50, 50, 100 and 50), at the reader's 10 of them, the first ten
-of the same seeds.
+The paper writes a multiplier ``beta`` before the deviation. *printed* takes it so; *root* takes its root, as BoTorch's
+``UpperConfidenceBound`` does of its argument. A table has a row a policy: ``T = 50`` is the cumulative regret after 50
+rounds, one number a seed, ``best`` the best regret at the end; ``by round`` and ``best by round`` are means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures, harness
-from book.harness import Comparison, Scale
-from book.hyperparameters import panels
-from book.hyperparameters.adaptive import AGPUCB
-from book.hyperparameters.panels import Panel
 from book.hyperparameters.problem import UnknownPriorProblem
-from book.hyperparameters.problems import LENGTHSCALES, draws_of_candidates, lengthscale_candidates
-from book.hyperparameters.regret import cumulative_regret, initial_rounds, simple_regret
-from book.hyperparameters.variants import EveryoneTested, TemperedUCB
-from cbo_lib.hyperparameters import (
-    HEGPUCB,
-    AveragedUCB,
-    CandidatePolicy,
-    HEStableOpt,
-    MaximumLikelihood,
-    OracleGPUCB,
-    OracleStableOpt,
-    Space,
+from book.hyperparameters.problems import (
+    DECOMPOSITIONS,
+    LENGTHSCALES,
+    decomposition_candidates,
+    draws_of_candidates,
+    four_sines,
+    hidden_corner,
+    hill_candidates,
+    lengthscale_candidates,
+    period_candidates,
+    random_truth,
+    slope_and_peak,
 )
+from book.hyperparameters.slips import printed_sqrt_beta
+from book.verdict import Paired, holm, paired
+from cbo_lib.confidence import union_bound_sqrt_beta
+from cbo_lib.hyperparameters import AGPUCB, HEGPUCB, Candidates, ExpectedUCB, MaximumLikelihood, Space
+from cbo_lib.simulate import simulate
+
+Panel = Literal["lengthscale", "period", "decomposition", "mean"]
+Reading = Literal["printed", "root"]
+#: The panels of Figure 2 and after how many rounds the paper reads them.
+PANELS: Mapping[Panel, int] = {"lengthscale": 50, "period": 50, "decomposition": 50, "mean": 100}
+TITLES = dict(zip(PANELS, ("(a) lengthscale", "(b) period", "(c) decomposition", "(d) mean"), strict=True))
+READINGS: tuple[Reading, ...] = ("printed", "root")
+RIVALS = ("ExpectedUCB", "tempered", "MLE", "A-GP-UCB", "no elimination")
+#: What is kept of a run: its cumulative regret after so many rounds.
+HORIZONS = (5, 10, 15, 25, 50, 100)
+#: A run has failed if it never came this near to the optimum, in units of f.
+NEAR = 0.1
+RESULTS = Path(__file__).parent / "results"
 
 
-def baselines(space: Space, truth: int | Tensor | None, **options: Any) -> dict[str, CandidatePolicy]:
-    """HE-GP-UCB, its ablation and the baselines for any kind of hyperparameter; with a truth, GP-UCB that knows it."""
-    found: dict[str, CandidatePolicy] = {
+@dataclass(frozen=True)
+class Setup:
+    """A problem, the multiplier of each round and the number of uniform points that precede the policies."""
+
+    problem: UnknownPriorProblem
+    sqrt_beta: Callable[[int], Tensor | float]
+    initial: int
+
+
+def setup(panel: Panel, reading: Reading, seeds: Sequence[int], rounds: int, noise: float = 0.1, **more: Any) -> Setup:
+    """A panel of Figure 2, with ``B = 2`` in (a) to (c) and what else the paper leaves open filled in.
+
+    Args:
+        panel: which.
+        reading: of the multiplier.
+        seeds: in (d) each has a function of its own.
+        rounds: how many will be asked for.
+        noise: ``R``.
+        more: of the functions: ``width`` of (c), ``extra`` of (d).
+    """
+    if panel == "mean":
+        candidates, points = hill_candidates(5.0, more.get("extra", 2.0)), _line(1, 200)
+        truth = random_truth(len(candidates), seeds)
+        values = draws_of_candidates(candidates, truth, seeds)(points.expand(len(seeds), -1, -1))
+        space = Space(candidates, points=points, noise_std=noise)
+        problem = UnknownPriorProblem(space, partial(_looked_up, values), truth=truth, replicates=len(seeds))
+        return Setup(problem, partial(_bayesian, reading), 0)
+    initial, f, points, candidates = _fixed(panel, noise, **more)
+    space = Space(candidates, points=points, noise_std=noise)
+    schedule = partial(_read, reading, printed_sqrt_beta(space, 2.0, rounds + initial))
+    return Setup(UnknownPriorProblem(space, f, truth=1 if panel == "decomposition" else 0), schedule, initial)
+
+
+def policies(made: Setup) -> dict[str, Any]:
+    """HE-GP-UCB, itself without elimination, and its rivals; A-GP-UCB where there are lengthscales to shrink."""
+    space, options = made.problem.space, {"sqrt_beta": made.sqrt_beta, "initial": made.initial}
+    found = {
         "HE-GP-UCB": HEGPUCB(space, **options),
-        "no elimination": HEGPUCB(space, elimination="never", **options),
+        "ExpectedUCB": ExpectedUCB(space, **options),
+        "tempered": ExpectedUCB(space, likelihood="tempered", **options),
         "MLE": MaximumLikelihood(space, **options),
-        "ExpectedUCB": AveragedUCB(space, **options),
+        "no elimination": HEGPUCB(space, eliminate=False, **options),
     }
-    return found if truth is None else found | {"GP-UCB, truth": OracleGPUCB(space, truth, **options)}
+    if space.candidates.names[0].startswith("lengthscale"):
+        found["A-GP-UCB"] = AGPUCB(space, **options)
+    return found
 
 
-def contenders(space: Space, **options: Any) -> dict[str, CandidatePolicy]:
-    """The policies that need no truth, our variants among them."""
-    ours = {"everyone tested": EveryoneTested(space, **options), "tempered": TemperedUCB(space, **options)}
-    return baselines(space, None, **options) | ours
+def figure_2(
+    panel: Panel, reading: Reading, seeds: Sequence[int], rounds: int | None = None, **more: Any
+) -> pd.DataFrame:
+    """All policies on a panel, a row each."""
+    T = PANELS[panel] if rounds is None else rounds
+    made, rows = setup(panel, reading, seeds, T, **more), []
+    problem = made.problem
+    for name, policy in policies(made).items():
+        watch = _left if isinstance(policy.batch, HEGPUCB) else None
+        history = simulate(problem, policy, T + made.initial, seeds, watch=watch)
+        regret = (problem.optimum.unsqueeze(-1) - history["value"])[:, made.initial :]
+        total, best = regret.cumsum(-1), regret.cummin(-1).values
+        row: dict[str, Any] = {"panel": panel, "reading": reading, "policy": name}
+        row |= {f"T = {h}": _rounded(total[:, h - 1]) for h in sorted({*HORIZONS, T}) if h <= T}
+        row |= {"best": _rounded(best[:, -1]), "by round": _rounded(total.mean(0))}
+        row |= {"best by round": _rounded(best.mean(0))}
+        row["dropped"] = _rounded(len(problem.space.candidates) - history["left"][:, -1]) if watch else None
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def unknown_lengthscale(
-    norm: float = 2.0,
-    noise_std: float = 0.1,
-    reading: Literal["peak", "density"] = "peak",
-    printed: bool = True,
-    steps: int = 50,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-) -> Comparison[UnknownPriorProblem]:
-    """Figure 2a: lengthscales for ``slope_and_peak``, 500 points, three initial points ([Ziomek2024], J.1).
+def _left(batch: HEGPUCB) -> dict[str, Tensor]:
+    return {"left": batch.alive.sum(-1).to(batch.y)}
 
-    No candidate holds the function in its RKHS; the shortest lengthscale takes the place of the truth.
 
-    Args:
-        norm: the ``B`` of the widths.
-        noise_std: ``R``.
-        reading: see ``slope_and_peak``.
-        printed: whether the widths are those that the paper prints, ``printed_sqrt_beta``.
-        steps: rounds after the initial design.
-        scale: 50 or 10 replicates.
-        seeds: others than those of the scale.
-        folder: see ``harness.run``.
+def _fixed(panel: Panel, noise: float, width: float = 0.15) -> tuple[int, Any, Tensor, Candidates]:
+    """Initial points, f, the domain and the candidates of a panel whose f is the same for all seeds."""
+    if panel == "lengthscale":
+        return 3, slope_and_peak, _line(1, 500), lengthscale_candidates(LENGTHSCALES)
+    if panel == "period":
+        return 5, four_sines, _line(2, 500), period_candidates(noise_std=noise)
+    axes = [torch.linspace(0, 1, n, dtype=torch.float64) for n in (15, 15, 5)]
+    f = partial(hidden_corner, width=width)
+    return 3, f, torch.cartesian_prod(*axes), decomposition_candidates(DECOMPOSITIONS, 0.3)
+
+
+def _line(high: float, count: int) -> Tensor:
+    return torch.linspace(0, high, count, dtype=torch.float64)[:, None]
+
+
+def _read(reading: Reading, schedule: Callable[[int], Any], t: int) -> Any:
+    return schedule(t) if reading == "printed" else schedule(t) ** 0.5
+
+
+def _bayesian(reading: Reading, t: int) -> float:
+    return _read(reading, partial(union_bound_sqrt_beta, 200, failure=0.05), t)
+
+
+def _looked_up(values: Tensor, points: Tensor) -> Tensor:
+    """The function of equally spaced points of [0, 1] with these values, ``replicates x n``."""
+    index = (points[..., 0] * (values.shape[-1] - 1)).round().long()
+    return values.gather(-1, index.reshape(len(values), -1)).reshape(index.shape)
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(float(x), 3) for x in values]
+
+
+# What is decided: a rival's regret minus that of HE-GP-UCB, one number a seed.
+
+
+def stored() -> pd.DataFrame:
+    """What the run at the paper's scale left in ``results``."""
+    return harness.load_table(RESULTS / "figure_2.json")
+
+
+def numbers(frame: pd.DataFrame, column: str, **key: Any) -> Tensor:
+    """One number a seed: the row that the key names.
+
+    Raises:
+        ValueError: unless it names exactly one.
     """
-    panel = panels.lengthscale(noise_std, norm, reading, "printed" if printed else "derived", steps)
-    space, options = panel.problem.space, panel.options
-    policies = baselines(space, 0, **options)
-    policies["GP-UCB, shortest"] = policies.pop("GP-UCB, truth")
-    policies["GP-UCB, longest"] = OracleGPUCB(space, len(LENGTHSCALES) - 1, **options)
-    policies["A-GP-UCB"] = AGPUCB(space, lengthscales=LENGTHSCALES, **options)
-    return _run(panel, policies, _seeds(scale, 50, seeds), folder, "lengthscale")
+    chosen = frame
+    for name, value in key.items():
+        chosen = chosen[chosen[name] == value]
+    if len(chosen) != 1:
+        raise ValueError(f"key must name one row of the table, {key} names {len(chosen)}")
+    return torch.tensor(chosen.iloc[0][column], dtype=torch.float64)
 
 
-def unknown_period(
-    norm: float = 2.0,
-    noise_std: float = 0.1,
-    shared: float | None = None,
-    phase: float | None = 0.0,
-    steps: int = 50,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-) -> Comparison[UnknownPriorProblem]:
-    """Figure 2b: periods for ``four_sines`` on [0, 2], 500 points, five initial points ([Ziomek2024], J.2).
+def claims(table: pd.DataFrame | None = None) -> dict[tuple[str, ...], Paired]:
+    """Every claim of the chapter, with intervals widened by Holm over all of them.
 
-    Args:
-        norm: the ``B`` of the widths.
-        noise_std: ``R``.
-        shared: see ``period_candidates``.
-        phase: see ``four_sines``.
-        steps: rounds after the initial design.
-        scale: 50 or 10 replicates.
-        seeds: others than those of the scale.
-        folder: see ``harness.run``.
+    Keys are panel, reading, rival and what is compared: ``"end"`` (cumulative regret when the paper reads the panel),
+    ``"T = 10"`` in (c), or ``"failures"`` in (d), the share of runs that fail. Positive numbers speak for HE-GP-UCB.
     """
-    seeds = _seeds(scale, 50, seeds)
-    panel = panels.period(noise_std, norm, shared, phase, steps=steps)
-    return _run(panel, baselines(panel.problem.space, 0, **panel.options), seeds, folder, "period")
+    table, found = stored() if table is None else table, {}
+    for panel, end in PANELS.items():
+        for reading in READINGS:
+            for rival in RIVALS:
+                if rival == "A-GP-UCB" and panel != "lengthscale":
+                    continue
+                key = {"panel": panel, "reading": reading}
+                compared = {"end": f"T = {end}"}
+                if panel == "decomposition" and rival != "no elimination":
+                    compared["T = 10"] = "T = 10"
+                for what, column in compared.items():
+                    ours, theirs = (numbers(table, column, policy=name, **key) for name in ("HE-GP-UCB", rival))
+                    found[panel, reading, rival, what] = paired(ours, theirs)
+                if panel == "mean" and rival != "no elimination":
+                    ours, theirs = (
+                        (numbers(table, "best", policy=name, **key) > NEAR).double() for name in ("HE-GP-UCB", rival)
+                    )
+                    found[panel, reading, rival, "failures"] = paired(ours, theirs)
+    return holm(found)
 
 
-def unknown_decomposition(
-    norm: float = 2.0,
-    noise_std: float = 0.1,
-    lengthscale: float = 0.3,
-    steps: int = 50,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-) -> Comparison[UnknownPriorProblem]:
-    """Figure 2c: decompositions for ``hidden_corner`` on a 15 x 15 x 5 grid ([Ziomek2024], J.3).
-
-    Args:
-        norm: the ``B`` of the widths.
-        noise_std: ``R``.
-        lengthscale: of all kernels.
-        steps: rounds after three initial points.
-        scale: 100 or 10 replicates.
-        seeds: others than those of the scale.
-        folder: see ``harness.run``.
-    """
-    seeds = _seeds(scale, 100, seeds)
-    panel = panels.decomposition(noise_std, norm, lengthscale, steps=steps)
-    policies = baselines(panel.problem.space, 1, **panel.options)
-    policies["GP-UCB, additive"] = OracleGPUCB(panel.problem.space, 0, **panel.options)
-    return _run(panel, policies, seeds, folder, "decomposition")
+# Pictures.
 
 
-def unknown_mean(
-    height: float = 5.0,
-    extra: float = 2.0,
-    lengthscale: float = 0.2,
-    noise_std: float = 0.1,
-    steps: int = 100,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-) -> Comparison[UnknownPriorProblem]:
-    """Figure 2d: which hill is the tallest, f drawn anew in each replicate, 200 points ([Ziomek2024], J.4).
-
-    The true candidate of each replicate is drawn uniformly, with a seed of its own.
-
-    Args:
-        height: see ``Hills``.
-        extra: see ``Hills``.
-        lengthscale: of the RBF kernel of variance 1.
-        noise_std: ``R``.
-        steps: rounds, without an initial design.
-        scale: 50 or 10 replicates.
-        seeds: others than those of the scale.
-        folder: see ``harness.run``.
-    """
-    seeds = _seeds(scale, 50, seeds)
-    panel = panels.mean(seeds, noise_std, height, extra, lengthscale, steps=steps)
-    policies = baselines(panel.problem.space, panel.problem.truth, **panel.options)
-    return _run(panel, policies, seeds, folder, "mean")
-
-
-def robust(
-    lengthscales: Sequence[float] = (0.05, 0.1, 0.2, 0.5),
-    truth: int = 1,
-    epsilon: float = 0.05,
-    noise_std: float = 0.1,
-    steps: int = 50,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-) -> Comparison[UnknownPriorProblem]:
-    """Epsilon-regret of HE-StableOpt: an experiment of our own on draws of a prior, 200 points.
-
-    Args:
-        lengthscales: of the candidates.
-        truth: index of the one that f is drawn with.
-        epsilon: how far a point may be moved.
-        noise_std: ``R``.
-        steps: rounds, without an initial design.
-        scale: 50 or 10 replicates.
-        seeds: others than those of the scale.
-        folder: see ``harness.run``.
-    """
-    seeds = _seeds(scale, 50, seeds)
-    candidates = lengthscale_candidates(lengthscales)
-    f = draws_of_candidates(candidates, torch.full((len(seeds),), truth), seeds)
-    points = torch.linspace(0, 1, 200, dtype=torch.float64)[:, None]
-    space = Space(candidates, points=points, epsilon=epsilon, noise_std=noise_std)
-    policies: dict[str, CandidatePolicy] = {
-        "HE-StableOpt": HEStableOpt(space),
-        "StableOpt, truth": OracleStableOpt(space, truth),
-        "StableOpt, shortest": OracleStableOpt(space, 0),
-        "StableOpt, longest": OracleStableOpt(space, len(lengthscales) - 1),
-        "HE-GP-UCB": HEGPUCB(space),
-    }
-    problem = UnknownPriorProblem(space, f, truth=truth, replicates=len(seeds))
-    return harness.run(problem, policies, steps, seeds, folder=folder, name="robust")
-
-
-def landscape(
-    noise_std: float = 0.1,
-    reading: str = "root",
-    steps: int = 60,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-) -> Comparison[UnknownPriorProblem]:
-    """The highest place of a real landscape, 20 x 20 heights that Matplotlib ships: an experiment of our own.
-
-    Args:
-        noise_std: of a height, in standard deviations of all heights.
-        reading: of the multiplier of Theorem 4.2 (A), see ``variants.READINGS``.
-        steps: rounds after four initial points.
-        scale: 100 or 20 replicates.
-        seeds: others than those of the scale.
-        folder: see ``harness.run``.
-    """
-    seeds = harness.choose(scale, range(20), range(100)) if seeds is None else seeds
-    panel = panels.landscape(noise_std, reading, steps)
-    return _run(panel, contenders(panel.problem.space, **panel.options), seeds, folder, "landscape")
-
-
-EXPERIMENTS: dict[str, harness.Study] = {
-    "lengthscale": unknown_lengthscale,
-    "period": unknown_period,
-    "decomposition": unknown_decomposition,
-    "mean": unknown_mean,
-    "robust": robust,
-    "landscape": landscape,
-}
-
-
-def table(comparison: Comparison[UnknownPriorProblem]) -> pd.DataFrame:
-    """Cumulative and best regret in the end, mean and standard error over replicates."""
-    notions = {"cumulative": cumulative_regret, "best": simple_regret}
-    return pd.concat({name: comparison.final(notion) for name, notion in notions.items()}, axis=1)
-
-
-def plot_comparison(comparison: Comparison[UnknownPriorProblem], best: str = "best regret so far") -> Figure:
-    """Cumulative and best regret of each policy, mean and standard error over replicates."""
-    figure, axes = figures.subplots(1, 2, figsize=(10, 3.8))
-    for axis, notion in zip(axes.flat, (cumulative_regret, simple_regret), strict=True):
-        curves = comparison.regrets(notion)
-        for name, values in curves.items():
-            figures.plot_replicates(axis, values, name, spread="standard error", **figures.style(name))
-    axes[0, 0].set(xlabel="round", ylabel="cumulative regret (units of f)")
-    axes[0, 1].set(xlabel="round", ylabel=f"{best} (units of f)")
-    axes[0, 0].legend(fontsize="small")
+def draw_figure_2(frame: pd.DataFrame) -> Figure:
+    """Mean cumulative and best regret by round, a row for each panel."""
+    there = [panel for panel in PANELS if panel in set(frame["panel"])]
+    readings = [reading for reading in READINGS if reading in set(frame["reading"])]
+    columns = [(reading, column) for reading in readings for column in ("by round", "best by round")]
+    size = (4.2 * len(columns), 2.5 * len(there) + 0.6)
+    figure, axes = figures.subplots(len(there), len(columns), figsize=size)
+    for line, panel in zip(axes, there, strict=True):
+        for axis, (reading, column) in zip(line, columns, strict=True):
+            part = frame[(frame["panel"] == panel) & (frame["reading"] == reading)]
+            for policy, means in zip(part["policy"], part[column], strict=True):
+                look = {"markevery": max(1, len(means) // 4), "markersize": 4, **figures.style(policy)}
+                axis.plot(range(1, len(means) + 1), means, label=policy, **look)
+            axis.set_ylim(0, None)
+            axis.set_title(f"{TITLES[panel]}, {reading}", fontsize="small")
+            axis.set_ylabel("cumulative regret" if column == "by round" else "best regret")
+    for axis in axes[-1]:
+        axis.set_xlabel("round")
+    handles = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small")
     return figure
 
 
-def plot_survivors(axes: Axes, comparison: Comparison[UnknownPriorProblem], policy: str = "HE-GP-UCB") -> None:
-    """How many replicates still hold each candidate, round by round."""
-    history = comparison.histories[policy]
-    share = history["alive"][:, initial_rounds(history) :].double().mean(0)
-    for u, name in enumerate(comparison.problem.space.candidates.names):
-        axes.plot(range(1, len(share) + 1), share[:, u], label=name)
-    axes.set(xlabel="round", ylabel="share of replicates that keep it", ylim=(-0.03, 1.03))
-    axes.legend(fontsize="small")
+def draw_effects(found: Mapping[tuple[str, ...], Paired]) -> Figure:
+    """Regret of each rival minus that of HE-GP-UCB at the end, a picture for each panel; hollow for *root*."""
+    figure, axes = figures.subplots(2, 2, figsize=(8.4, 5.2))
+    for axis, panel in zip(axes.flat, PANELS, strict=True):
+        there = [rival for rival in RIVALS if (panel, "printed", rival, "end") in found]
+        for at, rival in enumerate(there):
+            for reading, shift, fill in (("printed", -0.15, "full"), ("root", 0.15, "none")):
+                pair = found[panel, reading, rival, "end"]
+                color = figures.style(rival)["color"]
+                axis.plot([pair.low, pair.high], [at + shift] * 2, "-", color=color, linewidth=1.5)
+                axis.plot(pair.mean, at + shift, "o", color=color, fillstyle=fill, markersize=5)
+        axis.axvline(0, color="black", linewidth=1)
+        axis.set_yticks(range(len(there)), there)
+        axis.invert_yaxis()
+        axis.set_title(TITLES[panel], fontsize="small")
+        axis.set_xlabel("regret more than HE-GP-UCB (units of f)")
+    return figure
 
 
-def _run(
-    panel: Panel, policies: Mapping[str, CandidatePolicy], seeds: Sequence[int], folder: Path | None, name: str
-) -> Comparison[UnknownPriorProblem]:
-    return harness.run(panel.problem, policies, panel.steps + panel.initial, seeds, folder=folder, name=name)
-
-
-def _seeds(scale: Scale, paper: int, seeds: Sequence[int] | None) -> Sequence[int]:
-    return harness.choose(scale, range(10), range(paper)) if seeds is None else seeds
+def draw_risk(frame: pd.DataFrame) -> Figure:
+    """Cumulative regret of (d), the runs of each policy in the order of their regret, a picture for each reading."""
+    figure, axes = figures.subplots(1, 2, figsize=(8.4, 3.2), sharey=True)
+    for axis, reading in zip(axes.flat, READINGS, strict=True):
+        part = frame[(frame["panel"] == "mean") & (frame["reading"] == reading)]
+        for policy, end in zip(part["policy"], part["T = 100"], strict=True):
+            share = [(i + 0.5) / len(end) for i in range(len(end))]
+            look = {**figures.style(policy), "marker": ""}
+            axis.plot(share, sorted(end), label=policy, **look)
+        axis.set(xlabel="share of the runs", yscale="log")
+        axis.set_title(reading, fontsize="small")
+    axes[0, 0].set_ylabel("cumulative regret (units of f)")
+    axes[0, 0].legend(fontsize="small")
+    return figure

@@ -6,13 +6,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-import matplotlib
-import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from book.functions import prior_samples
@@ -58,24 +55,25 @@ def periodic_kernel(period: float, lengthscale: float, dtype: torch.dtype = torc
 def additive_kernel(
     groups: Sequence[Sequence[int]], lengthscale: float, dtype: torch.dtype = torch.float64
 ) -> AdditiveKernel:
-    """The mean of RBF kernels on groups of coordinates ([Ziomek2024], section 1), of variance 1.
+    """A third of the sum of RBF kernels on groups of coordinates ([Ziomek2024], section 1).
 
-    The paper writes the sum; divided by the number of groups, all decompositions have the same prior variance.
+    The paper writes the sum itself, whose variance is the number of groups, up to three. Its theory wants at most one;
+    one constant for all candidates leaves their proportions as they are.
 
     Args:
-        groups: the coordinates of each group, from zero, such as ``((0, 1), (2,))``.
+        groups: the coordinates of each group, from zero, such as ``((0, 1), (2,))``; at most three groups.
         lengthscale: of every group, positive.
         dtype: of the hyperparameters.
     """
-    if not groups:
-        raise ValueError("groups must hold at least one group of coordinates, got none")
+    if not 1 <= len(groups) <= 3:
+        raise ValueError(f"groups must hold one to three groups of coordinates, got {len(groups)}")
     if not lengthscale > 0:
         raise ValueError(f"lengthscale must be positive, got {lengthscale}")
     parts = []
     for group in groups:
         part = ScaleKernel(RBFKernel(active_dims=tuple(group))).to(dtype=dtype)
         part.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=dtype)
-        part.outputscale = torch.tensor(1 / len(groups), dtype=dtype)
+        part.outputscale = torch.tensor(1 / 3, dtype=dtype)
         parts.append(part.requires_grad_(False))
     return AdditiveKernel(*parts)
 
@@ -275,34 +273,3 @@ def random_truth(count: int, seeds: Sequence[int]) -> Tensor:
     """A uniform index below ``count`` for each seed."""
     generators = ReplicateGenerators(seeds, stream=3).generators
     return torch.stack([torch.randint(count, (), generator=g) for g in generators])
-
-
-def landscape_problem(size: int = 20, dtype: torch.dtype = torch.float64) -> tuple[Candidates, Tensor, Function]:
-    """Standardized heights near Jacksboro, Tennessee, which Matplotlib ships, and six kernels none of which is true.
-
-    Args:
-        size: places a side.
-        dtype: of the points.
-
-    Returns:
-        Candidates, the places ``size^2 x 2`` in the unit square, north first, and the height at a place.
-    """
-    with np.load(Path(matplotlib.get_data_path()) / "sample_data" / "jacksboro_fault_dem.npz") as data:
-        heights = torch.tensor(data["elevation"], dtype=dtype)
-    rows, columns = (torch.linspace(0, n - 1, size).round().long() for n in heights.shape)
-    heights = heights[rows][:, columns].flip(0)
-    heights = (heights - heights.mean()) / heights.std()
-    axis = torch.linspace(0, 1, size, dtype=dtype)
-
-    def f(points: Tensor) -> Tensor:
-        index = (points * (size - 1)).round().long()
-        return heights.to(points.device)[index[..., 0], index[..., 1]]
-
-    kernels: dict[str, Kernel] = {f"squared exponential {ell}": rbf_kernel(ell, 1.0, dtype) for ell in (0.1, 0.3)}
-    for name, nu in (("1/2", 0.5), ("5/2", 2.5)):
-        kernel = MaternKernel(nu=nu).to(dtype=dtype)
-        kernel.lengthscale = torch.tensor(0.3, dtype=dtype)
-        kernels[f"Matérn {name}"] = kernel.requires_grad_(False)
-    kernels["additive"] = additive_kernel(((0,), (1,)), 0.2, dtype)
-    kernels["periodic"] = periodic_kernel(0.5, 1.0, dtype)
-    return Candidates(tuple(kernels), tuple(kernels.values())), torch.cartesian_prod(axis, axis), f

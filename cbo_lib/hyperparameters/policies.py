@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, as_schedule, require
+from cbo_lib.checks import as_count, as_number, as_schedule, nearly, require
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.gp import Posterior
 from cbo_lib.hyperparameters.belief import BoxBelief, ListBelief
@@ -62,7 +62,7 @@ class CandidatePolicy(Policy):
         self.given_sqrt_beta = as_schedule("sqrt_beta", sqrt_beta)
         prior, count = space.candidates.prior(space.noise_std), len(seeds)
         self.belief = BoxBelief(prior, count) if space.points is None else ListBelief(prior, count, space.points)
-        self.candidate = torch.full((count,), -1, device=space.like.device)
+        self.candidate, self.asked_at = torch.full((count,), -1, device=space.like.device), 0
         self.inside = torch.zeros_like(self.y, dtype=torch.bool)  # whether a told point is of the domain
 
     @property
@@ -120,7 +120,14 @@ class CandidatePolicy(Policy):
 
     def predict(self) -> None:
         """Note what every candidate expects where it is asked next."""
+        self.asked_at = self.round
         self.mean, self.std = (part.squeeze(-1) for part in self.belief.moments(self.asked.unsqueeze(1)))
+
+    def answers(self, x: Tensor) -> bool:
+        """Whether points ``replicates x d`` are those that are asked in this round, to single precision."""
+        if self.asked_at != self.round:
+            self.ask()
+        return bool(nearly(x, self.asked, self.space.like).all())
 
     @torch.no_grad()
     def tell(self, x: Tensor, y: Tensor) -> None:
@@ -189,7 +196,7 @@ class HEGPUCB(CandidatePolicy):
     @torch.no_grad()
     def tell(self, x: Tensor, y: Tensor) -> None:
         """Learn the answer ``y`` (``replicates``), and test the candidate that chose the point (``replicates x d``)."""
-        if self.round > self.initial and not (bool((self.candidate >= 0).all()) and torch.equal(x, self.asked)):
+        if not self.answers(x):
             return self.learn(x.unsqueeze(1), y.unsqueeze(1))
         chose = torch.arange(self.alive.shape[-1], device=x.device) == self.candidate.unsqueeze(-1)
         multiplier, t = self.multiplier(), self.round
@@ -206,7 +213,7 @@ class HEGPUCB(CandidatePolicy):
         super().learn(x, y)
         behind = self.likelihood.masked_fill(~self.alive, -torch.inf).amax(-1, keepdim=True) - self.likelihood
         self.drop(behind > math.log(self.alive.shape[-1] / self.failure))
-        self.candidate = torch.full_like(self.candidate, -1)
+        self.candidate = torch.full_like(self.candidate, -1)  # nobody chose what was told last
 
     def drop(self, refuted: Tensor) -> None:
         """Drop candidates, boolean ``replicates x |U|``, unless none would be left."""
@@ -267,7 +274,7 @@ class HEStableOpt(HEGPUCB):
     @torch.no_grad()
     def tell(self, x: Tensor, y: Tensor) -> None:
         """Learn the answer ``y`` (``replicates``) at the shifted point (``replicates x d``); test both candidates."""
-        if self.round > self.initial and not (bool((self.candidate >= 0).all()) and torch.equal(x, self.asked)):
+        if not self.answers(x):
             return self.learn(x.unsqueeze(1), y.unsqueeze(1))
         each = torch.arange(self.alive.shape[-1], device=x.device)
         u, v = each == self.candidate.unsqueeze(-1), each == self.pessimist.unsqueeze(-1)

@@ -8,10 +8,11 @@ import torch
 
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import decomposition_candidates, lengthscale_candidates, periodic_kernel
-from cbo_lib.former.simulate import simulate
+from book.hyperparameters.regret import watch
 from cbo_lib.hyperparameters import Candidates, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
+from cbo_lib.simulate import simulate
 from tests.hyperparameters import plain
 
 F64 = torch.float64
@@ -46,7 +47,7 @@ def line(count, low=0.0, high=1.0):
 
 
 def run(problem, policy, steps, seeds=SEEDS, **options):
-    return simulate(problem, policy, steps, seeds, progress=False, **options)
+    return simulate(problem, policy, steps, seeds, watch=watch, **options)
 
 
 def noise_draws(seed, steps):
@@ -72,28 +73,22 @@ class Setting:
     def sqrt_beta(self, t):
         return torch.from_numpy(self.beta(t))
 
-    def make(self, policy, *arguments, **options):
+    def make(self, policy, **options):
         """A policy with these multipliers and this design."""
-        return policy(self.problem.space, *arguments, sqrt_beta=self.sqrt_beta, initial=self.initial, **options)
+        return policy(self.problem.space, sqrt_beta=self.sqrt_beta, initial=self.initial, **options)
 
-    def world(self, replicate, indices=None):
+    def world(self, replicate):
         problem, values = self.problem, self.problem.values.numpy()
-        priors = self.priors if indices is None else [self.priors[i] for i in indices]
         values = values if problem.replicates is None else values[replicate]
-        return plain.World(problem.space.points.numpy(), values, list(priors), problem.noise_std)
+        return plain.World(problem.space.points.numpy(), values, list(self.priors), problem.noise_std)
 
     def design(self, history, replicate):
         """The initial design of a replicate, as indices."""
         first = history["query"][replicate, : self.initial]
         return [int((self.problem.space.points == x).all(-1).nonzero()) for x in first]
 
-    def replaced(self, **changes):
-        return replace(self, problem=changed(self.problem, **changes))
-
-    def reordered(self, order):
-        """The candidates in another order; none is said to be true."""
-        problem = changed(self.problem, candidates=self.problem.space.candidates.select(order), truth=None)
-        return replace(self, problem=problem, priors=tuple(self.priors[u] for u in order))
+    def robust(self, epsilon):
+        return replace(self, problem=changed(self.problem, epsilon=epsilon))
 
 
 def bump(x):

@@ -31,7 +31,7 @@ def periodic(period, lengthscale):
 
 def additive(groups, lengthscale):
     k = rbf(lengthscale)
-    return lambda x, z: sum(k(x[:, list(g)], z[:, list(g)]) for g in groups) / len(groups)
+    return lambda x, z: sum(k(x[:, list(g)], z[:, list(g)]) for g in groups) / 3
 
 
 def zero(x):
@@ -117,9 +117,10 @@ class World:
 
 @dataclass
 class Round:
-    """What one step leaves behind; ``t`` is zero or negative in the initial design."""
+    """What one step leaves behind; ``t`` is one more than the observations before it."""
 
     t: int
+    initial: bool
     index: int
     candidate: int
     pessimist: int
@@ -130,7 +131,6 @@ class Round:
     observation: float = math.nan
     std_after: np.ndarray = None
     alive: list = None
-    refuted: bool = False
     recommended: int = -1
 
 
@@ -151,20 +151,20 @@ class Policy:
         world = self.world
         mean, std = world.posteriors(self.seen, self.y)
         for step, draw in enumerate(noise):
-            t = step + 1 - len(design)
-            beta = np.zeros(self.count) if t < 1 else np.broadcast_to(self.beta(t), self.count)
-            if t < 1:
+            t, initial = step + 1, step < len(design)
+            beta = np.broadcast_to(self.beta(t), self.count)
+            if initial:
                 index, candidate, pessimist, center = design[step], -1, -1, design[step]
             else:
                 index, candidate, pessimist, center = self.choose(t, mean, std, beta)
-            r = Round(t, index, candidate, pessimist, center, beta, mean[:, index], std[:, index])
+            r = Round(t, initial, index, candidate, pessimist, center, beta, mean[:, index], std[:, index])
             r.observation = world.values[index] + world.noise_std * draw
             self.seen.append(index)
             self.y.append(r.observation)
             self.rounds.append(r)
             mean, std = world.posteriors(self.seen, self.y)
             r.std_after = std[:, index]
-            if t >= 1:
+            if not initial:
                 self.learn(t)
             r.recommended = self.recommend(self.weights(t) @ mean)
         return self.rounds
@@ -188,7 +188,7 @@ class HEGPUCB(Policy):
 
     def __init__(self, world, beta, failure=0.1, eliminate=True, after=False, alive=None):
         super().__init__(world, beta)
-        self.alive, self.refuted = [True] * self.count if alive is None else list(alive), False
+        self.alive = [True] * self.count if alive is None else list(alive)
         self.failure, self.eliminate, self.after = failure, eliminate, after
 
     def choose(self, t, mean, std, beta):
@@ -199,15 +199,13 @@ class HEGPUCB(Policy):
 
     def refutes(self, t, u, role):
         """Line 12 over the whole history."""
-        own = [r for r in self.rounds if r.t >= 1 and getattr(r, role) == u]
+        own = [r for r in self.rounds if getattr(r, role) == u]
         errors = sum(r.observation - r.mean[u] for r in own)
         widths = sum(r.beta[u] * (r.std_after if self.after else r.std)[u] for r in own)
         return abs(errors) > math.sqrt(xi(t, self.world.noise_std, self.count, self.failure) * len(own)) + widths
 
     def drop(self, u):
-        if sum(self.alive) == 1 and self.alive[u]:
-            self.refuted = True
-        else:
+        if sum(self.alive) > 1:
             self.alive[u] = False
 
     def learn(self, t):
@@ -215,7 +213,7 @@ class HEGPUCB(Policy):
             self.drop(self.rounds[-1].candidate)
 
     def weights(self, t):
-        self.rounds[-1].alive, self.rounds[-1].refuted = list(self.alive), self.refuted
+        self.rounds[-1].alive = list(self.alive)
         return np.array(self.alive) / sum(self.alive)
 
 
@@ -273,17 +271,19 @@ class MaximumLikelihood(Policy):
 class AGPUCB(MaximumLikelihood):
     """Shrinks the most likely lengthscale by ``max(1, g(t))`` and takes the nearest candidate."""
 
-    def __init__(self, world, beta, lengthscales, g):
+    def __init__(self, world, beta, lengthscales, g, initial):
         super().__init__(world, beta)
-        self.lengthscales, self.g = np.array(lengthscales), g
+        self.lengthscales, self.g, self.initial = np.array(lengthscales), g, initial
 
     def select(self, t):
-        target = self.lengthscales[super().select(t)] / max(1.0, self.g(max(1, t)))
+        target = self.lengthscales[super().select(t)] / max(1.0, self.g(max(1, t - self.initial)))
         return int(np.argmin(np.abs(self.lengthscales - target)))
 
 
 class ExpectedUCB(Policy):
-    """The baseline ExpectedUCB of section 7: Bayes' rule with a uniform prior."""
+    """The baseline ExpectedUCB of section 7: Bayes' rule with a uniform prior, or the likelihood's root of order n."""
+
+    tempered = False
 
     def choose(self, t, mean, std, beta):
         index = first_best(self.weights(t) @ (mean + beta[:, None] * std))
@@ -291,5 +291,6 @@ class ExpectedUCB(Policy):
 
     def weights(self, t):
         log = self.world.likelihoods(self.seen, self.y)
+        log = log / max(1, len(self.y)) if self.tempered else log
         joint = np.exp(log - log.max())
         return joint / joint.sum()
