@@ -2,134 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from book import figures
-from book.harness import rounds
 from book.hyperparameters.problem import UnknownPriorProblem
-from cbo_lib.hyperparameters import HEGPUCB, Candidates
-from cbo_lib.measure import Measure
+from cbo_lib.random import ReplicateGenerators
 
 
+@torch.no_grad()
 def elimination_steps(
-    problem: UnknownPriorProblem, policy: HEGPUCB, steps: int, seed: int = 0, limits: tuple[float, float] = (-3.5, 3.5)
+    problem: UnknownPriorProblem,
+    policy: Any,
+    steps: int,
+    seed: int,
+    places: Sequence[float],
+    limits: tuple[float, float],
 ) -> tuple[list[Figure], list[str], list[str]]:
-    """The confidence bands of the candidates left, round by round, for ``figures.slider``.
+    """Whose bound is followed and who is left, round by round, for ``figures.slider``.
 
     Args:
-        problem: of one variable, on a finite domain.
-        policy: to run for one replicate.
-        steps: how many rounds after the initial design.
+        problem: of one variable, on a list of points, with one replicate.
+        policy: an ``HEGPUCB``, a single run without an initial design, whose settings are used.
+        steps: how many rounds.
         seed: of the replicate.
+        places: where each candidate promises most; not a number for one that promises nothing special.
         limits: of the vertical axis; what reaches beyond is cut.
 
     Returns:
         Figures, labels and alternative texts, one a round.
     """
     frames, labels, alts = [], [], []
-    names = policy.space.candidates.names
-    history: list[tuple[float, float]] = []
-    with torch.no_grad():
-        for _, query, told in rounds(problem, policy, steps + policy.initial, seed):
-            before, (mean, std), t = policy.alive[0].clone(), policy.moments(), policy.round
-            multiplier = policy.multiplier().expand(len(names)) if t >= 1 else None
-            policy.tell(**told)
-            x, y = float(query[0, 0]), float(told["y"][0])
-            if multiplier is not None:
-                chosen = int(policy.candidate[0])
-                figure, axes = figures.subplots(figsize=(7.2, 4))
-                _plot_bands(axes[0, 0], problem, names, before, chosen, mean[0], multiplier[:, None] * std[0])
-                seen = torch.tensor(history).reshape(-1, 2)
-                axes[0, 0].plot(seen[:, 0], seen[:, 1], "k.", label="seen before")
-                axes[0, 0].plot(x, y, "k*", markersize=13, label="seen in this round")
-                axes[0, 0].set(xlabel="x", ylabel="f", ylim=limits)
-                axes[0, 0].legend(fontsize="x-small", ncols=2, loc="lower right")
-                frames.append(figure)
-                dropped = (before & ~policy.alive[0]).nonzero().flatten().tolist()
-                what = " and ".join(names[u] for u in dropped) or "none"
-                what += " are dropped" if len(dropped) > 1 else " is dropped"
-                left = [name for name, alive in zip(names, policy.alive[0].tolist(), strict=True) if alive]
-                labels.append(f"round {t}: {names[chosen]} chooses; {what}")
-                alts.append(
-                    f"Round {t}. {names[chosen]} has the highest upper bound, at x = "
-                    f"{x:.2f}, and {y:.2f} is seen there; {what}. Left: {', '.join(left)}."
-                )
-            history.append((x, y))
-    return frames, labels, alts
-
-
-def round_steps(
-    candidates: Candidates, truth: int, f: Callable[[Tensor], Tensor], places: Sequence[float], noise: Sequence[float]
-) -> tuple[list[Figure], list[str], list[str]]:
-    """Frames, labels and alternative texts for ``figures.slider``: each round as chosen, as seen, and as it is.
-
-    Args:
-        candidates: the priors, of one variable on [0, 1].
-        truth: which of them f was drawn from.
-        f: maps ``n x 1`` to ``n``.
-        places: where f is asked, one a round.
-        noise: what is added to each answer.
-    """
-    frames, labels, alts = [], [], []
-    prior, grid = candidates.prior(0.1), torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]
-    x = grid.new_tensor(places)[:, None]
-    value, best = f(x), float(f(grid).max())
-    y = value + torch.as_tensor(noise).to(value)
-    for t in range(len(places)):
-        posterior = prior.condition(Measure.dirac(x[:t]), y[:t]) if t else prior.posterior()
-        mean, variance = posterior.mean_and_variance(Measure.dirac(grid))
-        here, there = posterior.mean_and_variance(Measure.dirac(x[t : t + 1]))
-        off = ((y[t] - here).abs() / (there + 0.1**2).sqrt()).flatten().tolist()
-        apart = " and ".join(f"{gap:.1f} from {name}'s mean" for gap, name in zip(off, candidates.names, strict=True))
-        told = (
-            f"The learner asks at x = {places[t]:.2f}.",
-            f"It sees y = {float(y[t]):.2f}; in predicted deviations that is {apart}.",
-            f"Unseen: f, its regret {best - float(value[t]):.2f}, and that {candidates.names[truth]} is true.",
+    batch, noise = policy.start([seed]), ReplicateGenerators([seed], stream=0)
+    names, x = problem.space.candidates.names, problem.space.points[:, 0]
+    where = torch.as_tensor(places)
+    for t in range(1, steps + 1):
+        before = batch.alive[0].clone()
+        mean, std = (part[0] for part in batch.belief.moments())
+        width = batch.multiplier()[:, None] * std
+        query = batch.ask()
+        u, answer = int(batch.candidate), problem.observe(query, noise.at(t))
+        seen = batch.queries[0, :, 0], batch.y[0]
+        batch.tell(query, answer)
+        gone = before & ~batch.alive[0]
+        figure, ((ax,),) = figures.subplots(figsize=(7.2, 4.2))
+        ax.plot(x, problem.values.flatten(), "--", color="black", linewidth=1, label="f")
+        hope = (mean + width).masked_fill(~before[:, None], -torch.inf).amax(0)
+        ax.plot(x, hope.clamp(*limits), color="0.55", label="largest upper bound of all left")
+        low, high = ((mean[u] + sign * width[u]).clamp(*limits) for sign in (-1, 1))
+        ax.fill_between(x, low, high, color=figures.COLORS[0], alpha=0.25, linewidth=0, label=f"band of {names[u]}")
+        ax.plot(*seen, "o", color="black", markersize=4, label="seen before")
+        ax.plot(query[0], answer, "*", color="black", markersize=13, label="seen now")
+        top = limits[1] - 0.04 * (limits[1] - limits[0])
+        ax.plot(where[batch.alive[0]], torch.full_like(where[batch.alive[0]], top), "^", label="left")
+        ax.plot(
+            where[gone], torch.full_like(where[gone], top), "x", color=figures.COLORS[1], markersize=9, label="dropped"
         )
-        for stage, words in enumerate(("chosen", "seen", "what only the world knows")):
-            figure, axes = figures.subplots(figsize=(7.2, 3.8))
-            ax = axes[0, 0]
-            for u, name in enumerate(candidates.names):
-                width = 2 * variance[u].sqrt()
-                ax.plot(grid[:, 0], mean[u], ("-", "-.")[u % 2], color=figures.COLORS[u], label=name)
-                low, high = mean[u] - width, mean[u] + width
-                ax.fill_between(grid[:, 0], low, high, color=figures.COLORS[u], alpha=0.15, linewidth=0)
-            ax.axvline(places[t], color="0.5", linestyle=":", label="asked")
-            ax.plot(x[: t + (stage > 0)], y[: t + (stage > 0)], "ko", label="seen")
-            if stage == 2:
-                ax.plot(grid[:, 0], f(grid), "k--", linewidth=1, label="f")
-            ax.set(xlabel="x", ylabel="f (units of f)", ylim=(-3, 3))
-            ax.legend(fontsize="x-small", ncols=2, loc="lower left")
-            frames.append(figure)
-            labels.append(f"round {t + 1}: {words}")
-            alts.append(f"Round {t + 1}. {told[stage]}")
+        ax.set(xlabel="x", ylabel="f (units of f)", xlim=(0, 1), ylim=limits)
+        figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+        frames.append(figure)
+        what = " and ".join(name for name, lost in zip(names, gone.tolist(), strict=True) if lost) or "none"
+        labels.append(f"round {t}: {names[u]} is followed; {what} is dropped")
+        alts.append(
+            f"Round {t}. {names[u]} has the largest upper bound, at x = {float(query):.2f}, and {float(answer):.2f} is "
+            f"seen there; {what} is dropped, {int(batch.alive.sum())} are left."
+        )
     return frames, labels, alts
-
-
-def _plot_bands(
-    axes: Axes,
-    problem: UnknownPriorProblem,
-    names: Sequence[str],
-    alive: Tensor,
-    chosen: int,
-    mean: Tensor,
-    width: Tensor,
-) -> None:
-    """Mean and confidence band of every candidate left, before the observation."""
-    x = problem.space.finite()[:, 0]
-    axes.plot(x, problem.values if problem.replicates is None else problem.values[0], "k--", linewidth=1, label="f")
-    for u, name in enumerate(names):
-        if alive[u]:
-            color, heavy = figures.COLORS[u % len(figures.COLORS)], u == chosen
-            axes.plot(x, mean[u], color=color, linewidth=2 if heavy else 1, label=f"{name}{', chooses' * heavy}")
-            low, high = mean[u] - width[u], mean[u] + width[u]
-            axes.fill_between(x, low, high, color=color, alpha=0.3 if heavy else 0.1, linewidth=0)
 
 
 def responsibility(

@@ -61,7 +61,7 @@ class Round:
 
 
 def settings() -> dict[str, Any]:
-    """What ``hegpucb.js`` runs with; frequencies, phases and normals are standard normal, uniform and standard normal."""
+    """What ``hegpucb.js`` runs with; the frequencies are normal, the phases uniform: features of the kernel."""
     random = np.random.default_rng(SEED)
     frequencies, phases = random.standard_normal(WAVES), random.uniform(0, 2 * math.pi, WAVES)
     return {
@@ -94,7 +94,7 @@ def rounds(given: dict[str, Any], lengthscale: float, multiplier: float, count: 
     """
     points = torch.linspace(0, 1, given["points"], dtype=torch.float64)[:, None]
     candidates = Candidates(given["names"], tuple(rbf_kernel(one, 1.0) for one in given["lengthscales"]))
-    policy = HEGPUCB(
+    policy: Any = HEGPUCB(
         Space(candidates, points=points, noise_std=given["noise"]), sqrt_beta=multiplier, failure=given["failure"],
         seeds=[0],
     )  # fmt: skip

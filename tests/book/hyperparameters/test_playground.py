@@ -27,7 +27,9 @@ def given():
 def plain(given, lengthscale, multiplier):
     """Who is followed, where, both sides of line 12, and whether it is dropped, of each round."""
     x = np.linspace(0, 1, 101)
-    waves = [np.cos((x - 0.5) / lengthscale * w + p) for w, p in zip(given["frequencies"], given["phases"], strict=True)]
+    waves = [
+        np.cos((x - 0.5) / lengthscale * w + p) for w, p in zip(given["frequencies"], given["phases"], strict=True)
+    ]
     f = np.sqrt(2 / 60) * np.sum(waves, 0)
     seen, y, left, sums, found = [], [], [0, 1], np.zeros((2, 3)), []
     for t in range(1, ROUNDS + 1):
@@ -55,9 +57,7 @@ def plain(given, lengthscale, multiplier):
 @pytest.mark.parametrize(("lengthscale", "multiplier"), SETTINGS)
 def test_the_library_runs_as_numpy_does(given, lengthscale, multiplier):
     made = playground.rounds(given, lengthscale, multiplier, ROUNDS)
-    for now, (u, at, errors, allowed, dropped, regret) in zip(
-        made, plain(given, lengthscale, multiplier), strict=True
-    ):
+    for now, (u, at, errors, allowed, dropped, regret) in zip(made, plain(given, lengthscale, multiplier), strict=True):
         assert (now.followed, now.at, now.dropped) == (u, at, dropped)
         assert (now.errors, now.allowed, now.regret) == pytest.approx((errors, allowed, regret), abs=1e-6)
 
@@ -73,7 +73,9 @@ def test_what_the_page_says_of_it_happens(given):
 def test_the_page_runs_as_numpy_does(open_page, given):
     page = open_page(markup())
     for lengthscale, multiplier in SETTINGS:
-        found = page.evaluate("([data, ell, m]) => window.cboStepper.hegpucb(data, ell, m)", [given, lengthscale, multiplier])
+        found = page.evaluate(
+            "([data, ell, m]) => window.cboStepper.hegpucb(data, ell, m)", [given, lengthscale, multiplier]
+        )
         assert len(found) == playground.ROUNDS
         for now, (u, at, errors, allowed, dropped, regret) in zip(
             found, plain(given, lengthscale, multiplier), strict=False
