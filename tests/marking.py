@@ -30,9 +30,13 @@ def judge_of(chapter: str) -> Judge:
         simulate, runs = judge.space["simulate"], {}
 
         def once(problem: Any, policy: Any, steps: int, seeds: Any, **more: Any) -> Any:
-            """A policy of the same class is run once."""
-            kind = getattr(policy, "kind", None)
-            key = (policy.__class__.__name__, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
+            """A policy of the same class is run once, unless it has settings of its own."""
+            made = getattr(policy, "kind", None)  # a single run has its class there, a student's stand-in its kind
+            name, kind = (made.__name__, vars(made).get("kind")) if isinstance(made, type) else (None, made)
+            if isinstance(made, type) and policy.settings:
+                return simulate(problem, policy, steps, seeds, **more)
+            name = name or policy.__class__.__name__
+            key = (name, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
             if key not in runs:
                 runs[key] = simulate(problem, policy, steps, seeds, **more), problem  # which keeps its id
             return runs[key][0]

@@ -70,25 +70,23 @@ s = (Right, change.mean(), change.std() / math.sqrt(20))
 """,
     "hyperparameters": """
 class Right(CandidatePolicy):
-    def begin(self):
-        super().begin()
-        self.ranks = torch.zeros(self.replicates, len(self.space.candidates))
+    def __init__(self, space, **options):
+        super().__init__(space, **options)
+        self.ranks = torch.zeros_like(self.likelihood)
 
-    def score(self, mean, std):
-        return self.upper(mean, std)[torch.arange(len(mean)), self.responsible()]
+    def ask(self):
+        rows, trusted = torch.arange(len(self.y)), self.ranks.argmin(-1)
+        self.asked = self.search(lambda mean, std: self.upper(mean, std)[rows, trusted])
+        self.predict()
+        return self.asked
 
-    def responsible(self):
-        return self.ranks.argmin(-1)
-
-    def judge(self, row, played):
-        errors = (row["y"][:, None] - self.mean).abs()
-        self.ranks = self.ranks + errors.argsort(-1).argsort(-1)
-
-    def weights(self):
-        return torch.nn.functional.one_hot(self.responsible(), self.ranks.shape[-1]).to(self.ranks)
+    def tell(self, x, y):
+        errors = (y.unsqueeze(-1) - self.mean).abs()
+        self.ranks = self.ranks + (errors.unsqueeze(-2) < errors.unsqueeze(-1) - 1e-9).sum(-1)
+        super().tell(x, y)
 
 
-own = cumulative_regret(simulate(problem, Right(space, initial=3), 43, seeds), problem)[:, -1]
+own = cumulative_regret(simulate(problem, Right(space), 100, seeds), problem)[:, -1]
 change = own - he_regret
 s = (Right, change.mean(), change.std() / math.sqrt(20))
 """,
@@ -425,117 +423,134 @@ MISTAKES: dict[str, list[Mistake]] = {
     "hyperparameters": [
         Mistake(
             1,
-            "the prior mean is left out",
-            "(lambda k, m, *rest: s[0](k, 0.0, *rest), s[1])",
-            (0, 2),
-            "The prior mean is missing under the candidate 'long, raised'.",
-        ),
-        Mistake(1, "the ratio of variances", "(s[0], s[1] ** 2)", (2, 0), "This is the ratio of the variances."),
-        Mistake(1, "the factor upside down", "(s[0], 1 / s[1])", (2, 0), "This is its inverse."),
-        Mistake(
-            2,
-            "the likelihood for its logarithm",
-            "(lambda *case: s[0](*case).exp(), *s[1:])",
-            (0, 1, 1),
-            "This is the likelihood. Give its logarithm.",
-        ),
-        Mistake(
-            2, "counted from one", "(s[0], s[1] + 1, s[2])", (2, 0, 1), "With the peak missed: indices count from zero."
-        ),
-        Mistake(2, "the sign is reversed", "(lambda *case: -s[0](*case), *s[1:])", (0, 1, 1), "The sign is reversed."),
-        Mistake(
-            3,
             "absolute values before the sum",
             "(lambda e, w, xi, n: e.abs().sum(-1) > (xi * n).sqrt() + w.sum(-1), s[1])",
             (0, 2),
             "Errors of both signs cancel: sum first.",
         ),
         Mistake(
-            3,
+            1,
             "errors below zero are let go",
             "(lambda e, w, xi, n: e.sum(-1) > (xi * n).sqrt() + w.sum(-1), s[1])",
             (0, 2),
             "A sum far below zero refutes too.",
         ),
         Mistake(
-            3,
+            1,
             "the threshold of round one",
-            "(s[0], 11)",
+            "(s[0], 12)",
             (2, 0),
             "xi belongs to the round of the test, not to round 1: it grows.",
         ),
         Mistake(
-            4,
+            2,
+            "tested at the end alone",
+            "(lambda e, w, xi: e.abs().sum(-1) > (xi[-1] * len(xi)).sqrt() + w.sum(), *s[1:])",
+            (0, 1, 1),
+            "The rule is tested after every round, not after the last one alone.",
+        ),
+        Mistake(
+            2,
+            "line 12 for the colleague's rule",
+            "(lambda e, w, xi: (e.cumsum(-1).abs() > (xi * torch.arange(1, len(w) + 1)).sqrt() + w.cumsum(-1)).any(-1),"
+            " 0.0, s[2])",
+            (0, 0, 1),
+            "This is line 12, without absolute errors.",
+        ),
+        Mistake(
+            2,
+            "the deviation for the mean size",
+            "(*s[:2], 0.1)",
+            (2, 1, 0),
+            "This is the standard deviation of the noise. Its mean size is smaller.",
+        ),
+        Mistake(
+            3,
             "the variance",
             "(lambda *case: s[0](*case) ** 2, *s[1:])",
             (0, 2, 2),
             "This is the variance. Take its square root.",
         ),
-        Mistake(4, "the factor upside down", "(s[0], 1 / s[1], s[2])", (2, 0, 2), "This is its inverse."),
-        Mistake(4, "one side of two", "(s[0], s[1], s[2] / 2)", (2, 2, 0), "The error may be far below zero as well."),
+        Mistake(3, "the factor upside down", "(s[0], 1 / s[1], s[2])", (2, 0, 2), "This is its inverse."),
+        Mistake(3, "one side of two", "(s[0], s[1], s[2] / 2)", (2, 2, 0), "The error may be far below zero as well."),
         Mistake(
-            5,
-            "means without widths",
-            "(lambda m, sd, b, alive: s[0](m, 0 * sd, b, alive), s[1])",
-            (0, 2),
-            "The bound is the mean plus sqrt_beta times std.",
-        ),
-        Mistake(
-            5,
-            "dropped candidates still choose",
-            "(lambda m, sd, b, alive: s[0](m, sd, b, alive | True), s[1])",
-            (0, 2),
-            "A dropped candidate chose.",
-        ),
-        Mistake(
-            5,
-            "the rounds of the initial design are counted",
-            "(s[0], s[1] * 40 / 43)",
-            (4, 0),
-            "Leave the initial design out.",
-        ),
-        Mistake(
-            6,
-            "the bound for the sum",
-            "(lambda T, U: math.sqrt(T * U), *s[1:])",
+            4,
+            "the largest gain for all kernels",
+            "(lambda T, gains, *rest: s[0](T, [max(gains)] * len(gains), *rest), *s[1:])",
             (0, 2, 2),
-            "This is the bound. Whole numbers may not reach it.",
+            "Each kernel has its own gain.",
         ),
         Mistake(
-            6,
-            "all 30 are counted",
-            "(s[0], 30, s[2])",
+            4,
+            "one term for the whole bound",
+            "(s[0], math.sqrt(33 * max(most[100]) / sum(most[100])), s[2])",
             (2, 0, 2),
-            "Compare without a large tolerance: most T stay just below the bound.",
+            "So does the term of the widths shrink. Take the whole bound.",
+        ),
+        Mistake(
+            4,
+            "a round too early",
+            "(s[0], s[1], s[2] - 1)",
+            (2, 2, 0),
+            "There it still lies above 2 B T, or T is too small.",
+        ),
+        Mistake(
+            5,
+            "all of delta for the bands",
+            "(lambda norm, gain, failure: s[0](norm, gain, 2 * failure), *s[1:])",
+            (0, 2, 2),
+            "Half of delta pays for the noise: log(2 / delta).",
+        ),
+        Mistake(
+            5,
+            "what is added for what is asked",
+            "(s[0], s[1] / 2, s[2])",
+            (2, 0, 2),
+            "This is what the multiplier adds to B / 2. Solve for B.",
+        ),
+        Mistake(
+            5,
+            "bands that fail for truths that are dropped",
+            "(s[0], s[1], 20)",
+            (2, 2, 0),
+            "In so many a band fails. Who drops the truth?",
         ),
         Mistake(
             6,
-            "a largest count for a largest T",
-            "(s[0], s[1], 5)",
-            (2, 2, 0),
-            "This is the bound of one count. There are five.",
-        ),
-        Mistake(
-            7,
             "the norm for its square",
             "(lambda *case: math.sqrt(s[0](*case)), *s[1:])",
-            (0, 3, 3),
+            (0, 3, 2),
             "This is the norm. Its square is asked for.",
         ),
         Mistake(
-            7,
-            "the constant for squared norms",
+            6,
+            "the factor for squared norms",
             "(s[0], 3.0, s[2])",
-            (4, 0, 3),
-            "This is the constant for squared norms.",
+            (3, 0, 2),
+            "This is the factor for squared norms.",
         ),
-        Mistake(7, "the square of the ratio", "(s[0], s[1], 2.0)", (4, 3, 0), "This is the square of the ratio."),
+        Mistake(6, "the square of the ratio", "(s[0], s[1], 2.0)", (3, 3, 0), "This is the square of the ratio."),
+        Mistake(
+            7,
+            "a candidate reaches to s times its length",
+            "(lambda n, slack: s[0](n, slack**0.5), *s[1:])",
+            (0, 2, 2),
+            "It reaches to s^2 times its length.",
+        ),
+        Mistake(7, "rounded down", "(s[0], s[1] - 1, s[2])", (2, 0, 2), "With so many a little is missed."),
+        Mistake(
+            7,
+            "one candidate, its slack forgotten",
+            "(s[0], s[1], 1)",
+            (2, 2, 0),
+            "Without slack one would be best. But its slack is more than 4.",
+        ),
         Mistake(
             8,
-            "the methods give nothing",
+            "the method gives nothing",
             "(MyPolicy, *s[1:])",
             (0, 0, 0),
-            "The answer cannot be used: ValueError: weights must give (20, 4), got None",
+            "The answer cannot be used: ValueError: ask must give (20, 1), got None",
         ),
         Mistake(
             8,
@@ -859,13 +874,13 @@ TEACHES = {
         "to write a policy, and to judge it by paired differences",
     ],
     "hyperparameters": [
-        "the posterior from its formulas, and that deviations depend on the prior",
-        "the marginal likelihood, and what it cannot know",
         "a test of a model by its sum of errors",
+        "why noise must cancel before it is judged",
         "why it matters which round a width belongs to",
-        "optimism about the function and the model at once",
-        "a sum of roots under a budget, as the regret bound has it",
+        "what a regret bound counts, candidates or kernels",
+        "what a wrong constant costs, the promise first",
         "norms of functions in the space of another kernel",
+        "how many candidates a plant needs",
         "to write a policy over candidates, and to judge it",
     ],
     "indirect": [

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from book._grading.boxes import Kind
-from cbo_lib import contexts, hyperparameters, indirect, subsets
+from cbo_lib import contexts, indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
 from cbo_lib.former.policy import Policy
+from cbo_lib.hyperparameters import CandidatePolicy
 from cbo_lib.policy import Policy as CellPolicy
 
 
@@ -38,12 +39,6 @@ def check_point(space: Any, query: Tensor, name: str) -> None:
     elif isinstance(space, indirect.Space):
         low, high = (0, space.n) if name == "query" else (space.n, space.n + space.m)
         _place(query, low, high, name)
-    elif isinstance(space, hyperparameters.Space):
-        if space.points is None:
-            _inside(query, space.bounds, name)
-        else:
-            near = (query[:, None] - space.points).abs().amax(-1) <= 1e-9
-            require(near.any(-1), f"{name} must be points of the domain", query)
 
 
 class Remote:
@@ -54,7 +49,6 @@ class Remote:
 
     kind: Kind
     space: Any
-    initial: int
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -64,7 +58,6 @@ class Remote:
         """Begin a batch, and its accounts."""
         self._twin.tell("start", list(seeds))
         self._count = len(list(seeds))
-        self._told = 0
         self._trace: dict[str, Tensor] = {}
         if isinstance(self.space, subsets.Space):
             self._spent = torch.zeros(self._count)
@@ -89,10 +82,7 @@ class Remote:
 
     def tell(self, query: Tensor, y: Tensor, **seen: Tensor) -> None:
         """Tell the student's object, and keep the accounts; a run that is over shows nothing more."""
-        self._told += 1
-        if isinstance(self.space, hyperparameters.Space):
-            self._trace = {"initial": torch.full((self._count,), self._told <= self.initial)}
-        elif isinstance(self.space, subsets.Space):
+        if isinstance(self.space, subsets.Space):
             self._spent = self._spent + seen["cost"].to(self._spent)
             self._trace = {"spent": self._spent}
         elif isinstance(self.space, indirect.Space):
@@ -137,6 +127,39 @@ class RemoteCells(GPOO):
         self._twin.tell("tell", cell, y)
 
 
+class RemotePoints(CandidatePolicy):
+    """A policy over candidates that asks and recommends what the student's object does."""
+
+    kind: Kind
+
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        CellPolicy.__init__(self, space, seeds, (space.dim,))
+        self._twin = self.kind.make(space, seeds=list(seeds), **options)
+
+    def _points(self, method: str, name: str) -> Tensor:
+        points, shape = self._twin.ask(method), (len(self.y), self.space.dim)
+        require(points.shape == shape, f"{name} must have shape {shape}", tuple(points.shape))
+        require(self.space.contains(points), f"{name} must be points of the domain", points)
+        return points.to(self.y)
+
+    def ask(self) -> Tensor:
+        """The student's points, if they belong to the domain."""
+        return self._points("ask", "query")
+
+    def recommend(self) -> Tensor:
+        """The student's recommendation."""
+        return self._points("recommend", "recommendation")
+
+    def tell(self, x: Tensor, y: Tensor) -> None:
+        """Tell the student's object, and count the rounds."""
+        CellPolicy.tell(self, x, y)
+        self._twin.tell("tell", x, y)
+
+
+#: What stands for a class that is derived from one of the library's.
+REMOTE: dict[type, type] = {GPOO: RemoteCells, CandidatePolicy: RemotePoints}
+
+
 def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
     """A class for the judge that stands for a student's class; none if that is derived from no policy.
 
@@ -144,8 +167,9 @@ def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
         kind: the student's class.
         known: the judge's own classes, by module and name.
     """
-    if f"{GPOO.__module__}.{GPOO.__qualname__}" in kind.bases:
-        return type(kind.name, (RemoteCells,), {"kind": kind})
+    for base, stand_in in REMOTE.items():
+        if f"{base.__module__}.{base.__qualname__}" in kind.bases:
+            return type(kind.name, (stand_in,), {"kind": kind})
     base = next((known[name] for name in kind.bases if name in known), None)
     if base is None:
         return None
