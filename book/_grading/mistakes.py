@@ -535,7 +535,7 @@ MISTAKES: dict[str, list[Mistake]] = {
             "a candidate reaches to s times its length",
             "(lambda n, slack: s[0](n, slack**0.5), *s[1:])",
             (0, 2, 2),
-            "It reaches to s^2 times its length.",
+            "It reaches to q^2 times its length.",
         ),
         Mistake(7, "rounded down", "(s[0], s[1] - 1, s[2])", (2, 0, 2), "With so many a little is missed."),
         Mistake(
