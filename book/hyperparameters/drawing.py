@@ -64,7 +64,7 @@ def elimination_steps(
             where[gone], torch.full_like(where[gone], top), "x", color=figures.COLORS[1], markersize=9, label="dropped"
         )
         ax.set(xlabel="x", ylabel="f (units of f)", xlim=(0, 1), ylim=limits)
-        figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+        ax.legend(loc="lower center", ncols=3, fontsize="x-small")
         frames.append(figure)
         what = " and ".join(name for name, lost in zip(names, gone.tolist(), strict=True) if lost) or "none"
         labels.append(f"round {t}: {names[u]} is followed; {what} is dropped")
