@@ -384,7 +384,8 @@ def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.Mon
 
         def ask(self) -> Tensor:
             type(self).told += 1
-            return super().ask() if self.told <= 100 else self.search(lambda mean, std: std.mean(1))
+            asked = super().ask()
+            return asked if self.told <= 100 else 1 - asked
 
     class Peeks(CandidatePolicy):
         def ask(self) -> Tensor:
