@@ -8,11 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
 
 from book import information
 from book.contexts.quadrature import ContextDistribution
-from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.widths import rkhs_sqrt_beta
 from book.subsets.marginals import TruncatedNormal
 from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
@@ -78,7 +76,9 @@ def variables(**changes):
 
 
 def doubted(**changes):
-    return hyperparameters.Space(**{"candidates": [prior(), prior(noise_std=0.2)], "points": GRID} | changes)
+    return hyperparameters.Space(
+        **{"candidates": [rbf_kernel(0.1), rbf_kernel(0.3)], "points": GRID, "noise_std": 0.1} | changes
+    )
 
 
 def actions(**changes):
@@ -270,27 +270,28 @@ SETTINGS = [
     ("budget", lambda: variables(budget="all"), "number"),
     ("floor", lambda: variables(floor=NAN), "finite"),
     ("floor", lambda: variables(floor=None), "number"),
-    ("candidates", lambda: doubted(candidates=[]), "one or more|at least one"),
+    ("candidates", lambda: doubted(candidates=[]), "list of kernels"),
     ("candidates", lambda: doubted(candidates=["rbf"]), "GPyTorch kernels"),
     ("kernel", lambda: doubted(candidates=[rbf_kernel([0.1, 0.2]) + rbf_kernel(0.3)]), "one lengthscale, or 1, got 2"),
     (
         "kernel",
-        lambda: doubted(candidates=hyperparameters.Candidates(("a",), (rbf_kernel([0.1, 0.2]),)), noise_std=0.1),
+        lambda: doubted(candidates=hyperparameters.Candidates(("a",), (rbf_kernel([0.1, 0.2]),))),
         "one lengthscale, or 1, got 2",
     ),
     (
         "means",
-        lambda: hegpucb(doubted(candidates=[GaussianProcess(rbf_kernel(0.1), 0.1, lambda x: x)])).ask(),
+        lambda: hegpucb(doubted(candidates=hyperparameters.Candidates(("a",), (rbf_kernel(0.1),), (lambda x: x,)))),
         "map points (..., d) to values (...)",
     ),
     ("points", lambda: doubted(points=[0.0, 1.0]), "shape (n, d)"),
     ("points", lambda: doubted(points=GRID[:0]), "n >= 1"),
     ("epsilon", lambda: doubted(epsilon=-0.1), "nonnegative"),
     ("epsilon", lambda: doubted(epsilon="near"), "number"),
-    ("noise_std", lambda: doubted(candidates=[RBFKernel()], noise_std=-1), "positive"),
-    ("noise_std", lambda: doubted(noise_std=0.1), "left to"),
-    ("names", lambda: doubted(names=["a", "a"]), "different labels"),
-    ("names", lambda: doubted(names=["a"]), "one label a candidate"),
+    ("epsilon", lambda: doubted(points=None, bounds=LINE, epsilon=0.1), "0 in a box"),
+    ("noise_std", lambda: doubted(noise_std=-1), "positive"),
+    ("noise_std", lambda: doubted(noise_std=None), "number"),
+    ("names", lambda: hyperparameters.Candidates(("a", "a"), (rbf_kernel(0.1),) * 2), "different labels"),
+    ("kernels", lambda: hyperparameters.Candidates(("a", "b"), (rbf_kernel(0.1),)), "one entry a candidate"),
     ("actions", lambda: actions(actions=[]), "n >= 1"),
     ("actions", lambda: actions(actions=GRID * NAN), "finite"),
     ("samples", lambda: actions(samples=(ROWS,)), "pair"),
@@ -379,12 +380,12 @@ SETTINGS = [
     ("exploration_budget", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, exploration_budget=0), "positive"),
     ("cost_spread", lambda: ucbpsq(kind=subsets.CheapestGoodSubset, cost_spread=-1.0), "positive"),
     ("failure", lambda: hegpucb(failure=0.0), "in (0, 1)"),
-    ("elimination", lambda: hegpucb(elimination="always"), "'errors' or 'never'"),
+    ("likelihood", lambda: hyperparameters.ExpectedUCB(doubted(), likelihood="none"), "'exact' or 'tempered'"),
     ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=2), "in [0, 2)"),
-    ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=0.5), "integer"),
-    ("lengthscales", lambda: AGPUCB(doubted(), lengthscales=[1.0]), "shape (2,)"),
-    ("lengthscales", lambda: AGPUCB(doubted(), lengthscales=[1.0, 0.0]), "positive"),
-    ("g", lambda: AGPUCB(doubted(), g="fast"), "number or a function"),
+    ("candidate", lambda: hyperparameters.OracleGPUCB(doubted(), candidate=0.5), "in [0, 2)"),
+    ("lengthscales", lambda: hyperparameters.AGPUCB(doubted(), lengthscales=[1.0]), "shape (2,)"),
+    ("lengthscales", lambda: hyperparameters.AGPUCB(doubted(), lengthscales=[1.0, 0.0]), "positive"),
+    ("g", lambda: hyperparameters.AGPUCB(doubted(), g="fast"), "number or a function"),
     ("samples", lambda: cmes(samples=0), "integer of at least 1"),
     ("sampling", lambda: cmes(sampling="all"), "'gumbel' or 'thompson'"),
     ("budget", lambda: cmes(budget=0.0), "cheapest"),

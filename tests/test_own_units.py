@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 from cbo_lib import contexts, hyperparameters, indirect
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from tests.test_bad_input import LINE, TOLD, prior, sbokde
+from tests.test_bad_input import TOLD, prior, sbokde
 
 F64 = torch.float64
 
@@ -18,7 +18,8 @@ F64 = torch.float64
 def test_points_of_any_unit_are_told_apart(unit):
     points = torch.linspace(0, 1, 11, dtype=F64).unsqueeze(-1)
     known = GaussianProcess(rbf_kernel(0.3 * unit), 0.1)
-    policy = hyperparameters.HEGPUCB(hyperparameters.Space([known, known], points=unit * points))
+    kernels = [known.kernel, known.kernel]
+    policy = hyperparameters.HEGPUCB(hyperparameters.Space(kernels, points=unit * points, noise_std=0.1))
     policy.tell(unit * points[[1, 9]], [0.0, 1.0])
     assert float(policy.recommend()) / unit == pytest.approx(0.9)
     space = indirect.Space(unit * points, conditional=indirect.Point(), points=unit * points, noise_std=0.1)
@@ -51,11 +52,11 @@ def test_what_was_asked_may_be_changed_by_who_asked(setting):
 
 
 def test_a_buffer_may_be_used_again_after_it_was_told():
-    policy = hyperparameters.HEGPUCB(hyperparameters.Space([prior()], bounds=[[0.0], [1.0]]))
+    policy = hyperparameters.HEGPUCB(hyperparameters.Space([rbf_kernel(0.3)], bounds=[[0.0], [1.0]], noise_std=0.1))
     buffer = torch.zeros(1, dtype=F64)
     for x in (0.1, 0.5, 0.9):
         policy.tell(buffer.fill_(x), 2 * x)
-    assert policy.posterior.data.measure.points.flatten().tolist() == policy.data["query"].flatten().tolist()
+    assert policy.observations()["query"].flatten().tolist() == [0.1, 0.5, 0.9]
     bounds = torch.tensor([[0.0], [1.0]], dtype=F64)
     space = contexts.Space(bounds, bounds)
     bounds *= 100
@@ -86,13 +87,9 @@ def test_of_a_frame_the_order_of_the_columns_counts():
 def test_a_robust_policy_recommends_what_stays_good_nearby():
     points = torch.linspace(0, 1, 101, dtype=F64).unsqueeze(-1)
     f = 1.5 * (-0.5 * ((points - 0.25) / 0.02) ** 2).exp() + (-0.5 * ((points - 0.7) / 0.12) ** 2).exp()
-    known = GaussianProcess(rbf_kernel(0.05), 0.05)
     told = {}
     for name, make in (("plain", hyperparameters.HEGPUCB), ("robust", hyperparameters.HEStableOpt)):
-        policy = make(hyperparameters.Space([known, known], points=points, epsilon=0.06))
+        policy = make(hyperparameters.Space([rbf_kernel(0.05)] * 2, points=points, epsilon=0.06, noise_std=0.05))
         policy.tell(points, f[:, 0])
         told[name] = float(policy.recommend())
     assert abs(told["plain"] - 0.25) < 0.02 and abs(told["robust"] - 0.7) < 0.03
-    box = hyperparameters.HEStableOpt(hyperparameters.Space([known, known], bounds=LINE, epsilon=0.06))
-    box.tell(points, f[:, 0])
-    assert abs(float(box.recommend()) - 0.7) < 0.03

@@ -126,6 +126,7 @@ class OracleStableOpt(HEStableOpt):
 def _only(candidate: int | Tensor, alive: Tensor) -> Tensor:
     """One candidate a replicate, boolean ``replicates x |U|``."""
     index, (replicates, count) = torch.as_tensor(candidate, device=alive.device), alive.shape
+    index = index if index.dim() == 0 else index[:replicates]  # a single run is the first of many
     whole = not index.is_floating_point() and index.dtype != torch.bool and index.shape in ((), (replicates,))
     expected = f"candidate must be an index in [0, {count}), or one for each of {replicates} replicates"
     require(whole and bool(((index >= 0) & (index < count)).all()), expected, candidate)

@@ -7,9 +7,10 @@ from botorch.models import SingleTaskGP
 from botorch.settings import validate_input_scaling
 
 from book.hyperparameters.problems import LENGTHSCALES, lengthscale_candidates, slope_and_peak
+from book.hyperparameters.regret import watch
 from book.hyperparameters.slips import printed_sqrt_beta
-from cbo_lib.former.simulate import simulate
 from cbo_lib.hyperparameters import HEGPUCB
+from cbo_lib.simulate import simulate
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 from tests.hyperparameters import plain
 from tests.hyperparameters.helpers import F64, line, noise_draws, problem_of
@@ -24,14 +25,13 @@ def panel():
     """The problem of Figure 2a, and its multipliers."""
     candidates = lengthscale_candidates(LENGTHSCALES)
     problem = problem_of(slope_and_peak, candidates, line(POINTS), truth=0)
-    return problem, printed_sqrt_beta(problem.space, 2.0, ROUNDS, INITIAL)
+    return problem, printed_sqrt_beta(problem.space, 2.0, STEPS)
 
 
 def library(panel):
     problem, schedule = panel
-    return simulate(
-        problem, HEGPUCB(problem.space, sqrt_beta=schedule, initial=INITIAL), STEPS, range(REPLICATES), progress=False
-    )
+    policy = HEGPUCB(problem.space, sqrt_beta=schedule, initial=INITIAL)
+    return simulate(problem, policy, STEPS, range(REPLICATES), watch=watch, progress=False)
 
 
 def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loops(benchmark, capsys, panel):
@@ -41,7 +41,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_many_times_as_fast_as_fifty_plain_loo
     noise = [noise_draws(seed, STEPS) for seed in range(REPLICATES)]
     priors = [plain.Prior(plain.rbf(lengthscale)) for lengthscale in LENGTHSCALES]
     world = plain.World(problem.space.points.numpy(), problem.values.numpy(), priors, problem.noise_std)
-    beta = {t: schedule(t).numpy() for t in range(1, ROUNDS + 1)}
+    beta = {t: schedule(t).numpy() for t in range(1, STEPS + 1)}
 
     def loops():
         return [
@@ -73,7 +73,7 @@ def test_fifty_replicates_of_he_gp_ucb_are_twenty_times_as_fast_as_a_loop_of_bot
             for t in range(1, ROUNDS + 1):
                 x, y = (recorded[name][r, : INITIAL + t - 1] for name in ("query", "observation"))
                 upper = []
-                for kernel, multiplier in zip(problem.space.candidates.kernels, schedule(t), strict=True):
+                for kernel, multiplier in zip(problem.space.candidates.kernels, schedule(INITIAL + t), strict=True):
                     noise = torch.full_like(y, problem.noise_std**2).unsqueeze(-1)
                     model = SingleTaskGP(x, y.unsqueeze(-1), noise, covar_module=kernel, outcome_transform=None).eval()
                     posterior = model.posterior(problem.space.points)
