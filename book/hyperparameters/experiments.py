@@ -190,7 +190,7 @@ def failed(frame: pd.DataFrame, **key: Any) -> Tensor:
 def claims(table: pd.DataFrame | None = None) -> dict[tuple[str, ...], Paired]:
     """Every claim of the chapter, with intervals widened by Holm over all of them.
 
-    Keys are panel, reading, rival and what is compared: ``"end"``, the cumulative regret when the paper reads the panel;
+    Keys are panel, reading, rival and what is compared: ``"end"``, the cumulative regret where the paper reads it;
     ``"T = 10"`` in (c); ``"failures"``, the share of runs that fail. Positive numbers speak for HE-GP-UCB, and in (d)
     ``"behind ExpectedUCB"`` for that.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, PeriodicKernel, RBFKernel
 from torch import Tensor
 
 from book.functions import prior_samples
@@ -55,25 +55,21 @@ def periodic_kernel(period: float, lengthscale: float, dtype: torch.dtype = torc
 def additive_kernel(
     groups: Sequence[Sequence[int]], lengthscale: float, dtype: torch.dtype = torch.float64
 ) -> AdditiveKernel:
-    """A third of the sum of RBF kernels on groups of coordinates ([Ziomek2024], section 1).
-
-    The paper writes the sum itself, whose variance is the number of groups, up to three. Its theory wants at most one;
-    one constant for all candidates leaves their proportions as they are.
+    """The sum of RBF kernels on groups of coordinates ([Ziomek2024], section 1); its variance is how many they are.
 
     Args:
-        groups: the coordinates of each group, from zero, such as ``((0, 1), (2,))``; at most three groups.
+        groups: the coordinates of each group, from zero, such as ``((0, 1), (2,))``.
         lengthscale: of every group, positive.
         dtype: of the hyperparameters.
     """
-    if not 1 <= len(groups) <= 3:
-        raise ValueError(f"groups must hold one to three groups of coordinates, got {len(groups)}")
+    if not groups:
+        raise ValueError("groups must hold at least one group of coordinates, got none")
     if not lengthscale > 0:
         raise ValueError(f"lengthscale must be positive, got {lengthscale}")
     parts = []
     for group in groups:
-        part = ScaleKernel(RBFKernel(active_dims=tuple(group))).to(dtype=dtype)
-        part.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=dtype)
-        part.outputscale = torch.tensor(1 / 3, dtype=dtype)
+        part = RBFKernel(active_dims=tuple(group)).to(dtype=dtype)
+        part.lengthscale = torch.tensor(lengthscale, dtype=dtype)
         parts.append(part.requires_grad_(False))
     return AdditiveKernel(*parts)
 
