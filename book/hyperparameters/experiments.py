@@ -89,8 +89,9 @@ def setup(panel: Panel, reading: Reading, seeds: Sequence[int], rounds: int, noi
 
 def policies(made: Setup) -> dict[str, Any]:
     """HE-GP-UCB, itself without elimination, and its rivals; A-GP-UCB where there are lengthscales to shrink."""
-    space, options = made.problem.space, {"sqrt_beta": made.sqrt_beta, "initial": made.initial}
-    found = {
+    space = made.problem.space
+    options: dict[str, Any] = {"sqrt_beta": made.sqrt_beta, "initial": made.initial}
+    found: dict[str, Any] = {
         "HE-GP-UCB": HEGPUCB(space, **options),
         "ExpectedUCB": ExpectedUCB(space, **options),
         "tempered": ExpectedUCB(space, likelihood="tempered", **options),
@@ -204,9 +205,10 @@ def claims(table: pd.DataFrame | None = None) -> dict[tuple[str, ...], Paired]:
         if panel == "decomposition" and rival != "no elimination":
             columns["T = 10"] = "T = 10"
         for what, column in columns.items():
-            found[panel, reading, rival, what] = paired(*(numbers(table, column, **key) for key in (ours, theirs)))
+            pair = numbers(table, column, **ours), numbers(table, column, **theirs)
+            found[panel, reading, rival, what] = paired(*pair)
         if rival in ("MLE", "ExpectedUCB", "tempered"):
-            found[panel, reading, rival, "failures"] = paired(*(failed(table, **key) for key in (ours, theirs)))
+            found[panel, reading, rival, "failures"] = paired(failed(table, **ours), failed(table, **theirs))
         if (panel, rival) == ("mean", "MLE"):
             average = numbers(table, "T = 100", **ours | {"policy": "ExpectedUCB"})
             found[panel, reading, rival, "behind ExpectedUCB"] = paired(average, numbers(table, "T = 100", **theirs))

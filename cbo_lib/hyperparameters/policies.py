@@ -255,6 +255,7 @@ class HEStableOpt(HEGPUCB):
         if (point := self.initial_point()) is not None:
             self.center = point
             return point
+        assert isinstance(self.belief, ListBelief)  # of a finite domain
         gone, n = ~self.alive.unsqueeze(-1), len(self.space.points)
         mean, std = (part[..., :n] for part in self.belief.moments())
         width = self.multiplier().unsqueeze(-1) * std
@@ -299,6 +300,7 @@ class HEStableOpt(HEGPUCB):
 
     def recommend(self) -> Tensor:
         """Of the chosen points that of the best worst averaged mean, ``replicates x d``."""
+        assert isinstance(self.belief, ListBelief)
         n = len(self.space.points)
         mean = (self.weights().unsqueeze(-1) * self.belief.moments()[0][..., :n]).sum(1)
         index = torch.cdist(self.chosen, self.space.points).argmin(-1)
