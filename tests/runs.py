@@ -17,11 +17,9 @@ from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import LENGTHSCALES, lengthscale_candidates, slope_and_peak
 from book.hyperparameters.slips import printed_sqrt_beta
-from book.indirect.problem import IndirectProblem
-from book.indirect.problems import TAU, branin, known_prior, transformation, unit_grid
 from book.subsets import problems as subsets_problems
 from book.subsets.prior import fit_prior
-from cbo_lib import hyperparameters, indirect, subsets
+from cbo_lib import hyperparameters, subsets
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 
@@ -76,31 +74,6 @@ def _hyperparameters(name, given, device):
     return Run(UnknownPriorProblem(space, slope_and_peak, 0.1), _CANDIDATES[name](space, **options), 53)
 
 
-def _indirect(name, given, device):
-    box, grid = torch.tensor([[0.0] * 2, [1.0] * 2], dtype=F64, device=device), unit_grid(10).to(device)
-    conditional = indirect.ClippedGaussian(transformation("linear"), TAU, box)
-    known = {"points": grid, "conditional": conditional}
-    if name == "CMETS":
-        nodes = indirect.Nodes.complete(box, 4)
-        known |= {"cost": nodes.cost(), "noise_std": 0.5 / nodes.cost()}
-        space, options = indirect.Space(nodes.actions, **known), {"budget": 60.0}
-    else:
-        space, options = indirect.Space(grid, noise_std=0.1 if given else None, **known), {"initial": 5}
-    if given:
-        options["prior"] = known_prior(space, 0.2)
-    if name.endswith("on g") and given:
-        options["action_prior"] = GaussianProcess(rbf_kernel(0.2).to(device), 0.1)
-    make = {
-        "CMES": indirect.CMES,
-        "CMES, paths": functools.partial(indirect.CMES, sampling="thompson", samples=2),
-        "CMETS": functools.partial(indirect.CMETS, nodes=nodes) if name == "CMETS" else None,
-        "MES on g": functools.partial(indirect.ActionPolicy, acquisition="mes"),
-        "UCB on g": functools.partial(indirect.ActionPolicy, acquisition="ucb"),
-        "EI on g": functools.partial(indirect.ActionPolicy, acquisition="ei"),
-    }[name]
-    return Run(IndirectProblem(space, branin, noise_std=None if name == "CMETS" else 0.1), make(space, **options), 100)
-
-
 @functools.cache
 def _pilot():
     """Fitted on the CPU, whatever the device of the run."""
@@ -126,7 +99,6 @@ def _subsets(name, given, device):
 MAKERS_OF = {
     "contexts": (_contexts, tuple(name for name in MAKERS if name not in ("random", "SBO, density known"))),
     "hyperparameters": (_hyperparameters, tuple(_CANDIDATES)),
-    "indirect": (_indirect, ("CMES", "CMES, paths", "CMETS", "MES on g", "UCB on g", "EI on g")),
     "subsets": (_subsets, ("proposed", "TS-PSQ", "UCB-PSQ", "UCB-CVS", "ETC-50")),
 }
 

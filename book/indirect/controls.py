@@ -55,14 +55,15 @@ class PrintedCMETS(CMETS):
         return self.kept
 
     def tell(self, query: Tensor, y: Tensor) -> None:
-        """Update both sets as they stand there; a node of the deepest level stays, or the tree could run out of nodes."""
+        """Update both sets as they stand there; a node of the deepest level stays, or the tree could run out."""
         super(CMETS, self).tell(query, y)
         rows = torch.arange(len(y), device=y.device)
         node = self.space.nearest(query.unsqueeze(1)).squeeze(1)
         parent, children = self.nodes.parent[node], self.nodes.children[node]
         of_leaf, deepest = self.kept[rows, node], children[:, 0] < 0
         self.leaf[rows[of_leaf], parent[of_leaf]] = False
-        self.leaf[rows, node] = deepest
+        self.leaf[rows[~of_leaf], node[~of_leaf]] = False
+        self.leaf[rows[deepest], node[deepest]] = True
         self.leaf[rows[~deepest].unsqueeze(-1), children[~deepest]] = True
         self.kept[rows[of_leaf], node[of_leaf]] = False
         self.kept = self.kept | super().child

@@ -11,10 +11,6 @@ from book.indirect.problems import Transformation
 from book.registry import Experiment, Scale
 
 HOME = "book/indirect/results"
-_PARTS_1 = [
-    *(f"{kind}/{h}/{length}" for kind, length in experiments.SETUPS for h in experiments.MAPS),
-    *(f"fitted/{h}/{experiments.LENGTH}" for h in experiments.MAPS),
-]
 
 
 def _seeds(reader: int, paper: int) -> Any:
@@ -28,8 +24,8 @@ def _arrays(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _figure_1(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
-    kind, h, length = cast(tuple[Kind, Transformation, str], part.split("/"))
-    return _arrays(experiments.figure_1(kind, h, seeds, steps or experiments.ROUNDS, float(length)))
+    kind, h = cast(tuple[Kind, Transformation], part.split("/"))
+    return _arrays(experiments.figure_1(kind, h, seeds, steps or experiments.ROUNDS))
 
 
 def _figure_2(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
@@ -54,9 +50,9 @@ def _last(key: str, array: Any) -> Mapping[str, Any]:
 
 RUNS: Mapping[str, Experiment] = {
     "figure_1": Experiment(
-        parts=lambda: _PARTS_1,
+        parts=lambda: [f"{kind}/{h}" for kind in experiments.SETUPS for h in experiments.MAPS],
         work=_figure_1,
-        seeds=_seeds(10, 60),
+        seeds=lambda part, scale: _seeds(10, 20 if part.startswith("moved") else 40)(part, scale),
         file=lambda part: "figure_1.npz",
         home=HOME,
         chunk=20,
@@ -64,9 +60,11 @@ RUNS: Mapping[str, Experiment] = {
         float64=True,
     ),
     "figure_2": Experiment(
-        parts=lambda: [f"{h}/{unit}/{n}" for n in experiments.LEVELS for unit in experiments.UNITS for h in experiments.MAPS],
+        parts=lambda: [
+            f"{h}/{unit}/{n}" for n in experiments.LEVELS for unit in experiments.UNITS for h in experiments.MAPS
+        ],
         work=_figure_2,
-        seeds=_seeds(5, 40),
+        seeds=_seeds(5, 20),
         file=lambda part: "figure_2.npz",
         home=HOME,
         chunk=20,
@@ -76,7 +74,7 @@ RUNS: Mapping[str, Experiment] = {
     "floor": Experiment(
         parts=lambda: [f"{count or 'known'}/{noise}" for count in experiments.SIZES for noise in experiments.NOISES],
         work=_floor,
-        seeds=_seeds(10, 60),
+        seeds=_seeds(10, 20),
         file=lambda part: "floor.npz",
         home=HOME,
         chunk=20,

@@ -44,11 +44,11 @@ def at_cost(values: Tensor, spent: Tensor, budgets: Sequence[float]) -> Tensor:
     Raises:
         ValueError: if a budget does not pay for the first action, or the rounds end before the last.
     """
-    most = torch.as_tensor(list(budgets), dtype=values.dtype)
+    most = torch.as_tensor(budgets, dtype=values.dtype)
     dearest = float(spent.diff(dim=-1).amax()) if spent.shape[-1] > 1 else 0.0
-    require(spent[:, -1] > most[-1] - dearest - 1e-9, "budgets must be spent by the last round", list(budgets)[-1])
+    require(spent[:, -1] > most[-1] - dearest - 1e-9, "budgets must be spent by the last round", budgets[-1])
     index = (spent.unsqueeze(-1) <= most + 1e-9).sum(-2) - 1
-    require(index >= 0, f"budgets must pay for the first action, {float(spent[:, 0].amax()):g}", list(budgets)[0])
+    require(index >= 0, f"budgets must pay for the first action, {float(spent[:, 0].amax()):g}", budgets[0])
     return values.gather(-1, index)
 
 

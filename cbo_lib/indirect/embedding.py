@@ -1,4 +1,4 @@
-"""The conditional mean process: f and its averages g under one Gaussian process ([Chau2021], [Zhang2025], section 2)."""
+"""The conditional mean process: f and its averages g in one Gaussian process ([Chau2021], [Zhang2025], section 2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -212,6 +212,7 @@ class ConditionalMeanProcess:
             parts = [covariance(prior.kernel, inputs, place) for place in (*places, inputs)]
             batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
             self.table = torch.cat([part.expand(*batch, -1, -1) for part in parts], -1)
+            self.weights = self.mean.new_zeros(R, 0, estimate.x.shape[-2])
         self.told: Measure | None = None
         self.gram = self.mean.new_zeros(R, 0, 0)
         self.white = self.mean.new_zeros(R, 8, self.mean.shape[-1] + 1)
@@ -232,8 +233,7 @@ class ConditionalMeanProcess:
     def _extend(self, queries: Tensor, y: Tensor) -> None:
         assert self.prior is not None
         new, k = self.space.measure(queries, self.prior).expand(self.replicates), self.gram.shape[-1]
-        self.told = new if self.told is None else Measure.cat([self.told, new])
-        rows, own = self._rows(new, self.told)
+        rows, own = self._rows(new)
         gram = torch.nn.functional.pad(self.gram, (0, new.n, 0, new.n))
         gram[:, k:], gram[:, :k, k:] = own, own[..., :k].mT
         gram[:, k:, k:] += torch.diag_embed(self.noise(queries).square())
@@ -247,15 +247,16 @@ class ConditionalMeanProcess:
         self.mean = self.mean + (rows[..., :-1] * rows[..., -1:]).sum(1)
         self.variance = (self.variance - rows[..., :-1].square().sum(1)).clamp_min(0)
 
-    def _rows(self, new: Measure, told: Measure) -> tuple[Tensor, Tensor]:
-        """Prior covariances of measures with all places and with all that was told."""
+    def _rows(self, new: Measure) -> tuple[Tensor, Tensor]:
+        """Prior covariances of new measures with all places, and with all that was told, these included."""
         if self.table is not None:
-            rows = new.weights @ self.table
-            places, inputs = rows.split([self.mean.shape[-1], self.table.shape[-2]], -1)
-            return places, inputs @ told.weights.mT
+            self.weights = torch.cat([self.weights, new.weights], 1)
+            places, inputs = (new.weights @ self.table).split([self.mean.shape[-1], self.table.shape[-2]], -1)
+            return places, inputs @ self.weights.mT
         kernel = self.prior.kernel  # type: ignore[union-attr]  # begun
+        self.told = new if self.told is None else Measure.cat([self.told, new])
         parts = [covariance(kernel, new, place).expand(self.replicates, new.n, place.n) for place in self.places]
-        return torch.cat(parts, -1), covariance(kernel, new, told)
+        return torch.cat(parts, -1), covariance(kernel, new, self.told)
 
     def noise(self, actions: Tensor | None = None) -> Tensor:
         """The deviation of an observation of actions ``replicates x k x q``, ``replicates x k``; of all listed ones."""

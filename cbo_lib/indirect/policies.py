@@ -202,9 +202,13 @@ class ScheduledUCB(IndirectPolicy):
         ValueError: if an argument is none of these.
     """
 
-    def __init__(self, space: Space, *, tau: float | Callable[[int], float], failure: float = 0.1, **options: Any) -> None:
+    def __init__(
+        self, space: Space, *, tau: float | Callable[[int], float], failure: float = 0.1, **options: Any
+    ) -> None:
         super().__init__(space, **{"initial": 0} | options)
-        require(space.actions.shape[-1] == space.points.shape[-1] + 1, "space must have actions (x, tau)", space.columns)
+        require(
+            space.actions.shape[-1] == space.points.shape[-1] + 1, "space must have actions (x, tau)", space.columns
+        )
         self.tau, self.failure = as_schedule("tau", tau), failure
 
     def sqrt_beta(self, t: int) -> float:

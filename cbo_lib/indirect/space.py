@@ -133,7 +133,10 @@ class Space:
 
         named = self.actions.columns if isinstance(self.actions, pd.DataFrame) else None
         put("actions", table("actions", self.actions))
-        put("columns", [str(name) for name in (self.columns or (range(self.actions.shape[-1]) if named is None else named))])
+        put(
+            "columns",
+            [str(name) for name in (self.columns or (range(self.actions.shape[-1]) if named is None else named))],
+        )
         if self.samples is not None:
             pair = isinstance(self.samples, tuple | list) and len(self.samples) == 2
             require(pair, "samples must be a pair, inputs and actions", type(self.samples).__name__)

@@ -104,7 +104,9 @@ def test_the_leave_one_out_error_is_that_of_leaving_one_out_and_the_smallest_is_
         assert float(got) == pytest.approx(np.mean(errors), rel=1e-7)
     lengths, ridges = (0.05, 0.3, 2.0), (1e-5, 1e-2, 1.0)
     chosen = cross_validate(x, a, rbf_kernel(LENGTH), lengths, ridges)
-    losses = {(n, c): float(embedding_loss(x, a, rbf_kernel(LENGTH), rbf_kernel(n), c)) for n in lengths for c in ridges}
+    losses = {
+        (n, c): float(embedding_loss(x, a, rbf_kernel(LENGTH), rbf_kernel(n), c)) for n in lengths for c in ridges
+    }
     assert losses[chosen] == min(losses.values())
 
 
