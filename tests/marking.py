@@ -10,6 +10,7 @@ from typing import Any
 from book._grading.boxes import Box, Boxes, Limits
 from book._grading.judge import Judge, Mark
 from book._grading.mistakes import MISTAKES, POLICIES
+from cbo_lib.run import Run
 
 QUICK = Limits(cell=60, call=20)
 
@@ -31,8 +32,9 @@ def judge_of(chapter: str) -> Judge:
 
         def once(problem: Any, policy: Any, steps: int, seeds: Any, **more: Any) -> Any:
             """A policy of the same class is run once."""
-            kind = getattr(policy, "kind", None)
-            key = (policy.__class__.__name__, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
+            made = policy.kind if isinstance(policy, Run) else type(policy)
+            kind = getattr(made, "kind", None)
+            key = (made.__name__, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
             if key not in runs:
                 runs[key] = simulate(problem, policy, steps, seeds, **more), problem  # which keeps its id
             return runs[key][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from torch import Tensor
 from book import figures
 from book.indirect.problem import IndirectProblem
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.indirect import CMETS, ClippedGaussian
+from cbo_lib.indirect import ClippedGaussian
 from cbo_lib.indirect.entropy import truncation_log_gain
 from cbo_lib.measure import Function, Measure
 from cbo_lib.random import ReplicateGenerators
+from cbo_lib.run import Run
 
 
 def plot_square(axes: Axes, values: Tensor, title: str) -> None:
@@ -131,7 +133,7 @@ def _loop(
 
 
 def tree_steps(
-    problem: IndirectProblem, policy: CMETS, steps: int, seed: int = 0
+    problem: IndirectProblem, policy: Run, steps: int, seed: int = 0
 ) -> tuple[list[Figure], list[str], list[str]]:
     """Nodes queried, and posterior means of g on the leaves and of f, round by round, for ``figures.slider``.
 
@@ -145,7 +147,8 @@ def tree_steps(
         Figures, labels and alternative texts, one a round.
     """
     frames, labels, alts = [], [], []
-    batch, noise = policy.start([seed]), ReplicateGenerators([seed], stream=0)
+    noise = ReplicateGenerators([seed], stream=0)
+    batch: Any = policy.start([seed])
     with torch.no_grad():
         for step in range(1, steps + 1):
             query = batch.ask()
