@@ -44,17 +44,14 @@ POLICIES = {
     "AVE-StoOO": Look(PINK, "--", "*", _AGGREGATED),
     # indirect queries
     "CMES": Look(BLUE, "-", "o", ("indirect", "synthesis")),
-    "CMES, Appendix A": Look(BLUE, "--", "x", _INDIRECT),
+    "CMES's model, target g*": Look(SKY, ":", "^", _INDIRECT),
     "CMES, all nodes": Look(SKY, "-.", "*", _INDIRECT),
     "CMETS": Look(PINK, "-", "D", _INDIRECT),
     "MES on g": Look(RED, "--", "s", _INDIRECT),
-    "MES per cost, all nodes": Look(RED, ":", "x", _INDIRECT),
     "UCB on g": Look(GREEN, "-.", "^", _INDIRECT),
     "EI on g": Look(BROWN, "--", "D", _INDIRECT),
     "EI per cost, all nodes": Look(BROWN, "-.", "s", _INDIRECT),
     "random, all levels": Look(GRAY, "-", "x", _INDIRECT),
-    "information on f*": Look(SKY, ":", "^", _INDIRECT),
-    "information on x*": Look(PINK, "--", "s", _INDIRECT),
     # unknown contexts
     "SBO-KDE": Look(BLUE, "-", "o", ("contexts", "synthesis")),
     "DRBO-KDE": Look(RED, "--", "s", ("contexts", "synthesis")),

@@ -28,7 +28,10 @@ class Problem(Protocol):
         """
 
     def value(self, query: Tensor) -> Tensor:
-        """What the queries are worth, ``replicates``, without noise."""
+        """What the queries are worth, ``replicates``, without noise.
+
+        Where a recommendation is of another kind than a query, a method ``worth`` says what that is worth.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,7 @@ def simulate(
     """
     as_count("rounds", rounds)
     noise = ReplicateGenerators(seeds, stream=0)
-    batch = policy.start(noise.seeds)
+    batch, worth = policy.start(noise.seeds), getattr(problem, "worth", problem.value)
     records: list[dict[str, Tensor]] = []
     try:
         hidden = not (sys.stderr.isatty() if progress is None else progress)
@@ -116,7 +119,7 @@ def simulate(
             )
             best = batch.recommend()
             record = {"query": query, "observation": seen.pop("y"), "value": problem.value(query), **seen}
-            record |= {"recommendation": best, "recommended_value": problem.value(best)}
+            record |= {"recommendation": best, "recommended_value": worth(best)}
             records.append(record | dict(watch(batch) if watch is not None else {}))
     except BaseException as error:
         vars(error)["history"] = _history(records, noise.seeds)

@@ -10,6 +10,7 @@ from typing import Any
 from book._grading.boxes import Box, Boxes, Limits
 from book._grading.judge import Judge, Mark
 from book._grading.mistakes import MISTAKES, POLICIES
+from cbo_lib.run import Run
 
 QUICK = Limits(cell=60, call=20)
 
@@ -30,15 +31,14 @@ def judge_of(chapter: str) -> Judge:
         simulate, runs = judge.space["simulate"], {}
 
         def once(problem: Any, policy: Any, steps: int, seeds: Any, **more: Any) -> Any:
-            """A policy of the same class is run once, unless it has settings of its own."""
-            made = getattr(policy, "kind", None)  # a single run has its class there, a student's stand-in its kind
-            name, kind = (made.__name__, vars(made).get("kind")) if isinstance(made, type) else (None, made)
-            if isinstance(made, type) and policy.settings:
-                return simulate(problem, policy, steps, seeds, **more)
-            name = name or policy.__class__.__name__
-            key = (name, kind and (kind.name, *kind.bases), steps, tuple(seeds), id(problem))
+            """A policy of the same class and settings is run once."""
+            made = policy.kind if isinstance(policy, Run) else type(policy)
+            kind = getattr(made, "kind", None)
+            given = policy.settings if isinstance(policy, Run) else {}
+            settings = tuple((k, v if isinstance(v, int | float | str) else id(v)) for k, v in given.items())
+            key = (made.__name__, kind and (kind.name, *kind.bases), settings, steps, tuple(seeds), id(problem))
             if key not in runs:
-                runs[key] = simulate(problem, policy, steps, seeds, **more), problem  # which keeps its id
+                runs[key] = simulate(problem, policy, steps, seeds, **more), problem, policy  # which keep their ids
             return runs[key][0]
 
         judge.space["simulate"] = once

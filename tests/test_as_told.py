@@ -40,7 +40,7 @@ def test_actions_on_a_logarithmic_scale_are_not_taken_for_their_neighbors():
     for _ in range(8):
         asked = policy.ask()
         policy.tell(asked, float(dose(asked)))
-        assert float(actions[policy.data["query"][0, -1]]) == float(asked)
+        assert float(policy.batch.queries[0, -1]) == float(asked) and bool((actions == asked).any())
     assert abs(float(policy.recommend()) + 6) < 0.3
 
 

@@ -3,7 +3,6 @@
 import functools
 import math
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -109,12 +108,8 @@ def cmes(space=None, **options):
     return indirect.CMES(space or actions(), **{"prior": prior(), "samples": 2} | options)
 
 
-def action_policy(space=None, **options):
-    return indirect.ActionPolicy(space or actions(), prior=prior(), **options)
-
-
-def run(space, policy):
-    return simulate(SimpleNamespace(space=space), policy, 1, [0])
+def mes(space=None, **options):
+    return indirect.MES(space or actions(), prior=prior(), **options)
 
 
 # What each policy was told before; of each a good row.
@@ -296,7 +291,7 @@ SETTINGS = [
     ("actions", lambda: actions(actions=GRID * NAN), "finite"),
     ("samples", lambda: actions(samples=(ROWS,)), "pair"),
     ("samples", lambda: actions(samples=(ROWS, ROWS)), "actions of 1"),
-    ("x and a", lambda: actions(samples=(ROWS[:3], GRID), conditional=None), "one input an action"),
+    ("samples", lambda: actions(samples=(ROWS[:3], GRID), conditional=None), "one input an action"),
     ("conditional", lambda: actions(conditional=None), "how actions choose inputs"),
     ("conditional", lambda: actions(conditional="known"), "method"),
     ("points", lambda: actions(points="all"), "numbers"),
@@ -327,7 +322,7 @@ SETTINGS = [
     ),
     *(
         ("sqrt_beta", functools.partial(make, sqrt_beta=wrong), "number or a function|nonnegative")
-        for make in (gpoo, sbokde, ucbpsq, hegpucb, cmes)
+        for make in (gpoo, sbokde, ucbpsq, hegpucb)
         for wrong in (-1.0, "two")
     ),
     ("initial", lambda: sbokde(initial=1), "integer of at least 2"),
@@ -388,18 +383,12 @@ SETTINGS = [
     ("g", lambda: hyperparameters.AGPUCB(doubted(), g="fast"), "number or a function"),
     ("samples", lambda: cmes(samples=0), "integer of at least 1"),
     ("sampling", lambda: cmes(sampling="all"), "'gumbel' or 'thompson'"),
-    ("budget", lambda: cmes(budget=0.0), "cheapest"),
-    ("budget", lambda: cmes(budget="all"), "number"),
-    ("acquisition", lambda: action_policy(acquisition="pi"), "'mes', 'ucb' or 'ei'"),
-    ("samples", lambda: action_policy(acquisition="mes", samples=0.5), "integer of at least 1"),
+    ("initial", lambda: cmes(initial=-1), "integer of at least 0"),
+    ("kernel", lambda: indirect.CMES(actions(), kernel="cubic"), "'matern', 'rbf'"),
+    ("samples", lambda: mes(samples=0.5), "integer of at least 1"),
+    ("sqrt_beta", lambda: indirect.UCB(actions(), prior=prior(), sqrt_beta=-1.0), "nonnegative"),
+    ("tau", lambda: indirect.ScheduledUCB(actions(), prior=prior(), tau=-1.0), "nonnegative"),
     ("nodes", lambda: indirect.CMETS(actions(), nodes=None), "Nodes"),
-    # an index means something else in another list, or in another order of the same
-    ("policy", lambda: run(actions(), cmes(actions(actions=GRID[:3]))), "actions of the problem"),
-    (
-        "policy",
-        lambda: run(actions(), action_policy(actions(actions=GRID.flip(0)), acquisition="ucb")),
-        "actions of the problem",
-    ),
 ]
 TELLS = [
     *(

@@ -31,14 +31,11 @@ DEFINED = {
     "aggregated/1_setting": {"aggregated regret": "two-notions-of-regret"},
     "aggregated/2_policies": {"GPOO": "the-algorithm", "StoOO": "stooo-and-ave-stooo", "GPTree": "gptree"},
     "aggregated/3_regret": {"near-optimality dimension": "step-4-there-are-few-near-optimal-cells"},
-    "indirect/1_setting": {
-        "conditional mean embedding": "when-p-x-mid-a-is-not-known",
-        "districts": "agents-and-districts",
-    },
+    "indirect/1_setting": {"conditional mean embedding": "when-nobody-knows-what-actions-mean"},
     "indirect/2_policies": {
-        "CMES": "cmes-conditional-max-value-entropy-search",
-        "conditional max-value entropy search": "cmes-conditional-max-value-entropy-search",
-        "CMETS": "cmets-coarse-feedback-first",
+        "CMES": "cmes-line-by-line",
+        "conditional max-value entropy search": "cmes-line-by-line",
+        "CMETS": "cmets-coarse-answers-first",
     },
     "contexts/1_setting": {
         "kernel density estimate": "learning-a-distribution",

@@ -92,16 +92,17 @@ s = (Right, change.mean(), change.std() / math.sqrt(20))
 """,
     "indirect": """
 class Right(IndirectPolicy):
-    def scores(self):
-        upper = self.mean + 2 * self.std
-        upper[:, : self.n] = -torch.inf
-        joint = self.covariance
-        there = joint[torch.arange(len(joint)), upper.argmax(-1)]
-        total = joint.diagonal(dim1=-2, dim2=-1) + self.noise**2
-        return there**2 / total / self.space.costs
+    def ask(self):
+        if self.round <= 2:
+            return self.space.actions[self.first[:, self.round - 1]]
+        mean, std = self.belief()
+        target = (mean + 2 * std)[:, self.space.n :].argmax(-1)
+        joint = covariance_with_points(self)[torch.arange(len(mean)), :, target]
+        score = joint**2 / (std[:, : self.space.n] ** 2 + 0.1**2)
+        return self.space.actions[score.argmax(-1)]
 
 
-own = recommendation_regret(simulate(problem, Right(space, **options), 30, seeds), problem)[:, -1]
+own = last_regret(simulate(problem, Right(space, **options), ROUNDS, seeds))
 change = own - cmes_regret
 s = (Right, change.mean(), change.std() / math.sqrt(20))
 """,
@@ -609,19 +610,19 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(2, "the square of the correlation", "(s[0], s[1], s[2] ** 2)", (2, 1, 0), "This is its square."),
         Mistake(
             3,
-            "weights are made to sum to one",
-            "(lambda *case: s[0](*case) / s[0](*case).sum(-1, keepdim=True), *s[1:])",
+            "the prior is forgotten",
+            "(lambda prior, p, y: p if y else 1 - p, *s[1:])",
             (0, 1, 1),
-            "Eq. 12 does not normalize.",
+            "The prior counts too.",
         ),
         Mistake(
             3,
-            "an average is taken to be one",
-            "(s[0], 1.0, s[2])",
+            "deviations instead of variances",
+            "(s[0], 8, s[2])",
             (2, 0, 1),
-            "So the true average is. The estimate is another number.",
+            "Square the ratio of the deviations.",
         ),
-        Mistake(3, "the ridge for lambda", "(s[0], s[1], 1.0)", (2, 1, 0), "The ridge is N lambda, with N = 4."),
+        Mistake(3, "one answer too few", "(s[0], s[1], 3)", (2, 1, 0), "After three the odds are 64 to 1."),
         Mistake(
             4,
             "the error of the fit",
@@ -648,36 +649,46 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(5, "the larger root", "(s[0], s[1], 1.5)", (2, 2, 0), "This is the larger gamma."),
         Mistake(
             6,
-            "no blur at all",
-            "(lambda a, omega, tau: torch.sin(omega * a), *s[1:])",
+            "rounded down",
+            "(lambda *case: s[0](*case) - 1, *s[1:])",
             (0, 2, 2),
-            "This is f. The average is lower.",
+            "Round up: fewer rounds miss too often.",
         ),
-        Mistake(6, "omega is left out", "(s[0], s[1] * 2 * math.pi, s[2])", (2, 0, 2), "So it is for omega = 1."),
         Mistake(
-            6, "the whole width", "(s[0], s[1], 2 * s[2])", (2, 2, 0), "This works too, but half of it does already."
+            6,
+            "a fair coin in each round",
+            "(s[0], 2**-6, s[2])",
+            (2, 0, 2),
+            "So it is if each round tosses a fair coin. Here the draws share one f*.",
+        ),
+        Mistake(
+            6,
+            "groups taken for independent",
+            "(s[0], s[1], 6 / 7 * 8 / 9)",
+            (2, 2, 0),
+            "The groups share one W: they are not independent.",
         ),
         Mistake(
             7,
-            "the 1 / 2 is lost",
-            "(lambda *case: 2 * s[0](*case), *s[1:])",
-            (0, 4, 2),
-            "Taylor's formula has a factor 1 / 2.",
+            "the last round whatever it cost",
+            "(lambda values, spent, budget: values[:, -1], *s[1:])",
+            (0, 2, 2),
+            "Some rounds cost more than the budget.",
         ),
+        Mistake(7, "the sign is reversed", "(s[0], -s[1], s[2])", (6, 0, 2), "The sign is reversed: finest - CMETS."),
         Mistake(
             7,
-            "the mean square for its root",
-            "(s[0], lambda *case: s[1](*case) ** 2, s[2])",
-            (4, 0, 2),
-            "This is the mean square. Take its root.",
+            "the sign is reversed again",
+            "(s[0], s[1], -s[2])",
+            (6, 2, 0),
+            "The sign is reversed: all nodes - CMETS.",
         ),
-        Mistake(7, "the ratio upside down", "(s[0], s[1], 1 / s[2])", (4, 4, 0), "This is lengthscale / tau."),
         Mistake(
             8,
             "the method gives nothing",
             "(MyPolicy, *s[1:])",
             (0, 0, 0),
-            "The answer cannot be used: ValueError: scores must give (20, 109), got None",
+            "The answer cannot be used: ValueError: ask must give (20, 2), got None",
         ),
         Mistake(
             8,
@@ -685,13 +696,6 @@ MISTAKES: dict[str, list[Mistake]] = {
             "(CMES, 0.0, 0.0)",
             (0, 0, 0),
             "These are CMES's queries: change something.",
-        ),
-        Mistake(
-            8,
-            "scores that prefer no action",
-            "(type('Flat', (IndirectPolicy,), {'scores': lambda self: 0 * self.mean}), *s[1:])",
-            (0, 0, 0),
-            "The answer cannot be used: ValueError: scores must not be equal at all actions",
         ),
         Mistake(
             8,
@@ -886,12 +890,12 @@ TEACHES = {
     "indirect": [
         "how an average couples what it averages",
         "a blurred kernel in closed form",
-        "conditional mean embeddings and their weights",
+        "what a single hidden draw says beside an average",
         "cross-validation without refitting, and its ridge",
         "what an acquisition by entropy sees in a sample of the maximum",
-        "what averages cannot show",
-        "bounds and root mean squares of a gap, and when an expansion holds",
-        "to write an acquisition that counts costs, and to judge it",
+        "independent draws, and draws that share what they are compared with",
+        "curves by cost, and fair rivals",
+        "to write a policy of one's own, and to judge it",
     ],
     "subsets": [
         "the variance of a truncated normal",

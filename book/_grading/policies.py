@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from book._grading.boxes import Kind
-from cbo_lib import contexts, indirect, subsets
+from cbo_lib import contexts, hyperparameters, indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
 from cbo_lib.former.policy import Policy
-from cbo_lib.hyperparameters import CandidatePolicy
 from cbo_lib.policy import Policy as CellPolicy
 
 
@@ -22,9 +21,9 @@ def _inside(points: Tensor, bounds: Tensor, name: str) -> None:
     require((points >= low - 1e-9) & (points <= high + 1e-9), f"{name} must lie in the box", points)
 
 
-def _place(query: Tensor, low: int, high: int, name: str) -> None:
-    right = not query.is_floating_point() and bool(((query >= low) & (query < high)).all())
-    require(right, f"{name} must be places from {low} to {high - 1}", query)
+def _listed(points: Tensor, listed: Tensor, name: str) -> None:
+    near = (points[:, None] - listed).abs().amax(-1) <= 1e-9
+    require(near.any(-1), f"{name} must be points of the domain", points)
 
 
 def check_point(space: Any, query: Tensor, name: str) -> None:
@@ -36,9 +35,11 @@ def check_point(space: Any, query: Tensor, name: str) -> None:
         index = query[:, 0]
         known = (index >= 0) & (index < space.m) & (index == index.round())
         require(known, f"{name} must begin with the index of a subset", index)
-    elif isinstance(space, indirect.Space):
-        low, high = (0, space.n) if name == "query" else (space.n, space.n + space.m)
-        _place(query, low, high, name)
+    elif isinstance(space, hyperparameters.Space):
+        if space.points is None:
+            _inside(query, space.bounds, name)
+        else:
+            _listed(query, space.points, name)
 
 
 class Remote:
@@ -49,6 +50,7 @@ class Remote:
 
     kind: Kind
     space: Any
+    initial: int
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -58,13 +60,10 @@ class Remote:
         """Begin a batch, and its accounts."""
         self._twin.tell("start", list(seeds))
         self._count = len(list(seeds))
+        self._told = 0
         self._trace: dict[str, Tensor] = {}
         if isinstance(self.space, subsets.Space):
             self._spent = torch.zeros(self._count)
-        elif isinstance(self.space, indirect.Space):
-            budget = getattr(self, "budget", torch.inf)
-            self._left = torch.full((self._count,), float(budget)).to(self.space.like)
-            self._open = torch.ones(self._count, dtype=torch.bool)
 
     def _point(self, method: str, name: str) -> Tensor:
         point = self._twin.ask(method)
@@ -81,16 +80,13 @@ class Remote:
         return self._point("recommend", "recommendation")
 
     def tell(self, query: Tensor, y: Tensor, **seen: Tensor) -> None:
-        """Tell the student's object, and keep the accounts; a run that is over shows nothing more."""
-        if isinstance(self.space, subsets.Space):
+        """Tell the student's object, and keep the accounts."""
+        self._told += 1
+        if isinstance(self.space, hyperparameters.Space):
+            self._trace = {"initial": torch.full((self._count,), self._told <= self.initial)}
+        elif isinstance(self.space, subsets.Space):
             self._spent = self._spent + seen["cost"].to(self._spent)
             self._trace = {"spent": self._spent}
-        elif isinstance(self.space, indirect.Space):
-            y = torch.where(self._open, y, 0.0)
-            cost = torch.where(self._open, self.space.costs[query], 0.0)
-            self._left = self._left - cost
-            self._trace = {"cost": cost, "active": self._open}
-            self._open = self._open & (self._left >= self.space.costs[: self.space.n].amin() - 1e-9)
         self._twin.tell("tell", query, y, **seen)
 
     def trace(self) -> dict[str, Tensor]:
@@ -127,37 +123,33 @@ class RemoteCells(GPOO):
         self._twin.tell("tell", cell, y)
 
 
-class RemotePoints(CandidatePolicy):
-    """A policy over candidates that asks and recommends what the student's object does."""
+class RemoteActions(indirect.IndirectPolicy):
+    """A policy over actions that asks and recommends what the student's object does."""
 
     kind: Kind
 
     def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
-        CellPolicy.__init__(self, space, seeds, (space.dim,))
+        CellPolicy.__init__(self, space, seeds, space.actions.shape[1:])
         self._twin = self.kind.make(space, seeds=list(seeds), **options)
 
-    def _points(self, method: str, name: str) -> Tensor:
-        points, shape = self._twin.ask(method), (len(self.y), self.space.dim)
-        require(points.shape == shape, f"{name} must have shape {shape}", tuple(points.shape))
-        require(self.space.contains(points), f"{name} must be points of the domain", points)
-        return points.to(self.y)
+    def _rows(self, method: str, name: str, listed: Tensor) -> Tensor:
+        rows, shape = self._twin.ask(method), (len(self.y), listed.shape[-1])
+        require(rows.shape == shape, f"{name} must have shape {shape}", tuple(rows.shape))
+        _listed(rows, listed, name)
+        return rows.to(self.y)
 
     def ask(self) -> Tensor:
-        """The student's points, if they belong to the domain."""
-        return self._points("ask", "query")
+        """The student's actions, if they are those of the space."""
+        return self._rows("ask", "query", self.space.actions)
 
     def recommend(self) -> Tensor:
-        """The student's recommendation."""
-        return self._points("recommend", "recommendation")
+        """The student's points, if they are those of the space."""
+        return self._rows("recommend", "recommendation", self.space.points)
 
-    def tell(self, x: Tensor, y: Tensor) -> None:
+    def tell(self, query: Tensor, y: Tensor) -> None:
         """Tell the student's object, and count the rounds."""
-        CellPolicy.tell(self, x, y)
-        self._twin.tell("tell", x, y)
-
-
-#: What stands for a class that is derived from one of the library's.
-REMOTE: dict[type, type] = {GPOO: RemoteCells, CandidatePolicy: RemotePoints}
+        CellPolicy.tell(self, query, y)
+        self._twin.tell("tell", query, y)
 
 
 def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
@@ -167,9 +159,11 @@ def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
         kind: the student's class.
         known: the judge's own classes, by module and name.
     """
-    for base, stand_in in REMOTE.items():
-        if f"{base.__module__}.{base.__qualname__}" in kind.bases:
-            return type(kind.name, (stand_in,), {"kind": kind})
+    if f"{GPOO.__module__}.{GPOO.__qualname__}" in kind.bases:
+        return type(kind.name, (RemoteCells,), {"kind": kind})
+    own = indirect.IndirectPolicy
+    if f"{own.__module__}.{own.__qualname__}" in kind.bases:
+        return type(kind.name, (RemoteActions,), {"kind": kind})
     base = next((known[name] for name in kind.bases if name in known), None)
     if base is None:
         return None

@@ -16,7 +16,6 @@ PAGES = {
     "loop": "foundations",
     "measure": "foundations",
     "information": "foundations",
-    "districts": "indirect",
     "mass": "contexts",
     "sets": "subsets",
 }
@@ -134,30 +133,6 @@ def information(theme: str) -> str:
     return svg(720, 290, parts)
 
 
-def districts(theme: str) -> str:
-    """A map of districts: one is asked, and the mean over its villages is seen."""
-    ink, soft, colors = THEMES[theme]
-    random = np.random.default_rng(3)
-    edges_x, edges_y = (20, 150, 300, 440), (20, 100, 190, 260)
-    parts = []
-    for i in range(3):
-        for j in range(3):
-            chosen = (i, j) == (1, 1)
-            x, y, w, h = edges_x[i], edges_y[j], edges_x[i + 1] - edges_x[i], edges_y[j + 1] - edges_y[j]
-            parts.append(box(x + 3, y + 3, w - 6, h - 6, colors[2] if chosen else soft, 0.25 if chosen else 0))
-            for _ in range(int(random.integers(4, 9))):
-                a, b = x + 14 + random.random() * (w - 28), y + 14 + random.random() * (h - 28)
-                parts.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4.5" fill="{colors[2] if chosen else soft}"/>')
-    parts += [
-        text(462, 70, "you choose a district a", ink),
-        text(462, 130, "its villages are p(x | a),", ink),
-        text(462, 156, "known, or learned", ink),
-        text(462, 216, "you see the mean of f", ink),
-        text(462, 242, "over them, with noise", ink),
-    ]
-    return svg(720, 276, parts)
-
-
 def mass(theme: str) -> str:
     """The worst distribution of a ball: mass goes from where f is largest to where it is least."""
     ink, soft, colors = THEMES[theme]
@@ -219,7 +194,6 @@ DRAW = {
     "loop": loop,
     "measure": measure,
     "information": information,
-    "districts": districts,
     "mass": mass,
     "sets": sets,
 }

@@ -1,30 +1,31 @@
-"""The problem of the paper's experiments and two applications."""
+"""The paper's problem, Branin through two maps, and the two peaks that the chapter follows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal
 
 import torch
 from botorch.test_functions import Branin
 from torch import Tensor
 
-from book.functions import prior_samples
 from book.indirect.problem import IndirectProblem
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import ClippedGaussian, Point, Space, UniformWindow
+from cbo_lib.indirect import ClippedGaussian, Space, UniformWindow
 from cbo_lib.indirect.space import Conditional
-from cbo_lib.kernels import GaussianMeasureKernel, rbf_kernel
-from cbo_lib.measure import Function, Measure
+from cbo_lib.kernels import GaussianMeasureKernel
+from cbo_lib.measure import Function
 from cbo_lib.random import ReplicateGenerators, standard_normal, uniform
 
 Transformation = Literal["linear", "cosine"]
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 #: ``tau`` of section 7, in units of the box, whose sides are 15.
 TAU = math.sqrt(0.5) / 15
+# How far a moved function is shifted, in sides of the square, and turned, in radians.
+_SHIFT, _TURN = 0.15, math.pi / 12
 
 
 def unit_grid(count: int, dim: int = 2) -> Tensor:
@@ -65,7 +66,7 @@ def draw_inputs(conditional: Conditional, actions: Tensor, generators: Sequence[
         noise = standard_normal(generators, center.shape[1:], center)
         drawn = center + conditional.scale(actions).unsqueeze(-1) * noise
         return drawn if conditional.bounds is None else drawn.clamp(conditional.bounds[0], conditional.bounds[1])
-    return conditional.sample(actions, generators)  # type: ignore[attr-defined]  # those of this page can be drawn from
+    raise ValueError(f"conditional must be a window or a clipped Gaussian, got {conditional}")
 
 
 @cache
@@ -102,14 +103,12 @@ def branin_problem(name: Transformation = "linear", noise_std: float = 0.1, coun
     return IndirectProblem(Space(grid, conditional=conditional, points=grid, noise_std=noise_std), branin)
 
 
-def known_prior(space: Space, lengthscale: float, variance: float = 1.0) -> GaussianProcess:
-    """The prior of all places where ``p(x | a)`` is known and the kernel of f is RBF ([Zhang2025], Eqs. 2 and 3).
+def known_prior(lengthscale: float, variance: float = 1.0, noise_std: float = 0.1) -> GaussianProcess:
+    """The prior where ``p(x | a)`` is a known Gaussian and the kernel of f is RBF ([Zhang2025], Eqs. 2 and 3).
 
-    In closed form for a Gaussian ``p(x | a)``, without regard to clipping; by the measure of ``p(x | a)`` otherwise.
+    In closed form, without regard to clipping.
     """
-    closed = isinstance(space.conditional, ClippedGaussian | Point)
-    kernel = GaussianMeasureKernel(lengthscale, variance) if closed else rbf_kernel(lengthscale, variance)
-    return space.tabulate(GaussianProcess(kernel, 1.0 if space.noise is None else float(space.noise.amin())))
+    return GaussianProcess(GaussianMeasureKernel(lengthscale, variance), noise_std)
 
 
 def two_peaks(x: Tensor) -> Tensor:
@@ -119,110 +118,41 @@ def two_peaks(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FinitePolicies:
-    """Agents that pull one of ``K`` arms: the indirect-query bandit ([Zhang2025], section 3.1).
+class Turned:
+    """Branin's function after a random motion of the square, standardized on it; one function a seed.
+
+    A motion shifts by up to 0.15 of a side in each coordinate, turns by up to 15 degrees, and then mirrors or turns by
+    right angles, as two fair coins and a fair die of four say. Outside of its square Branin's formula goes on.
 
     Args:
-        probabilities: the policy of each agent, from covariates ``... x q`` to probability vectors ``... x K``.
-        arms: the point that stands for each arm, ``K x d``.
+        seeds: one a replicate.
     """
 
-    probabilities: Callable[[Tensor], Tensor]
-    arms: Tensor
+    seeds: tuple[int, ...]
 
-    def weights(self, actions: Tensor) -> Tensor:
-        """The checked probability vectors ``... x K``.
+    @cached_property
+    def motion(self) -> tuple[Tensor, Tensor]:
+        """Matrices ``R x 2 x 2`` and offsets ``R x 2``: ``u`` is looked up at ``0.5 + A (u - 0.5) + b``."""
+        draws = uniform(ReplicateGenerators(self.seeds, stream=6).generators, (5,), UNIT)
+        angle = _TURN * (2 * draws[:, 0] - 1) + math.pi / 2 * (4 * draws[:, 1]).floor()
+        turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).reshape(-1, 2, 2)
+        mirror = torch.where(draws[:, 2] < 0.5, -1.0, 1.0)
+        turn = torch.stack([turn[..., 0] * mirror[:, None], turn[..., 1]], -1)
+        return turn, _SHIFT * (2 * draws[:, 3:] - 1)
 
-        Raises:
-            ValueError: if one is negative or does not sum to one.
-        """
-        weights = self.probabilities(actions)
-        if weights.shape != (*actions.shape[:-1], len(self.arms)):
-            raise ValueError(
-                f"probabilities must give {len(self.arms)} numbers an action, got shape {tuple(weights.shape)}"
-            )
-        if not bool((weights >= 0).all()) or not torch.allclose(weights.sum(-1), torch.ones(()).to(weights), atol=1e-6):
-            raise ValueError("probabilities must be nonnegative and sum to one for every action")
-        return weights
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each moved function on the square, ``R x 1``."""
+        values = self._moved(unit_grid(64).expand(len(self.seeds), -1, -1))
+        return values.mean(-1, keepdim=True), values.std(-1, keepdim=True)
 
-    def measure(self, actions: Tensor, order: int = 1) -> Measure:
-        """The arms, weighted by the policy; exact."""
-        weights = self.weights(actions)
-        return Measure(self.arms.expand(*weights.shape, self.arms.shape[-1]), weights)
+    def _moved(self, u: Tensor) -> Tensor:
+        turn, offset = self.motion
+        flat = u.reshape(len(self.seeds), -1, 2) - 0.5
+        return branin(0.5 + flat @ turn.mT + offset.unsqueeze(1)).reshape(u.shape[:-1])
 
-    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """One arm an agent."""
-        weights = self.weights(actions)
-        pulled = [w.multinomial(1, generator=g).squeeze(-1) for w, g in zip(weights.cpu(), generators, strict=True)]
-        return self.arms[torch.stack(pulled).to(self.arms.device)]
-
-
-def bandit_problem(count: int = 60, arms: int = 12, noise_std: float = 0.1, seed: int = 0) -> IndirectProblem:
-    """Agents who pull arms by policies of their own ([Zhang2025], section 3.1).
-
-    Arm ``i`` stands at ``i / (arms - 1)``, and its reward is a draw of an RBF prior of lengthscale 0.15. Agent ``a`` in
-    [0, 1] prefers arms near ``a``: a softmax of ``-20 (x - a)^2`` with some preference for the middle.
-
-    Args:
-        count: how many agents may be asked, equally spaced.
-        arms: ``K``.
-        noise_std: of an agent's average.
-        seed: of the rewards.
-    """
-    positions = torch.linspace(0, 1, arms, dtype=torch.float64)[:, None]
-    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    reward = prior_samples(rbf_kernel(0.15), bounds, [seed])
-
-    def probabilities(a: Tensor) -> Tensor:
-        logits = -20 * (positions[:, 0] - a).square() - 2 * (positions[:, 0] - 0.5).square()
-        return logits.softmax(-1)
-
-    agents = torch.linspace(0, 1, count, dtype=torch.float64)[:, None]
-    conditional = FinitePolicies(probabilities, positions)
-    space = Space(agents, conditional=conditional, points=positions, noise_std=noise_std)
-    return IndirectProblem(space, lambda x: reward(x.reshape(1, -1, 1)).reshape(x.shape[:-1]), order=1)
-
-
-@dataclass(frozen=True)
-class Districts:
-    """Administrative districts: the cells of random centers in the unit square, each an even average of its pixels.
-
-    Args:
-        centers: ``n x 2``.
-        pixels: ``m x 2``.
-    """
-
-    centers: Tensor
-    pixels: Tensor
-
-    def measure(self, actions: Tensor, order: int = 1) -> Measure:
-        """The pixels nearest to each center, evenly weighted; a center of an empty cell counts its nearest pixel."""
-        owner = torch.cdist(self.pixels, self.centers).argmin(-1)
-        mine = (owner == torch.cdist(actions, self.centers).argmin(-1).unsqueeze(-1)).to(actions)
-        nearest = torch.cdist(actions, self.pixels).argmin(-1)
-        alone = torch.nn.functional.one_hot(nearest, len(self.pixels)).to(actions)
-        mine = torch.where(mine.sum(-1, keepdim=True) > 0, mine, alone)
-        weights = mine / mine.sum(-1, keepdim=True)
-        return Measure(self.pixels.expand(*weights.shape, 2), weights)
-
-    def sample(self, actions: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """One pixel of each district."""
-        weights = self.measure(actions).weights.cpu()
-        drawn = [w.multinomial(1, generator=g).squeeze(-1) for w, g in zip(weights, generators, strict=True)]
-        return self.pixels[torch.stack(drawn).to(self.pixels.device)]
-
-
-def incidence(x: Tensor) -> Tensor:
-    """A simulated incidence rate on the unit square: a broad slope, a wide focus and a small hot one."""
-    wide = 0.8 * (-((x - 0.3).square().sum(-1)) / (2 * 0.18**2)).exp()
-    hot = 1.2 * (-((x - torch.tensor([0.75, 0.65]).to(x)).square().sum(-1)) / (2 * 0.07**2)).exp()
-    return wide + hot + 0.3 * x[..., 0]
-
-
-def district_problem(count: int = 60, noise_std: float = 0.05, seed: int = 0) -> IndirectProblem:
-    """Find the pixel of the highest incidence from surveys of whole districts: an application of our own."""
-    generator = torch.Generator().manual_seed(seed)
-    centers = torch.rand(count, 2, generator=generator, dtype=torch.float64)
-    pixels = unit_grid(32)
-    space = Space(centers, conditional=Districts(centers, pixels), points=pixels, noise_std=noise_std)
-    return IndirectProblem(space, incidence)
+    def __call__(self, u: Tensor) -> Tensor:
+        """Values ``R x ...`` at points ``R x ... x 2``."""
+        mean, std = self.moments
+        flat = self._moved(u).reshape(len(self.seeds), -1)
+        return ((flat - mean) / std).reshape(u.shape[:-1])

@@ -1,11 +1,10 @@
-"""Theorem 1 of [Zhang2025] on draws of the prior: a policy for each stand-in for ``f*``, and how often it suffices."""
+"""Both theorems of [Zhang2025] on draws of the prior: a policy for each stand-in for ``f*``, and scheduled blurs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,119 +13,85 @@ from book.functions import prior_samples
 from book.indirect import regret
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import known_prior
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES, ClippedGaussian, Space
+from cbo_lib.indirect import CMES, ClippedGaussian, ScheduledUCB, Space
 from cbo_lib.kernels import rbf_kernel
+from cbo_lib.measure import Measure, covariance
 from cbo_lib.random import standard_normal
+from cbo_lib.simulate import simulate
 
 LENGTHSCALE, BLUR, NOISE, FAILURE = 0.15, 0.07, 0.1, 0.1
 
 
-@dataclass(frozen=True)
-class DrawnProblem(IndirectProblem):
-    """Indirect queries of one function a replicate: f maps points ``1 x ... x d`` to values ``replicates x ...``."""
+class PosteriorDraw(CMES):
+    """CMES with the maximum of one new draw of f given all that was seen, as section 5.1 describes it.
 
-    @cached_property
-    def table(self) -> Tensor:
-        """g at every action, then f at every point, ``replicates x (n + m)``."""
-        assert self.conditional is not None
-        rule = self.conditional.measure(self.space.actions, self.order)
-        g = (self.f(rule.points.unsqueeze(0)) * rule.weights).sum(-1)
-        return torch.cat([g, self.f(self.space.points.unsqueeze(0))], -1)
-
-    def value(self, query: Tensor) -> Tensor:
-        """g or f at one place a replicate, ``replicates``."""
-        return self.table.gather(-1, query.unsqueeze(-1)).squeeze(-1)
-
-    def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """A noisy value of one place a replicate, ``replicates``."""
-        value = self.value(query)
-        return value + self.noise[query] * standard_normal(generators, (), value)
-
-    @property
-    def optimum(self) -> Tensor:
-        """``f*`` of each function, ``replicates x 1``."""
-        return self.table[:, self.n :].amax(-1, keepdim=True)
-
-
-class StandIn(CMES):
-    """CMES with one stand-in for ``f*``; how it is chosen is what the variants differ in.
-
-    Args:
-        space: what the learner knows.
-        prior: of f, or of all places.
+    Attributes:
+        drawn: the maximum of the average of the draw, its gap below the maximum of the draw, where it lies, and the
+            largest standardized draw of an average, ``replicates`` each.
+        before: the point that was recommended before the answer, and mean and deviation of f there.
     """
 
-    def __init__(self, space: Space, *, prior: GaussianProcess) -> None:
-        super().__init__(space, prior=prior, samples=1)
-
-    def propose(self) -> Tensor:
-        """Also keep what is recommended before this round's observation."""
-        place = self.best()
-        rows = place.unsqueeze(-1)
-        mean, std = (part.gather(-1, rows).squeeze(-1) for part in (self.mean, self.std))
-        self._recommended = {"before": place, "before_mean": mean, "before_std": std}
-        return super().propose()
-
-    def record(self) -> Mapping[str, Tensor]:
-        """Also the point recommended before the observation, ``before``, with the mean and the deviation of f there."""
-        return {**super().record(), **self._recommended}
-
-
-class PosteriorDraw(StandIn):
-    """The maximum of a new draw of f given all that was seen: Thompson sampling as section 5.1 describes it.
-
-    ``CMES(sampling="thompson")`` keeps one path for a whole run, which is faster and not the same.
-    """
-
-    def begin(self) -> None:
-        """The prior covariance of f at the points."""
-        super().begin()
-        points = self.belief.tracked.queries[self.places[self.n :]]
-        self.left_over = self.belief.of_places().covariance(points, points)
-
-    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
-        """An observation takes ``row row^T`` away from the covariance."""
-        row = self.belief.tracked.last_row[..., self.n : len(self.places)]
-        self.left_over = self.left_over - row.unsqueeze(-1) * row.unsqueeze(-2)
+    def __init__(self, space: Space, **options: Any) -> None:
+        super().__init__(space, samples=1, **options)
 
     def max_samples(self) -> Tensor:
         """The maximum over the points of one draw, ``replicates x 1``."""
-        return maximum_of_draw(self.mean[:, self.n :], self.left_over, self.generators)
+        n, (mean, std) = self.space.n, self.belief()
+        index = mean[:, n:].argmax(-1, keepdim=True)
+        self.before = index[:, 0], *(part[:, n:].gather(1, index)[:, 0] for part in (mean, std))
+        g, f = (mean + self.deviation()).split([n, self.space.m], -1)
+        self.drawn = g.amax(-1), f.amax(-1) - g.amax(-1), g.argmax(-1), ((g - mean[:, :n]) / std[:, :n]).amax(-1)
+        return f.amax(-1, keepdim=True)
+
+    def deviation(self) -> Tensor:
+        """What a joint draw of g at the actions and f at the points has beyond the mean, ``replicates x (n + m)``."""
+        white = self.process.white[:, : self.round - 1, :-1]
+        return self.normal(self.prior_covariance() - white.mT @ white)
+
+    def prior_covariance(self) -> Tensor:
+        """Of all places, ``(n + m) x (n + m)``."""
+        prior = self.process.prior
+        assert prior is not None
+        places = Measure.cat([self.space.measure(self.space.actions, prior), self.space.measure_points(prior)])
+        return covariance(prior.kernel, places, places)
+
+    def normal(self, matrix: Tensor) -> Tensor:
+        """One normal vector a replicate with these covariances, but for a little jitter."""
+        factor = torch.linalg.cholesky(matrix + 1e-8 * torch.eye(matrix.shape[-1]).to(matrix))
+        noise = standard_normal(self.generators, matrix.shape[-1:], matrix)
+        return (factor @ noise.unsqueeze(-1)).squeeze(-1)
 
 
-class PriorDraw(StandIn):
-    """The maximum of a new draw of the prior in every round: what the proof of Theorem 1 takes for granted."""
-
-    def begin(self) -> None:
-        """The prior of f at the points."""
-        super().begin()
-        points = self.belief.tracked.queries[self.places[self.n :]]
-        self.first_belief = self.mean[:, self.n :], self.belief.of_places().covariance(points, points)
-
-    def max_samples(self) -> Tensor:
-        """The maximum over the points of one draw, ``replicates x 1``."""
-        return maximum_of_draw(*self.first_belief, self.generators)
-
-
-class UpperBound(StandIn):
+class UpperBound(PosteriorDraw):
     """The largest upper confidence bound of f by Lemma 5, for half of ``FAILURE``: in most runs never below ``f*``."""
 
     def max_samples(self) -> Tensor:
         """``max_x m(x) + sqrt(beta_t) sigma(x)``, ``replicates x 1``."""
-        multiplier = regret.band(self.round, self.space.m, FAILURE / 2)
-        return (self.mean + multiplier * self.std)[:, self.n :].amax(-1, keepdim=True)
+        super().max_samples()
+        mean, std = (part[:, self.space.n :] for part in self.belief())
+        return (mean + regret.band(self.round, self.space.m, FAILURE / 2) * std).amax(-1, keepdim=True)
 
 
-def drawn(replicates: int) -> tuple[DrawnProblem, GaussianProcess]:
-    """Draws of an RBF prior on an interval, seen through a Gaussian blur at 60 places, and the prior of all places."""
+def drawn(replicates: int, blur: float = BLUR) -> IndirectProblem:
+    """Draws of an RBF prior on an interval, seen through a Gaussian blur at 60 places."""
     wide = torch.tensor([[-0.5], [1.5]], dtype=torch.float64)
     grid = torch.linspace(0, 1, 60, dtype=torch.float64)[:, None]
-    blur = ClippedGaussian(lambda a: a, BLUR)
-    space = Space(grid, conditional=blur, points=grid, noise_std=NOISE)
+    space = Space(grid, conditional=ClippedGaussian(lambda a: a, blur), points=grid, noise_std=NOISE)
     f = prior_samples(rbf_kernel(LENGTHSCALE), wide, range(replicates), grid=161)
-    shared = lambda x: f(x.expand(replicates, *x.shape[1:]))  # noqa: E731
-    return DrawnProblem(space, shared, order=41), known_prior(space, LENGTHSCALE)
+    return IndirectProblem(space, f, order=41, replicates=replicates)
+
+
+def watch(batch: Any) -> Mapping[str, Tensor]:
+    """What was believed when the question was asked: of g there, the stand-in, kappa, the draw, the recommendation."""
+    mean, std, index = batch.asked
+    kappa = ((batch.stars - mean) / std).amin(-1)
+    there = (part.gather(1, index[:, None])[:, 0] for part in (mean, std))
+    names = ("mean", "std", "kappa", "star", "drawn_g", "drawn_gap", "drawn_std", "largest", "before", "before_mean")
+    g, gap, at, largest = batch.drawn
+    drawn_std = std.gather(1, at[:, None])[:, 0]
+    widest = {"widest": std.amax(-1), "before_std": batch.before[2]}
+    values = (*there, kappa, batch.stars[:, 0], g, gap, drawn_std, largest, batch.before[0], batch.before[1])
+    return dict(zip(names, values, strict=True)) | widest
 
 
 def group_lengths(count: int, w: float = 0.5) -> list[int]:
@@ -154,9 +119,77 @@ def frozen_coverage(lengths: Sequence[int]) -> Tensor:
     return (1 - w ** torch.as_tensor(lengths)).cumprod(-1).mean(0)
 
 
-def maximum_of_draw(mean: Tensor, covariance: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """The maximum of one normal vector a replicate, ``replicates x 1``."""
-    jitter = 1e-8 * torch.eye(mean.shape[-1]).to(mean)
-    factor = torch.linalg.cholesky(covariance + jitter)
-    noise = standard_normal(generators, mean.shape[-1:], mean)
-    return (mean + (factor @ noise.unsqueeze(-1)).squeeze(-1)).amax(-1, keepdim=True)
+# Theorem 2.
+
+
+class BlurredProblem(IndirectProblem):
+    """Queries ``(x, tau)`` of any width: noisy values of ``g_tau(x) = E f(x + tau * noise)``."""
+
+    def value(self, query: Tensor) -> Tensor:
+        """``g_tau(x)`` of one query a replicate, ``replicates``."""
+        rule = self.space.conditional.measure(query.unsqueeze(1), self.order)
+        return rule.expectation(self.f).squeeze(-1)
+
+
+def blurred(replicates: int, count: int = 100) -> BlurredProblem:
+    """Draws of the prior on an interval, with points for the x of queries."""
+    wide = torch.tensor([[-2.0], [3.0]], dtype=torch.float64)
+    points = torch.linspace(0, 1, count, dtype=torch.float64)[:, None]
+    actions = torch.cat([points, torch.zeros_like(points)], -1)
+    conditional = ClippedGaussian(lambda a: a[..., :1], lambda a: a[..., 1])
+    space = Space(actions, conditional=conditional, points=points, noise_std=NOISE)
+    f = prior_samples(rbf_kernel(LENGTHSCALE), wide, range(replicates), grid=257)
+    return BlurredProblem(space, f, order=31, replicates=replicates)
+
+
+#: ``tau_t`` in units of the lengthscale.
+SCHEDULES: dict[str, Callable[[int], float]] = {
+    "no blur": lambda t: 0.0,
+    "constant 2": lambda t: 2.0,
+    "Theorem 2, from 1/2": lambda t: 0.5 * t**-0.25 * max(1.0, math.log(t)) ** 0.25,
+    "1/t, from 1/2": lambda t: 0.5 / t,
+}
+
+
+def accounts(name: str, rounds: int, replicates: int) -> dict[str, Tensor]:
+    """The terms of Theorem 2 in runs of one schedule, each ``replicates x T``.
+
+    Returns:
+        ``regret``, that is ``f* - g_t(a_t)``; ``search``, that is ``f* - f(a_t)``; ``std`` and ``blurred_std``, the
+        posterior deviations of ``f(a_t)`` and ``g_t(a_t)`` before the answer.
+    """
+    problem = blurred(replicates)
+    policy = ScheduledUCB(
+        problem.space, tau=lambda t: LENGTHSCALE * SCHEDULES[name](t), prior=known_prior(LENGTHSCALE), failure=FAILURE
+    )
+
+    def see(batch: Any) -> Mapping[str, Tensor]:
+        last = torch.linalg.cholesky(batch.process.gram)[:, -1, -1]
+        return {"std": batch.asked[2], "blurred_std": (last.square() - NOISE**2).clamp_min(0).sqrt()}
+
+    run = simulate(problem, policy, rounds, range(replicates), watch=see)
+    at = problem.f(run["query"][..., :1])
+    best = problem.optimum
+    terms = {"regret": best - run["value"], "search": best - at}
+    return terms | {"std": run["std"], "blurred_std": run["blurred_std"]}
+
+
+def blur_cost(tau: float | Tensor, dim: int = 1) -> Tensor:
+    """The prior deviation ``b`` of ``f(a) - g_tau(a)`` for an RBF kernel of variance 1 and a Gaussian blur.
+
+    ``b^2 = k(0) - 2 E k(e) + E k(e - e')``, at most ``d (d + 2) tau^4 / (4 l^4)``.
+    """
+    squared = (torch.as_tensor(tau, dtype=torch.float64) / LENGTHSCALE).square()
+    once, twice = ((1 + scale * squared) ** (-dim / 2) for scale in (1, 2))
+    return (1 - 2 * once + twice).clamp_min(0.0).sqrt()
+
+
+def least_variance(T: Tensor, tau: float) -> Tensor:
+    """What no ``T`` actions can bring the variance of f at a point below, for a constant blur, in one variable.
+
+    ``max_w v - T v^2 exp(-tau^2 w^2) / sigma^2`` with ``v = P(|N(0, 1 / l^2)| > w)``.
+    """
+    w = torch.linspace(0, 8, 4001, dtype=torch.float64) / LENGTHSCALE
+    v = torch.special.erfc(w * LENGTHSCALE / math.sqrt(2))
+    rounds = torch.as_tensor(T, dtype=torch.float64).unsqueeze(-1)
+    return (v - rounds * v.square() * (-(tau * w).square()).exp() / NOISE**2).amax(-1)

@@ -3,117 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-import pandas as pd
-
-from book import harness
-from book.indirect import factors, mismatch, pilots, quick, schedule
-from book.indirect.experiments import application
-from book.indirect.problems import bandit_problem, district_problem
-from book.indirect.regret import recommendation_regret
+from book.indirect import experiments
+from book.indirect.experiments import Kind
+from book.indirect.problems import Transformation
 from book.registry import Experiment, Scale
-from cbo_lib.former.history import History
 
-HOME = "book/indirect"
-_APPLICATIONS: Mapping[str, tuple[Any, float]] = {
-    "bandit": (bandit_problem, 0.15),
-    "districts": (district_problem, 0.12),
-}
-_POLICIES = ("CMES", "MES on g", "UCB on g", "random")
+HOME = "book/indirect/results"
 
 
-def _cell(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
-    work = quick.run if quick.knows(part) else factors.run
-    if steps is None:
-        return work(part, seeds)
-    return work(part, seeds, steps, budget=float(max(steps, 4)))
+def _seeds(reader: int, paper: int) -> Any:
+    """Fresh seeds at the paper's scale: from 1000 on, which nobody looked at before."""
+    return lambda part, scale: range(1000, 1000 + paper) if scale == "paper" else range(reader)
 
 
-def _map(*kinds: str) -> Experiment:
-    return Experiment(
-        parts=lambda: [name for name in factors.names() if name.startswith(kinds)],
-        work=_cell,
-        seeds=lambda part, scale: range(factors.SEEDS if scale == "paper" else 10),
-        file=lambda part: factors.file_of(part).name,
-        home=f"{HOME}/map",
-        key=lambda part, key: key,
-        chunk=factors.SEEDS,
-        merge=lambda chunks: {name: factors.side_by_side([c[name] for c in chunks]) for name in chunks[0]},
-        by_seed=lambda key, array: {f"{key}, {n}": array[i, :, -1] for i, n in enumerate(factors.NOTIONS)},
-        float64=True,
-    )
+def _arrays(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Regrets with the seeds first, as the registry puts replicates side by side."""
+    return {name: values.transpose(0, 1).numpy().astype("float32") for name, values in found.items()}
 
 
-def _application(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> History:
-    name, _, policy = part.partition("/")
-    make, lengthscale = _APPLICATIONS[name]
-    problem = make()
-    with harness.alone(policy, steps):
-        found = application(problem, lengthscale, seeds=seeds, name=name)
-    history = found.histories[policy]
-    return harness.with_curve(history, recommendation_regret(history, problem))
+def _figure_1(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
+    kind, h = cast(tuple[Kind, Transformation], part.split("/"))
+    return _arrays(experiments.figure_1(kind, h, seeds, steps or experiments.ROUNDS))
 
 
-def _pilots(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
-    if steps is None:
-        return pilots.pilots(scale=scale, seeds=seeds)
-    return pilots.lengthscales("linear", (0.2, 1e-3), 30, seeds, steps)
+def _figure_2(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
+    h, unit, levels = cast(tuple[Transformation, str, str], part.split("/"))
+    costs = experiments.COSTS if steps is None else (4, 5)
+    return _arrays(experiments.figure_2(h, unit, int(levels), seeds, costs=costs))
 
 
-def _schedule(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
-    found = schedule.accounts(part, steps or 200, seeds)
-    return {kind: values.numpy().astype("float32") for kind, values in found.items()}
+def _floor(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
+    count, noise = part.split("/")
+    found = experiments.floor(None if count == "known" else int(count), float(noise), seeds, steps or 60)
+    return {"regret": found.numpy().astype("float32")}
 
 
-def _mismatch(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> dict[str, Any]:
-    kind, blur, *kernels = part.split("/")
-    limits: dict[str, Any] = {} if steps is None else {"steps": steps}
-    if kind == "peaks":
-        return mismatch.peaks(float(blur), kernels[0], seeds, **limits)
-    if kind == "family":
-        return mismatch.family(float(blur), seeds, **limits)
-    return {"": mismatch.efficiency(float(blur), seeds, draws=20_000 if steps is None else 2560)}
+def _peaks(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
+    return _arrays(experiments.peaks(float(part), seeds, steps or 40))
 
 
-_MOST = {"peaks": 40, "family": mismatch.SEEDS, "efficiency": 12}
+def _last(key: str, array: Any) -> Mapping[str, Any]:
+    return {f"{key}, {name}": array[:, i, -1] for i, name in enumerate(("simple", "instant"))}
+
 
 RUNS: Mapping[str, Experiment] = {
-    "figure_1": _map("fixed/"),
-    "figure_2": _map("budget/", "learned/"),
-    "applications": Experiment(
-        parts=lambda: [f"{name}/{policy}" for name in _APPLICATIONS for policy in _POLICIES],
-        work=_application,
-        seeds=lambda part, scale: harness.choose(scale, range(10), range(30)),
-        file=lambda part: harness.path("", *part.split("/")).name,
-        home=f"{HOME}/results",
-        chunk=30,
-    ),
-    "pilots": Experiment(
-        parts=lambda: ["all"],
-        work=_pilots,
-        seeds=lambda part, scale: harness.choose(scale, range(10), range(40)),
-        file=lambda part: "pilots.json",
-        home=f"{HOME}/results",
-    ),
-    "schedules": Experiment(
-        parts=lambda: list(schedule.SCHEDULES),
-        work=_schedule,
-        seeds=lambda part, scale: harness.choose(scale, range(5), range(30)),
-        file=lambda part: "schedules.npz",
+    "figure_1": Experiment(
+        parts=lambda: [f"{kind}/{h}" for kind in experiments.SETUPS for h in experiments.MAPS],
+        work=_figure_1,
+        seeds=lambda part, scale: _seeds(10, 20 if part.startswith("moved") else 40)(part, scale),
+        file=lambda part: "figure_1.npz",
         home=HOME,
-        chunk=30,
+        chunk=20,
+        by_seed=_last,
+        float64=True,
     ),
-    "mismatch": Experiment(
+    "figure_2": Experiment(
         parts=lambda: [
-            *(f"peaks/{blur}/{kernels}" for kernels in ("chosen", "matched", "fitted") for blur in (0.15, 0.3)),
-            *(f"{kind}/{blur}" for blur in mismatch.BLURS for kind in ("family", "efficiency")),
+            f"{h}/{unit}/{n}" for n in experiments.LEVELS for unit in experiments.UNITS for h in experiments.MAPS
         ],
-        work=_mismatch,
-        seeds=lambda part, scale: range(min(harness.choose(scale, 10, 100), _MOST[part.partition("/")[0]])),
-        file=lambda part: "mismatch.npz",
+        work=_figure_2,
+        seeds=_seeds(5, 20),
+        file=lambda part: "figure_2.npz",
         home=HOME,
-        key=lambda part, key: f"{part}/{key}" if key else part,
+        chunk=20,
+        by_seed=_last,
+        float64=True,
+    ),
+    "floor": Experiment(
+        parts=lambda: [f"{count or 'known'}/{noise}" for count in experiments.SIZES for noise in experiments.NOISES],
+        work=_floor,
+        seeds=_seeds(10, 20),
+        file=lambda part: "floor.npz",
+        home=HOME,
+        chunk=20,
+        float64=True,
+    ),
+    "peaks": Experiment(
+        parts=lambda: [str(blur) for blur in experiments.BLURS],
+        work=_peaks,
+        seeds=_seeds(20, 60),
+        file=lambda part: "peaks.npz",
+        home=HOME,
+        by_seed=_last,
         float64=True,
     ),
 }

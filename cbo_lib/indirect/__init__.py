@@ -1,24 +1,25 @@
-"""Indirect queries: the learner sees conditional averages of f [Zhang2025]."""
+"""Indirect queries: the learner sees conditional averages of f (Zhang, Bouabid, Ong, Flaxman and Sejdinovic 2025)."""
 
-from cbo_lib.indirect.baselines import ActionPolicy
-from cbo_lib.indirect.embedding import ConditionalMeanEmbedding, conditional_mean_measure
-from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy, conditional_max_value_entropy
-from cbo_lib.indirect.policies import CMES, IndirectPolicy
-from cbo_lib.indirect.space import ClippedGaussian, Point, Space, UniformWindow
-from cbo_lib.indirect.tree import CMETS, Nodes
+from cbo_lib.indirect.baselines import EI, MES, UCB, RandomActions
+from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
+from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy
+from cbo_lib.indirect.policies import CMES, CMETS, IndirectPolicy, ScheduledUCB
+from cbo_lib.indirect.space import ClippedGaussian, Nodes, Point, Space, UniformWindow
 
 __all__ = [
     "CMES",
     "CMETS",
-    "ActionPolicy",
+    "EI",
+    "MES",
+    "UCB",
     "ClippedGaussian",
     "ConditionalMaxValueEntropy",
     "ConditionalMeanEmbedding",
     "IndirectPolicy",
     "Nodes",
     "Point",
+    "RandomActions",
+    "ScheduledUCB",
     "Space",
     "UniformWindow",
-    "conditional_max_value_entropy",
-    "conditional_mean_measure",
 ]

@@ -1,76 +1,117 @@
-"""Policies that CMES is compared with."""
+"""What CMES is compared with ([Zhang2025], section 7): usual policies on g, which know nothing of f, and chance.
 
-from typing import Any, Literal
+Each asks by a Gaussian process on actions given the pairs ``(a, z)`` alone, and recommends like all others. Where
+actions have costs, the library divides nothing: the paper's rivals may ask the finest nodes alone, at one price.
+"""
+
+from typing import Any
 
 import torch
 from botorch.utils.probability.utils import phi
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_option
-from cbo_lib.former.policy import Schedule
+from cbo_lib.checks import as_count, as_number
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect.belief import Belief
-from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
+from cbo_lib.indirect.embedding import ConditionalMeanProcess
+from cbo_lib.indirect.entropy import gumbel_max_samples, log_information, positive
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.indirect.space import Point, Space, box_of
 from cbo_lib.random import uniform
+from cbo_lib.search import argmax_finite
 
 
-class ActionPolicy(IndirectPolicy):
-    """A usual policy on g, which knows nothing of f: the baselines of [Zhang2025], section 7.
+class RandomActions(IndirectPolicy):
+    """Asks uniformly random actions: what choosing is worth."""
 
-    It asks by a Gaussian process on actions given the data ``(a, z)`` alone, and recommends like all others.
+    def ask(self) -> Tensor:
+        """A random action of each replicate, ``replicates x q``."""
+        if self.round <= self.initial:
+            return self.space.actions[self.first[:, self.round - 1]]
+        return self.space.actions[uniform(self.generators, (self.space.n,), self.y).argmax(-1)]
+
+
+class OnActions(IndirectPolicy):
+    """A usual policy on g, whose ``scores`` say which.
 
     Args:
         space: what the learner knows.
-        acquisition: ``"mes"``, ``"ucb"`` or ``"ei"``.
-        action_prior: of g on actions, without batch. Default: fitted, like that of f.
-        samples: of ``g*``, for MES. Default 10.
-        sqrt_beta: the multiplier of UCB. Default 2.
-        options: those of ``IndirectPolicy``; ``prior`` is for the recommendation. Errors too.
+        action_prior: of g on actions, without batch. Default: fitted, as that of f is.
+        action_kernel: what is fitted. Default Matern-5/2.
+        options: those of ``IndirectPolicy``; ``prior`` and ``kernel`` are for the recommendation.
     """
 
     def __init__(
         self,
         space: Space,
         *,
-        acquisition: Literal["mes", "ucb", "ei"],
         action_prior: GaussianProcess | None = None,
-        samples: int = 10,
-        sqrt_beta: Schedule = 2.0,
+        action_kernel: str | Kernel = "matern",
         **options: Any,
     ) -> None:
-        super().__init__(space, sqrt_beta=sqrt_beta, **options)
-        self.acquisition = as_option("acquisition", acquisition, "mes", "ucb", "ei")
-        self.action_prior, self.samples = action_prior, as_count("samples", samples, 1)
+        super().__init__(space, **options)
+        actions, box = space.actions, box_of(space.actions)
+        alone = Space(actions, conditional=Point(), points=actions[:1], noise_std=space.noise_std, bounds=box)
+        self.on_g = ConditionalMeanProcess(alone, len(self.y), action_prior, action_kernel)
 
-    def begin(self) -> None:
-        """Also nothing is known of g."""
-        super().begin()
-        actions, noise = self.space.actions, self.space.noise_std
-        # No point is recommended by g, but a space has one.
-        alone = Space(actions, conditional=Point(), points=actions[:1], noise_std=noise, bounds=box_of(actions))
-        self.on_actions = Belief(alone, self.replicates, self.action_prior, self.kernel)
-        self._best = torch.full_like(self.left, -torch.inf)
+    def ask(self) -> Tensor:
+        """The action of the largest score, ``replicates x q``."""
+        if self.round <= self.initial:
+            return self.space.actions[self.first[:, self.round - 1]]
+        self.on_g.tell(self.queries, self.y)
+        n = self.space.n
+        mean, std = self.on_g.mean[:, :n], positive(self.on_g.variance[:, :n].sqrt())
+        return self.space.actions[argmax_finite(self.scores(mean, std))]
 
-    def scores(self) -> Tensor:
-        """The acquisition on g; points are out of the question."""
-        mean, std = self.on_actions.mean[:, : self.n], positive(self.on_actions.std[:, : self.n])
-        if self.acquisition == "ucb":
-            score = mean + self.multiplier() * std
-        elif self.acquisition == "ei":
-            gap = (mean - self._best.unsqueeze(-1).nan_to_num(neginf=-1e3)) / std
-            score = (std * (phi(gap) + gap * torch.special.log_ndtr(gap).exp())).clamp_min(0.0).log()
-        else:
-            draws = uniform(self.generators, (self.samples,), mean).clamp(1e-6, 1 - 1e-6)
-            score = conditional_max_value_entropy(mean, std, gumbel_max_samples(mean, std, draws)).log()
-        return self.padded(score)
+    def scores(self, mean: Tensor, std: Tensor) -> Tensor:
+        """What is maximized, from mean and deviation of g at the actions, ``replicates x n`` each."""
+        raise NotImplementedError
 
-    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
-        """Condition g too; EI compares with the largest mean that an asked action had when told, which never falls."""
-        place = self.on_actions.find(self.belief.coordinates(query))
-        self.on_actions.keep()
-        self.on_actions.observe(place, y, learned)
-        if self.acquisition == "ei":
-            there = self.on_actions.tracked.mean[self.rows, place]
-            self._best = torch.where(learned, torch.maximum(self._best, there), self._best)
+
+class MES(OnActions):
+    """Max-value entropy search on g ([Wang2017]): the most information about the maximum of g.
+
+    Args:
+        space: what the learner knows.
+        samples: of ``g*``. Default 10.
+        options: those of ``OnActions``.
+    """
+
+    def __init__(self, space: Space, *, samples: int = 10, **options: Any) -> None:
+        super().__init__(space, **options)
+        self.samples = as_count("samples", samples, 1)
+
+    def scores(self, mean: Tensor, std: Tensor) -> Tensor:
+        """The logarithm of the information."""
+        draws = uniform(self.generators, (self.samples,), mean)
+        return log_information(mean, std, gumbel_max_samples(mean, std, draws))
+
+
+class UCB(OnActions):
+    """Upper confidence bound on g.
+
+    Args:
+        space: what the learner knows.
+        sqrt_beta: the multiplier of the deviation. Default 2.
+        options: those of ``OnActions``.
+    """
+
+    def __init__(self, space: Space, *, sqrt_beta: float = 2.0, **options: Any) -> None:
+        super().__init__(space, **options)
+        self.sqrt_beta = as_number("sqrt_beta", sqrt_beta, 0)
+
+    def scores(self, mean: Tensor, std: Tensor) -> Tensor:
+        """The bound."""
+        return mean + self.sqrt_beta * std
+
+
+class EI(OnActions):
+    """Expected improvement on g, over the largest posterior mean of an action that was asked."""
+
+    def scores(self, mean: Tensor, std: Tensor) -> Tensor:
+        """The logarithm of the expected improvement."""
+        if not self.y.shape[1]:
+            return std
+        asked = mean.gather(1, self.space.nearest(self.queries))
+        u = (mean - asked.amax(-1, keepdim=True)) / std
+        return (std * (phi(u) + u * torch.special.ndtr(u))).clamp_min(torch.finfo(std.dtype).tiny).log()

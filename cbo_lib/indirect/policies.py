@@ -1,243 +1,94 @@
-"""CMES [Zhang2025], and what its rivals share with it."""
+"""CMES, CMETS and queries that sharpen on a schedule ([Zhang2025])."""
 
 import math
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import NEARLY, as_count, as_near, as_number, as_option, as_tensor, require
-from cbo_lib.former.maximize import argmax_finite
-from cbo_lib.former.policy import Policy, Schedule
-from cbo_lib.former.surrogate import Surrogate
+from cbo_lib.checks import as_count, as_option, as_schedule, require
+from cbo_lib.confidence import union_bound_sqrt_beta
+from cbo_lib.fit import default_kernel
 from cbo_lib.gp import GaussianProcess, Posterior
-from cbo_lib.indirect.belief import Belief
-from cbo_lib.indirect.entropy import conditional_max_value_entropy, gumbel_max_samples, positive
-from cbo_lib.indirect.space import Space, table
-from cbo_lib.random import standard_normal, uniform
+from cbo_lib.indirect.embedding import ConditionalMeanProcess
+from cbo_lib.indirect.entropy import gumbel_max_samples, log_information, positive
+from cbo_lib.indirect.space import Nodes, Space
+from cbo_lib.policy import Policy
+from cbo_lib.random import uniform
+from cbo_lib.search import argmax_finite
 
 # Random actions that come first where the prior is fitted.
 _INITIAL = 5
 
 
 class IndirectPolicy(Policy):
-    """What the policies share: the conditional mean process, a random initial design, the budget, the recommendation.
-
-    All recommend the point of the largest posterior mean of f under the same process; they differ in what they ask.
-    A policy of one's own gives ``scores``, and may narrow down ``allowed`` and keep a state by ``advance``.
-
-    In a batch, queries and recommendations are places, see ``Space``. A single run asks an action ``(q,)``, may be told
-    any action, also one that is not in the space, and recommends a point ``(d,)``.
+    """What all policies share: the conditional mean process, random first actions, and the recommendation.
 
     Args:
         space: what the learner knows.
-        prior: of f, of batch shape ``()`` or ``(replicates,)``, or of all places, by ``Space.tabulate``. Its noise
-            counts where the space knows none. Default: fitted to what was seen, by the marginal likelihood of the
-            averages, with the noise; see ``Surrogate``.
+        seeds: one a replicate.
+        prior: the Gaussian process prior of f; its noise counts where the space knows none. Default: fitted to what is
+            told, by the marginal likelihood of the averages, anew whenever the observations have grown by a quarter.
         kernel: what is fitted: ``"matern"`` (Matern-5/2, the default), ``"rbf"``, or a GPyTorch kernel of the unit box.
-        initial: how many random actions, by the seed alone, are asked first. Default 5 with a fitted prior, else 0.
-        budget: the total cost of the questions that may be asked; a replicate that can afford no action asks no more
-            (its later rounds repeat the last action at no cost and learn nothing). What is told without having been
-            asked costs nothing. Default unlimited.
-        seed: of a single run. Default 0.
-        sqrt_beta: the multiplier of a confidence bound, where a policy has one. Default 2.
+        initial: how many random actions, by the seed alone, are asked while no more is known. Default 5 with a fitted
+            prior, else 0.
 
     Raises:
-        ValueError: if an argument is out of range, or the budget pays for no action.
+        ValueError: if an argument is none of these.
     """
-
-    query_dims: ClassVar[int] = 0
-    listed: ClassVar[str | None] = "actions"
-
-    space: Space
 
     def __init__(
         self,
         space: Space,
-        *,
+        seeds: Any,
         prior: GaussianProcess | None = None,
         kernel: str | Kernel = "matern",
         initial: int | None = None,
-        budget: float = math.inf,
-        seed: int = 0,
-        sqrt_beta: Schedule = 2.0,
     ) -> None:
         require(isinstance(space, Space), "space must be an indirect.Space", space)
-        initial = (_INITIAL if prior is None else 0) if initial is None else initial
-        super().__init__(space, seed=seed, sqrt_beta=sqrt_beta, initial=initial)
-        cheapest = float(space.costs[: space.n].amin())
-        if budget != math.inf:
-            as_number("budget", budget)
-        require(budget >= cheapest, f"budget must pay for the cheapest action, {cheapest:g}", budget)
-        Surrogate(space.bounds, 1, None, kernel)  # raises now if it is out of range
+        super().__init__(space, seeds, space.actions.shape[1:])
         require(isinstance(prior, GaussianProcess | None), "prior must be a GaussianProcess", prior)
-        self.prior, self.kernel, self.budget = prior, kernel, budget
+        if not isinstance(kernel, Kernel):
+            default_kernel(kernel, space.points.shape[-1])  # raises now
+        self.process = ConditionalMeanProcess(space, len(seeds), prior, kernel)
+        self.initial = as_count("initial", (_INITIAL if prior is None else 0) if initial is None else initial)
+        first = [torch.randint(space.n, (self.initial,), generator=g) for g in self.streams.at(0)]
+        self.first = torch.stack(first).to(space.like.device)
 
-    # What a policy of one's own may use.
+    def belief(self) -> tuple[Tensor, Tensor]:
+        """Posterior mean and deviation of g at the actions, then of f at the points, ``replicates x (n + m)``."""
+        self.process.tell(self.queries, self.y)
+        return self.process.mean, positive(self.process.variance.sqrt())
 
-    @property
-    def n(self) -> int:
-        """How many actions."""
-        return self.space.n
-
-    @property
-    def mean(self) -> Tensor:
-        """Posterior means of g at the actions and f at the points, ``replicates x (n + m)``."""
-        return self.belief.mean
-
-    @property
-    def std(self) -> Tensor:
-        """Posterior standard deviations there, ``replicates x (n + m)``."""
-        return self.belief.std
+    def recommend(self) -> Tensor:
+        """The point of the largest posterior mean of f, ``replicates x d``: the last line of every policy."""
+        return self.space.points[argmax_finite(self.belief()[0][:, self.space.n :])]
 
     @property
-    def covariance(self) -> Tensor:
-        """Posterior covariances of all places, ``replicates x (n + m) x (n + m)``."""
-        places = self.belief.tracked.queries[self.places]
-        return self.belief.of_places().covariance(places, places)
-
-    @property
-    def noise(self) -> Tensor:
-        """The standard deviation of an observation of each place, ``n + m`` or ``replicates x (n + m)``."""
-        if self.space.noise is not None:
-            return self.space.noise
-        noise = torch.as_tensor(self.belief.process.noise_std).to(self.space.like)
-        return noise.expand(*noise.shape[:-1], len(self.places))
-
-    def padded(self, scores: Tensor) -> Tensor:
-        """Scores of the actions ``... x n`` as scores of all places, ``-inf`` at points."""
-        return torch.nn.functional.pad(scores, (0, self.space.m), value=-torch.inf)
-
-    # Hooks of its own.
-
-    @abstractmethod
-    def scores(self) -> Tensor:
-        """What is maximized over the places that may be asked, ``replicates x (n + m)``."""
-
-    def allowed(self) -> Tensor:
-        """Which places may be asked if they can be paid, ``n + m`` or ``replicates x (n + m)``: all actions."""
-        return self.places < self.n
-
-    def advance(self, query: Tensor, asked: Tensor) -> None:  # most keep no state of their own
-        """Note that places ``replicates`` of actions were asked and paid, where ``asked`` is true."""
-
-    # Hooks of the base.
-
-    def begin(self) -> None:
-        """Make the state of ``replicates`` runs that know nothing yet."""
-        space, like = self.space, self.space.like
-        self.places = torch.arange(space.n + space.m, device=like.device)
-        self.rows = torch.arange(self.replicates, device=like.device)
-        self.belief = Belief(space, self.replicates, self.prior, self.kernel)
-        self.left = like.new_full((self.replicates,), self.budget)
-        self.last = torch.zeros_like(self.rows)
-        self._kept = torch.full_like(self.rows, -1)  # what is recommended where nothing more is learned
-        nothing = torch.full_like(self.left, torch.nan)
-        self._asked_with = {"mean": nothing, "std": nothing, "cost": nothing, "active": self.active}
-        # Drawn before anything else, so that all policies have the same.
-        draws = [torch.randint(self.n, (self.initial,), generator=g) for g in self.generators]
-        self._random_actions = torch.stack(draws).to(like.device)
-
-    def design(self, n: int) -> Tensor:
-        """Random actions; one that the budget does not pay for is replaced by the cheapest."""
-        draws, costs, left, last = self._random_actions, self.space.costs[: self.n], self.left, self.last
-        least = NEARLY * costs
-        for i in range(n):
-            cheapest = torch.where(least.amin() <= left, costs.argmin(), last)
-            draws[:, i] = last = torch.where(least[draws[:, i]] <= left, draws[:, i], cheapest)
-            left = left - costs[last]
-        return draws
-
-    def propose(self) -> Tensor:
-        """The affordable place of the largest score; the last one again of a replicate that is over."""
-        payable = self._payable() | ~self.active.unsqueeze(-1)
-        return torch.where(self.active, argmax_finite(self.scores(), payable, self.places), self.last)
-
-    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
-        """Condition the process, pay for what was asked, and see what can still be afforded."""
-        query, paid = row["query"], asked & self.active
-        if bool(asked.any()):
-            self.last = torch.where(paid, query, self.last)
-            mean, std = (part[self.rows, self.last] for part in (self.mean, self.std))
-            cost = torch.where(paid, self.space.costs[self.last], 0.0)
-            self._asked_with = {"mean": mean, "std": std, "cost": cost, "active": self.active}
-            self.left = self.left - cost
-        learned = paid | ~asked
-        if not bool(learned.all()):
-            self._kept = torch.where(learned, -1, self.best())
-        self.belief.observe(query, row["y"], learned)
-        self.absorb(query, row["y"], learned)
-        self.advance(self.last, paid)
-        self.active = self.active & self._payable().any(-1)
-
-    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:  # the belief holds all
-        """Update what goes with the belief, after replicates ``learned`` took in a row."""
-
-    def best(self) -> Tensor:
-        """The place of the point with the largest posterior mean of f."""
-        return torch.where(self._kept < 0, argmax_finite(self.mean, self.places >= self.n, self.places), self._kept)
-
-    def posteriors(self) -> Posterior:
-        """The posterior of f; of all places, if the prior is a table of them."""
-        return self.belief.posterior()
-
-    def record(self) -> Mapping[str, Tensor]:
-        """Mean and standard deviation at the asked place before the observation, its cost, and whether it was asked.
-
-        Where the prior is fitted, also ``lengthscale``, ``scale``, ``prior_mean``, ``noise_std`` and ``converged``.
-        """
-        return self._asked_with if self.belief.surrogate is None else self._asked_with | self.belief.surrogate.record()
-
-    def encode(self, name: str, value: Any) -> Tensor:
-        """The places of actions ``q`` or ``n x q``; those that the space does not hold are added."""
-        q = self.space.actions.shape[-1]
-        given = as_tensor("query", value, self.space.like)
-        rows = table("query", given if given.dim() else given.unsqueeze(0))
-        if rows.dim() == 2 and rows.shape == (q, 1) and q > 1:
-            rows = rows.mT
-        fits = rows.dim() == 2 and rows.shape[-1] == q
-        require(fits, f"query must have shape ({q},), or (n, {q}) for several", given.shape)
-        return self.belief.find(as_near("query", rows, self.space.actions))
-
-    def decode(self, name: str, rows: Tensor) -> Tensor:
-        """Actions: places are those of this policy alone."""
-        return self.belief.coordinates(rows) if name == "query" else rows
-
-    def present(self, query: Tensor) -> Tensor:
-        """The action or the point of a place."""
-        n, place = self.n, int(query)
-        return (self.space.actions[place] if place < n else self.space.points[place - n]).clone()
-
-    def check(self, **rows: Tensor) -> None:
-        """Raise if a query is no place that can be asked."""
-        query = rows["query"]
-        self.belief.keep()
-        known = not query.is_floating_point() and bool(self.belief.known(query).all())
-        require(known, "query must hold places of actions, see Space", query)
-
-    def is_asked(self, row: Mapping[str, Tensor], asked: Tensor) -> Tensor:
-        """Whether the same action was done; a list may hold one more than once."""
-        return (self.belief.coordinates(row["query"]) == self.belief.coordinates(asked)).all(-1)
-
-    def _payable(self) -> Tensor:
-        return self.allowed() & (NEARLY * self.space.costs <= self.left.unsqueeze(-1))
+    def posterior(self) -> Posterior:
+        """The posterior of f given all that was told."""
+        return self.process.posterior(self.queries, self.y)
 
 
 class CMES(IndirectPolicy):
-    """Conditional max-value entropy search ([Zhang2025], section 5.1).
-
-    Asks the action of the most information about ``f*`` (``conditional_max_value_entropy``) for its cost.
+    """Conditional max-value entropy search ([Zhang2025], section 5.1). Where actions have costs: information per cost.
 
     Args:
         space: what the learner knows.
         samples: how many samples of ``f*``. Default 10.
-        sampling: how they are drawn: ``"gumbel"`` [Wang2017], or ``"thompson"``, the maxima of joint draws of f, which
-            are kept and moved by Matheron's rule, fast but not drawn anew (where the prior is fitted, they are).
-        noisy: whether to use the form of Appendix A; default Eq. 14.
-        options: those of ``IndirectPolicy``: ``prior``, ``kernel``, ``initial``, ``budget``, ``seed``. Errors too.
+        sampling: how they are drawn: ``"gumbel"`` [Wang2017], or ``"thompson"``, the maxima of joint draws of f, new
+            ones in every round.
+        noisy: whether the information is that of Appendix A, which the paper ran; default that of Eq. 14.
+        options: ``prior``, ``kernel``, ``initial`` and ``seeds`` of ``IndirectPolicy``, or ``seed`` of ``Run``.
+
+    Attributes:
+        stars: the samples of the last question, ``replicates x samples``.
+        asked: its belief of g at the actions, mean and deviation, ``replicates x n`` each, and the index of its action.
+
+    Raises:
+        ValueError: if an argument is none of these.
     """
 
     def __init__(
@@ -250,57 +101,125 @@ class CMES(IndirectPolicy):
         **options: Any,
     ) -> None:
         super().__init__(space, **options)
+        self.samples, self.noisy = as_count("samples", samples, 1), bool(noisy)
         self.sampling = as_option("sampling", sampling, "gumbel", "thompson")
-        self.samples, self.noisy = as_count("samples", samples, 1), noisy
-
-    def begin(self) -> None:
-        """Also nothing is known of ``f*``."""
-        super().begin()
-        self._drawn = self.left.new_full((self.replicates, self.samples), torch.nan)
-        self._kappa = torch.full_like(self.left, torch.nan)
-        self.paths: Tensor | None = None
-        if self.sampling == "thompson" and self.prior is not None:
-            self.paths = self.belief.draw(self.samples, self.generators)
 
     def max_samples(self) -> Tensor:
         """Samples of ``f*`` given the data, ``replicates x samples``."""
-        n = self.n
         if self.sampling == "thompson":
-            paths = self.belief.draw(self.samples, self.generators) if self.paths is None else self.paths
-            return paths[..., n : len(self.places)].amax(-1)
-        draws = uniform(self.generators, (self.samples,), self.mean).clamp(1e-6, 1 - 1e-6)
-        return gumbel_max_samples(self.mean[:, n:], positive(self.std[:, n:]), draws)
+            points = self.space.measure_points(self.process.prior)
+            return self.posterior.sample(points, self.samples, self.generators).amax(-1)
+        mean, std = (part[:, self.space.n :] for part in self.belief())
+        return gumbel_max_samples(mean, std, uniform(self.generators, (self.samples,), mean))
 
-    def scores(self) -> Tensor:
-        """The logarithm of information over cost; of information that is tiny everywhere ties are judged by it."""
-        self._drawn = self.max_samples()
-        n = self.n
-        mean, std = self.mean[:, :n], self.std[:, :n]
-        noise = self.noise[..., :n] if self.noisy else None
-        gain = conditional_max_value_entropy(mean, std, self._drawn, noise)
-        best = self._drawn[:, 0], self._drawn.amin(-1)
-        first, nearest = ((one.unsqueeze(-1) - mean) / positive(std) for one in best)
-        self._kappa = first.masked_fill(~self.allowed()[..., :n], torch.inf).amin(-1)
-        # Beyond 38 deviations the information underflows; its logarithm is near minus half the square then.
-        log_gain = torch.where(gain > 0, gain.log(), -0.5 * nearest.square())
-        return self.padded(log_gain - self.space.costs[:n].log())
+    def ask(self) -> Tensor:
+        """The action of the most information about ``f*`` for its cost, ``replicates x q``."""
+        if self.round <= self.initial:
+            return self.space.actions[self.first[:, self.round - 1]]  # line 2
+        mean, std = (part[:, : self.space.n] for part in self.belief())
+        self.stars = self.max_samples()  # line 4
+        noise = self.process.noise() if self.noisy else None
+        score = log_information(mean, std, self.stars, noise) - self.space.cost.log()  # line 5
+        index = argmax_finite(score)  # line 6
+        self.asked = mean, std, index
+        return self.space.actions[index]
 
-    def absorb(self, query: Tensor, y: Tensor, learned: Tensor) -> None:
-        """Matheron: a path moves like the mean does, by its own gap to a noisy observation."""
-        if self.paths is None:
-            return
-        row, scale = self.belief.tracked.last_row, self.belief.tracked.last_scale
-        if row.shape[-1] > self.paths.shape[-1]:  # an action was told that the space does not hold
-            self.paths = self.belief.draw(self.samples, self.generators)
-            return
-        noise = self.belief.noise_at(query).unsqueeze(-1) * standard_normal(self.generators, (self.samples,), y)
-        gap = (y.unsqueeze(-1) - self.paths[self.rows, :, query] - noise) / scale.unsqueeze(-1)
-        moved = self.paths + gap.unsqueeze(-1) * row.unsqueeze(-2)
-        self.paths = torch.where(learned[:, None, None], moved, self.paths)
 
-    def record(self) -> Mapping[str, Tensor]:
-        """Also the ``max_samples`` of ``f*``, and ``kappa``, the smallest ``(f* - mean) / std`` for the first of them.
+class CMETS(CMES):
+    """Conditional max-value entropy tree search ([Zhang2025], Algorithm 1); the loop over the budget is the caller's.
 
-        Both are NaN in the initial design.
-        """
-        return {**super().record(), "max_samples": self._drawn, "kappa": self._kappa}
+    Only leaves of the tree grown so far and their children may be asked. A leaf that is told is split, a child of a
+    leaf together with it, and so on up to the root. So the leaves always partition the box.
+
+    Args:
+        space: whose actions are the nodes.
+        nodes: the tree.
+        options: those of ``CMES``; there are no random first actions.
+
+    Attributes:
+        leaf: which nodes are leaves, boolean ``replicates x n``.
+
+    Raises:
+        ValueError: if an argument is none of these.
+    """
+
+    def __init__(self, space: Space, *, nodes: Nodes, **options: Any) -> None:
+        super().__init__(space, **options | {"initial": 0})
+        require(isinstance(nodes, Nodes), "nodes must be Nodes", nodes)
+        same = torch.equal(nodes.actions, space.actions)
+        require(same, f"nodes must be the {space.n} actions of the space", len(nodes.level))
+        self.nodes = nodes
+        self.leaf = (nodes.level == 0).repeat(len(self.y), 1)  # line 1
+
+    @property
+    def child(self) -> Tensor:
+        """Which nodes are children of leaves, boolean ``replicates x n``."""
+        return self.leaf[:, self.nodes.parent] & (self.nodes.level > 0)
+
+    def ask(self) -> Tensor:
+        """The leaf, or child of one, of the most information for its cost, ``replicates x (d + 1)``."""
+        mean, std = (part[:, : self.space.n] for part in self.belief())
+        self.stars = self.max_samples()  # line 3
+        noise = self.process.noise() if self.noisy else None
+        score = log_information(mean, std, self.stars, noise) - self.space.cost.log()
+        index = argmax_finite(score, self.leaf | self.child)  # line 4
+        self.asked = mean, std, index
+        return self.space.actions[index]
+
+    def tell(self, query: Tensor, y: Tensor) -> None:
+        """Learn the average ``y`` (``replicates``) of nodes, and split what was asked. Other actions split nothing."""
+        super().tell(query, y)  # lines 5 to 7
+        node = self.space.nearest(query.unsqueeze(1)).squeeze(1)
+        known = (self.space.actions[node] - query).abs().amax(-1) < 1e-6 * self.space.actions[0, -1]
+        path = [node]
+        while bool((self.nodes.level[path[-1]] > 0).any()):
+            path.append(self.nodes.parent[path[-1]])
+        for ancestor in reversed(path):  # lines 8 and 9: its parent first, if that is a leaf still
+            self.split(ancestor, known)
+
+    def split(self, node: Tensor, where: Tensor) -> None:
+        """Put the children of nodes ``replicates`` in their place, where these are leaves that have any."""
+        rows = torch.arange(len(node), device=node.device)
+        where = where & self.leaf[rows, node] & (self.nodes.children[node, 0] >= 0)
+        rows, node = rows[where], node[where]
+        self.leaf[rows, node] = False
+        self.leaf[rows.unsqueeze(-1), self.nodes.children[node]] = True
+
+
+class ScheduledUCB(IndirectPolicy):
+    """GP-UCB for f with queries whose blur shrinks on a schedule ([Zhang2025], Theorem 2).
+
+    Args:
+        space: whose actions are ``(x, tau)``, with the points for ``x``; those of any ``tau`` may be told.
+        tau: the standard deviation of the blur at round ``t = 1, 2, ...``, nonnegative.
+        failure: ``delta``, split between two events of as many points each.
+        options: ``prior``, ``kernel`` and ``seeds`` of ``IndirectPolicy``, or ``seed`` of ``Run``.
+
+    Attributes:
+        asked: the index of the point of the last question, ``replicates``, and mean and deviation of f there.
+
+    Raises:
+        ValueError: if an argument is none of these.
+    """
+
+    def __init__(
+        self, space: Space, *, tau: float | Callable[[int], float], failure: float = 0.1, **options: Any
+    ) -> None:
+        super().__init__(space, **{"initial": 0} | options)
+        require(
+            space.actions.shape[-1] == space.points.shape[-1] + 1, "space must have actions (x, tau)", space.columns
+        )
+        self.tau, self.failure = as_schedule("tau", tau), failure
+
+    def sqrt_beta(self, t: int) -> float:
+        """``sqrt(2 log(2 m pi_t / delta))``."""
+        return union_bound_sqrt_beta(2 * self.space.m, t, self.failure)
+
+    def ask(self) -> Tensor:
+        """The point of the largest upper confidence bound of f, with this round's blur, ``replicates x (d + 1)``."""
+        mean, std = (part[:, self.space.n :] for part in self.belief())
+        index = argmax_finite(mean + self.sqrt_beta(self.round) * std)
+        self.asked = index, *(part.gather(1, index.unsqueeze(1)).squeeze(1) for part in (mean, std))
+        tau = self.tau(self.round) if callable(self.tau) else self.tau
+        require(0 <= tau < math.inf, f"tau must be nonnegative and finite at round {self.round}", tau)
+        return torch.cat([self.space.points[index], torch.full_like(mean[:, :1], tau)], -1)

@@ -2,25 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations_with_replacement
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_schedule, as_tensor, as_values, require, require_shape
+from cbo_lib.checks import as_box, as_count, as_near, as_schedule, as_tensor, as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
-from cbo_lib.kernels import GaussianMeasureKernel, TabulatedKernel
-from cbo_lib.measure import Measure, covariance, variance
+from cbo_lib.kernels import GaussianMeasureKernel
+from cbo_lib.measure import Measure
+from cbo_lib.partition import PartitionTree, split_by_factors
 
-# Nodes a dimension of the rule with which a learner averages under a known p(x | a).
-_ORDER = 8
-# Recommended points of a box, if none are named.
-_SOBOL = 512
+# Nodes a dimension of the rule with which a learner averages under a known p(x | a), and points of a box, if none are
+# named.
+_ORDER, _SOBOL = 8, 512
 
 
 class Conditional(Protocol):
@@ -103,12 +101,11 @@ class UniformWindow:
 class Space:
     """What the learner knows: f is to be maximized over points, and ``g(a) = E[f(X) | a]`` may be asked of actions.
 
-    *Places* are indices: ``0 ... n - 1`` the actions, ``n ... n + m - 1`` the points.
-
     Args:
-        actions: what may be asked, ``n x q``; ``n`` numbers are a column. Tensor, array, list or frame, as all others.
-        samples: pairs to learn ``p(x | a)`` from, inputs ``N x d`` and the actions ``N x q`` that gave them
-            (``ConditionalMeanEmbedding`` with its defaults). Not needed with a ``conditional``.
+        actions: what may be asked, ``n x q``; ``n`` numbers are a column. Tensor, array, list or frame, as all others;
+            the columns of a frame name the numbers of an action.
+        samples: pairs to learn ``p(x | a)`` from, inputs ``N x d`` and the actions ``N x q`` that gave them: a
+            ``ConditionalMeanEmbedding`` with normalized weights. Not needed with a ``conditional``.
         conditional: ``p(x | a)`` where it is known, or an estimate of one's own.
         points: what may be recommended, ``m x d``. Default: distinct inputs of the samples, or 512 Sobol points.
         cost: of asking, positive: a number, or one an action. Default 1.
@@ -121,11 +118,12 @@ class Space:
 
     actions: Any
     samples: tuple[Any, Any] | None = None
-    conditional: Conditional | None = None
+    conditional: Any = None
     points: Any = None
-    cost: Any = None
+    cost: Any = 1.0
     noise_std: Any = None
     bounds: Any = None
+    columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Convert and check the arguments."""
@@ -133,38 +131,41 @@ class Space:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
+        named = self.actions.columns if isinstance(self.actions, pd.DataFrame) else None
         put("actions", table("actions", self.actions))
+        put(
+            "columns",
+            [str(name) for name in (self.columns or (range(self.actions.shape[-1]) if named is None else named))],
+        )
         if self.samples is not None:
             pair = isinstance(self.samples, tuple | list) and len(self.samples) == 2
             require(pair, "samples must be a pair, inputs and actions", type(self.samples).__name__)
-            x, a = (table(f"samples[{i}]", part, self.actions, batch=True) for i, part in enumerate(self.samples))
+            x, a = (table(f"samples[{i}]", part, self.actions) for i, part in enumerate(self.samples))
             q = self.actions.shape[-1]
             require(a.shape[-1] == q, f"samples must have actions of {q} numbers", a.shape[-1])
+            require(len(x) == len(a), "samples must hold one input an action", f"{len(x)} and {len(a)}")
             put("samples", (x, a))
             if self.conditional is None:
-                put("conditional", ConditionalMeanEmbedding(x, a))
+                put("conditional", ConditionalMeanEmbedding(x, a, normalize=True))
         require(self.conditional is not None, "samples or conditional must say how actions choose inputs", "neither")
         require(hasattr(self.conditional, "measure"), "conditional must have a method measure", self.conditional)
         if self.bounds is not None:
             put("bounds", as_box("bounds", self.bounds, like=self.actions))
         if self.points is not None:
-            points = table("points", self.points, self.actions)
+            put("points", table("points", self.points, self.actions))
         elif self.samples is not None:
-            points = self.samples[0].reshape(-1, self.samples[0].shape[-1]).unique(dim=0)
-        elif self.bounds is not None:
+            put("points", self.samples[0].unique(dim=0))
+        else:
+            require(self.bounds is not None, "points, samples or bounds must say what may be recommended", "none")
             engine = torch.quasirandom.SobolEngine(self.bounds.shape[-1], scramble=True, seed=0)
             unit = engine.draw(_SOBOL, dtype=self.bounds.dtype).to(self.bounds)
-            points = torch.lerp(self.bounds[0], self.bounds[1], unit)
-        else:
-            raise ValueError("points, samples or bounds must say what may be recommended, got none")
-        put("points", points)
+            put("points", torch.lerp(self.bounds[0], self.bounds[1], unit))
         if self.bounds is None:
-            seen = points if self.samples is None else torch.cat([points, self.samples[0].flatten(0, -2)])
-            put("bounds", box_of(seen))
-        require_shape("bounds", self.bounds, 2, points.shape[-1])
-        for name in ("cost", "noise_std"):
-            if getattr(self, name) is not None:
-                put(name, one_each(name, getattr(self, name), self.actions))
+            put("bounds", box_of(self.points if self.samples is None else torch.cat([self.points, self.samples[0]])))
+        require_shape("bounds", self.bounds, 2, self.points.shape[-1])
+        put("cost", one_each("cost", self.cost, self.actions))
+        if self.noise_std is not None:
+            put("noise_std", one_each("noise_std", self.noise_std, self.actions))
 
     @property
     def like(self) -> Tensor:
@@ -181,102 +182,85 @@ class Space:
         """How many points."""
         return len(self.points)
 
-    @cached_property
-    def costs(self) -> Tensor:
-        """The cost of every place, ``n + m``; a point costs as much as the dearest action."""
-        cost = torch.ones_like(self.actions[:, 0]) if self.cost is None else torch.as_tensor(self.cost)
-        return torch.cat([cost, cost.amax().expand(self.m)])
+    def read(self, actions: Any) -> Tensor:
+        """Actions as a user gives them, ``n x q``: one or several, also such as the list does not hold.
 
-    @cached_property
-    def noise(self) -> Tensor | None:
-        """The standard deviation of the noise of every place, ``n + m``; of a point the smallest of any action."""
-        if self.noise_std is None:
-            return None
-        return torch.cat([self.noise_std, self.noise_std.amin().expand(self.m)])
-
-    def tabulate(self, process: GaussianProcess) -> GaussianProcess:
-        """The prior of g and f at all places ([Zhang2025], Eqs. 2, 3 and 12), to be shared by several policies.
-
-        Args:
-            process: the prior of f. With a ``GaussianMeasureKernel`` and a Gaussian ``p(x | a)`` the averages are in
-                closed form, without regard to clipping; with any other kernel they are sums.
+        Raises:
+            ValueError: if they are none, or of another order or other units than those of the list.
         """
-        assert self.conditional is not None
-        groups = measure(process, self.conditional, self.actions), measure(process, Point(), self.points)
-        return tabulate(process, *groups)
+        q = self.actions.shape[-1]
+        rows = as_values("query", actions, like=self.actions)
+        rows = rows.reshape(-1, 1) if q == 1 and rows.dim() < 2 else rows.unsqueeze(0) if rows.dim() == 1 else rows
+        require_shape("query", rows, "n", q)
+        return as_near("query", rows, self.actions)
+
+    def nearest(self, actions: Tensor) -> Tensor:
+        """Which action of the list is nearest to each of ``... x q``, in sides of the box that holds them."""
+        side = box_of(self.actions).diff(dim=0)
+        return torch.cdist(actions / side, self.actions / side).argmin(-1)
+
+    def measure(self, actions: Tensor, prior: GaussianProcess | None = None, order: int = _ORDER) -> Measure:
+        """``p(x | a)`` of actions ``... x n x q``, in the form that the kernel of a prior takes."""
+        if prior is None or not isinstance(prior.kernel, GaussianMeasureKernel):
+            return self.conditional.measure(actions, order)
+        wanted = f"prior must have a kernel of points, as {type(self.conditional).__name__} is not Gaussian"
+        require(hasattr(self.conditional, "gaussian"), wanted, "a GaussianMeasureKernel")
+        return Measure.dirac(self.conditional.gaussian(actions))
+
+    def measure_points(self, prior: GaussianProcess) -> Measure:
+        """The points, ``m`` measures, in the form that the kernel of a prior takes."""
+        closed = isinstance(prior.kernel, GaussianMeasureKernel)
+        return Measure.dirac(Point().gaussian(self.points) if closed else self.points)
 
 
 @dataclass(frozen=True)
-class TabulatedMean:
-    """A prior mean of places: ``values`` are ``... x places``."""
+class Nodes:
+    """The nodes of a complete tree over a box, as actions ``(center, radius)``.
 
-    values: Tensor
-
-    def __call__(self, index: Tensor) -> Tensor:
-        """The means of indices ``... x n x p x 1``; a batch of them has the batch of the values."""
-        place = index[..., 0].long()
-        if place.dim() == 2:
-            return self.values[..., place]
-        values = self.values.expand(*place.shape[:-2], self.values.shape[-1])
-        return values.gather(-1, place.flatten(-2)).reshape(place.shape)
-
-
-def measure(process: GaussianProcess | None, conditional: Conditional, actions: Tensor) -> Measure:
-    """``p(x | a)`` in the form that the kernel of a process takes, ``... x n`` measures."""
-    if process is None or not isinstance(process.kernel, GaussianMeasureKernel):
-        return conditional.measure(actions, _ORDER)
-    wanted = f"prior must have a kernel of points, as {type(conditional).__name__} is not Gaussian"
-    require(hasattr(conditional, "gaussian"), wanted, "a GaussianMeasureKernel")
-    return Measure.dirac(conditional.gaussian(actions))  # type: ignore[attr-defined]  # only some have it
-
-
-def tabulate(process: GaussianProcess, *groups: Measure, table: TabulatedKernel | None = None) -> GaussianProcess:
-    """A prior of f as one of the values of measures, which are numbered through all groups."""
-    if table is None:
-        blocks: dict[tuple[int, int], Tensor] = {}
-        for (i, a), (j, b) in combinations_with_replacement(enumerate(groups), 2):
-            block = covariance(process.kernel, a, b)
-            blocks[i, j], blocks[j, i] = block, block.mT
-        batch, count = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks.values())), range(len(groups))
-        gram = torch.cat([torch.cat([blocks[i, j].expand(*batch, -1, -1) for j in count], -1) for i in count], -2)
-        table = TabulatedKernel((gram + gram.mT) / 2)
-    mean = process.mean
-    if callable(mean) or isinstance(mean, Tensor) or mean:
-        means = [process.prior_mean(group) for group in groups]
-        batch = torch.broadcast_shapes(*(part.shape[:-1] for part in means))
-        mean = TabulatedMean(torch.cat([part.expand(*batch, part.shape[-1]) for part in means], -1))
-    return GaussianProcess(table, process.noise_std, mean)
-
-
-class GrowingTable(TabulatedKernel):
-    """The table of a kernel of batch ``(replicates,)``, with the rows that ``grow`` was asked for and NaN elsewhere.
-
-    Under a prior that is fitted again and again a posterior needs the rows of what was observed, and no others.
+    Args:
+        actions: centers and radius (half the longest side), ``n x (d + 1)``, level by level.
+        level: ``l(a)`` of each node, ``n``, the root is 0.
+        parent: index of the parent, ``n``; the root is its own.
+        children: indices, ``n x K``; -1 at the deepest level.
     """
 
-    def __init__(self, kernel: Kernel, groups: Sequence[Measure]) -> None:
-        diagonal = torch.cat([variance(kernel, group) for group in groups], -1)
-        super().__init__(torch.diag_embed(diagonal))
-        self.gram: Tensor = torch.diag_embed(diagonal).where(torch.eye(diagonal.shape[-1]).to(diagonal) > 0, torch.nan)
-        self._kernel, self._groups, self._all = kernel, groups, Measure.cat(groups)
-        self._known = torch.zeros_like(diagonal, dtype=torch.bool)
+    actions: Tensor
+    level: Tensor
+    parent: Tensor
+    children: Tensor
 
-    def grow(self, rows: Tensor) -> None:
-        """Compute rows ``replicates x t`` that are not known."""
-        new = torch.zeros_like(self._known).scatter_(-1, rows, True) & ~self._known
-        if count := int(new.sum(-1).amax()):  # where another replicate has more new ones, any rows
-            rows = new.long().topk(count).indices
-            parts = torch.cat([covariance(self._kernel, self._all[rows], group) for group in self._groups], -1)
-            at = rows.unsqueeze(-1).expand_as(parts)
-            self.gram = self.gram.scatter(-2, at, parts).scatter(-1, at.mT, parts.mT)
-            self._known = self._known.scatter(-1, rows, True)
+    @classmethod
+    def complete(cls, bounds: Any, levels: int, branching: int = 4) -> "Nodes":
+        """All nodes down to a level.
+
+        Args:
+            bounds: the box of the root, ``2 x d``, all sides alike, as those of each node must be: it has one radius.
+            levels: the deepest level, nonnegative.
+            branching: children of a node; four quarter a square. Default 4.
+
+        Raises:
+            ValueError: if a node has sides that differ.
+        """
+        tree = PartitionTree(bounds, branching, split_by_factors)
+        tree.complete(as_count("levels", levels))  # numbers the nodes level by level
+        radius = (sides := tree.boxes[:, 1] - tree.boxes[:, 0]).amax(-1, keepdim=True) / 2
+        alike = "bounds and branching must give cubes, as a node has one radius: scale inputs, take 2^d children"
+        require(sides >= 2 * radius * (1 - 1e-6), alike, f"sides {sides[-1].tolist()}")
+        children = torch.full((len(tree), branching), -1, device=radius.device)
+        inner = (tree.depth < levels).nonzero().flatten()
+        children[inner] = tree.children(inner)
+        return cls(torch.cat([tree.boxes.mean(-2), radius], -1), tree.depth, tree.parent.clamp_min(0), children)
+
+    def cost(self) -> Tensor:
+        """``0.5 log2(1 / d)`` with ``d = 2^-(l + 1)``, so ``(l + 1) / 2`` ([Zhang2025], section 7)."""
+        return 0.5 * (self.level + 1).to(self.actions)
 
 
-def table(name: str, value: object, like: Tensor | None = None, batch: bool = False) -> Tensor:
-    """Finite rows ``n x k``, at least one, that a user gave, or a ``batch`` of them; ``n`` numbers are a column."""
+def table(name: str, value: object, like: Tensor | None = None) -> Tensor:
+    """Finite rows ``n x k``, at least one, that a user gave; ``n`` numbers are a column."""
     rows = as_tensor(name, value, like)
     rows = (rows.unsqueeze(-1) if rows.dim() == 1 else rows).clone()  # a caller may change it
-    return as_values(name, rows, (*["replicates >= 1"][: batch * (rows.dim() - 2)], "n >= 1", "k >= 1"))
+    return as_values(name, rows, ("n >= 1", "k >= 1"))
 
 
 def one_each(name: str, value: object, actions: Tensor) -> Tensor:

@@ -5,15 +5,11 @@ import functools
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from book.indirect.problems import unit_grid
 from cbo_lib import kernels
 from cbo_lib.former import fit
-from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import ClippedGaussian, Space, belief
-from cbo_lib.kernels import TabulatedKernel
+from cbo_lib.indirect import ClippedGaussian
 from cbo_lib.measure import Measure
 from tests.benchmarks.test_gpoo_speed import in_turn, report
 
@@ -96,32 +92,3 @@ def test_a_fit_factors_no_matrix_of_a_replicate_that_has_ended(benchmark, capsys
     title = f"{REPLICATES} fits to {COUNT} values, those that go on"
     report(capsys, benchmark, (title, "all of them at every step"), fast, slow)
     assert slow / fast >= 1.1
-
-
-def test_a_fitted_prior_of_averages_needs_the_rows_of_what_was_observed_alone(benchmark, capsys, monkeypatch):
-    """Eight replicates with kernels of their own, 100 actions, 10 of which were observed."""
-    grid, generator = unit_grid(10), torch.Generator().manual_seed(0)
-    space = Space(grid, conditional=ClippedGaussian(lambda a: a, 0.1), points=grid, noise_std=0.1)
-    kernel = MaternKernel(batch_shape=torch.Size([8])).to(torch.float64)
-    kernel.lengthscale = torch.linspace(0.2, 0.9, 8, dtype=torch.float64)[:, None, None]
-    prior = GaussianProcess(kernel.requires_grad_(False), 0.1)
-    places = torch.randint(100, (10, 8), generator=generator)
-
-    class Whole(TabulatedKernel):
-        def __init__(self, kernel, groups):
-            super().__init__(belief.tabulate(GaussianProcess(kernel, 0.1), *groups).kernel.gram)
-
-        def grow(self, rows):
-            pass
-
-    def rows():
-        found = belief.Belief(space, 8, prior)
-        for place in places:
-            found.observe(place, place.to(torch.float64) / 100, torch.ones(8, dtype=torch.bool))
-        return found.mean
-
-    fast, slow, ours, theirs = compared(rows, monkeypatch, belief, "GrowingTable", Whole)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
-    benchmark.pedantic(rows, rounds=1)
-    report(capsys, benchmark, ("10 of 100 averages under 8 kernels", "all pairs of averages"), fast, slow)
-    assert slow / fast >= 2

@@ -14,7 +14,6 @@ from book.indirect.problem import IndirectProblem
 from book.subsets.airfoil import sample_airfoil
 from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import Uniform
-from cbo_lib.random import ReplicateGenerators
 from tests.test_bad_input import (
     F64,
     LINE,
@@ -70,8 +69,6 @@ BAD = [
     ("query", lambda: subset_problem().value([[9.0, 0.5, 0.5]])),
     ("query", lambda: subset_problem().value([[0.0, 2.0, 0.5]])),
     ("query", lambda: prior_problem().value([[0.1, 0.2]])),
-    ("query", lambda: indirect_problem().observe(torch.tensor([99]), ReplicateGenerators([0]).generators)),
-    ("query", lambda: indirect_problem().observe(torch.tensor([0.5]), ReplicateGenerators([0]).generators)),
     ("count", lambda: sample_airfoil(1)),
 ]  # fmt: skip
 

@@ -127,16 +127,16 @@ class TestIndirect(Chapter):
     chapter = "indirect"
     others: ClassVar = [
         (4, "lambda *case: s[0](*case).tolist()"),
-        (6, "lambda a, omega, tau: math.exp(-(omega * tau) ** 2 / 2) * math.sin(omega * a)"),
-        (6, "lambda a, omega, tau: torch.exp(-(omega * tau) ** 2 / 2) * torch.sin(omega * a)"),
+        (6, "lambda i, w, delta: -(-math.log(delta / (math.pi**2 * i**2 / 3)) // math.log(w))"),
+        (6, "lambda i, w, delta: torch.tensor(math.log(delta / (math.pi**2 * i**2 / 3)) / math.log(w)).ceil()"),
     ]
     peeking = """
 class Peeking(IndirectPolicy):
-    def scores(self):
-        return self.std / self.space.costs
+    def ask(self):
+        return self.space.actions[self.first[:, min(self.round, 2) - 1]]
 
-    def best(self):
-        return torch.full((self.replicates,), self.n + int(problem.table[self.n :].argmax()))
+    def recommend(self):
+        return self.space.points[int(problem.values.argmax())].expand(len(self.y), 1)
 """
 
 

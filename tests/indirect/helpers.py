@@ -1,22 +1,22 @@
 """Small problems that the tests share."""
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import torch
 
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import draw_data, known_prior, unit_grid
-from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect import ClippedGaussian, ConditionalMeanEmbedding, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.random import ReplicateGenerators, standard_normal
+from tests.indirect import plain
 
 F64 = torch.float64
 SEEDS = (3, 0, 8)
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
+LENGTH, ACTION_LENGTH, RIDGE, PAIRS = 0.3, 0.25, 1e-3, 30
 
 
 def ripple(x):
@@ -32,59 +32,34 @@ def cosine_map(a):
     return torch.cos(torch.pi * a / 2)
 
 
-def problem_of(f, points, actions, conditional, noise_std=0.1, cost=None, order=65):
-    """A problem whose learner knows p(x | a), the noise and the cost."""
-    space = Space(actions, conditional=conditional, points=points, noise_std=noise_std, cost=cost)
-    return IndirectProblem(space, f, order=order)
-
-
 @functools.cache
-def square(cosine=False, count=6, noise_std=0.2, spread=0.08):
-    """Averages over clipped normal distributions on a grid."""
-    grid = unit_grid(count)
-    conditional = ClippedGaussian(cosine_map if cosine else identity, spread, UNIT)
-    return problem_of(ripple, grid, grid, conditional, noise_std, order=31)
+def square(kind="known", noise_std=0.2, count=6, priced=False):
+    """Averages over clipped normal distributions on a grid, seen through the cosine; and a prior.
+
+    Of ``"learned"`` ones each replicate has pairs of its own.
+    """
+    grid, conditional = unit_grid(count), ClippedGaussian(cosine_map, 0.08, UNIT)
+    cost = 0.5 + torch.arange(len(grid), dtype=F64) % 3 if priced else 1.0
+    space = Space(grid, conditional=conditional, points=grid, noise_std=noise_std, cost=cost)
+    if kind == "known":
+        return IndirectProblem(space, ripple, order=31), known_prior(LENGTH)
+    estimate = ConditionalMeanEmbedding(*draw_data(space, PAIRS, SEEDS, UNIT), ACTION_LENGTH, RIDGE)
+    other = Space(grid, conditional=estimate, points=grid, noise_std=noise_std, cost=cost)
+    return IndirectProblem(other, ripple, conditional, order=31), GaussianProcess(rbf_kernel(LENGTH), 0.1)
 
 
-@functools.cache
-def priced(count=5):
-    """Actions of unequal cost and noise."""
-    grid = unit_grid(count)
-    cost = 0.5 + torch.arange(len(grid), dtype=F64) % 3
-    return problem_of(ripple, grid, grid, ClippedGaussian(identity, 0.08, UNIT), 0.3 / cost, cost, 31)
-
-
-def drawn(problem, prior, seed):
-    """The same problem with g and f drawn from a prior without batch."""
-    gram = prior.kernel.gram
-    root = torch.linalg.cholesky(gram + 1e-8 * torch.eye(len(gram), dtype=F64))
-    other = replace(problem)
-    other.__dict__["table"] = root @ torch.randn(len(gram), generator=torch.Generator().manual_seed(seed), dtype=F64)
-    return other
-
-
-def run(problem, policy, steps, seeds=SEEDS, **options):
-    return simulate(problem, policy, steps, seeds, progress=False, **options)
-
-
-def learned(problem, seeds=SEEDS, count=30):
-    """A prior with its own D1 for each replicate."""
-    return estimated_prior(problem, *draw_data(problem, count, seeds, UNIT), 0.3, 0.25, 1e-3)
-
-
-def estimated_prior(problem, x, a, lengthscale, action_lengthscale, regularization, variance=1.0):
-    space = replace(problem.space, conditional=ConditionalMeanEmbedding(x, a, action_lengthscale, regularization))
-    return space.tabulate(GaussianProcess(rbf_kernel(lengthscale, variance), float(problem.noise.amin())))
-
-
-def known(problem):
-    return known_prior(problem.space, 0.3)
-
-
-def grams(prior, replicates):
-    """The covariance of all places for each replicate, as arrays."""
-    gram = prior.kernel.gram
-    return gram.expand(replicates, *gram.shape[-2:]).numpy()
+def gram(problem, kind, replicate):
+    """The prior covariance of all places of one replicate, entry by entry."""
+    grid = problem.space.actions.numpy()
+    if kind == "learned":
+        estimate = problem.space.conditional
+        weights = plain.ridge_weights(estimate.a[replicate].numpy(), grid, ACTION_LENGTH, RIDGE)
+        return plain.joint(estimate.x[replicate].numpy(), weights, grid, LENGTH)
+    centers, tau = cosine_map(problem.space.actions).numpy(), 0.08
+    places = np.concatenate([centers, grid])
+    width = LENGTH**2 + np.add.outer(*[np.repeat([tau**2, 0.0], len(grid))] * 2)
+    squared = ((places[:, None] - places[None]) ** 2).sum(-1)
+    return LENGTH**2 / width * np.exp(-squared / (2 * width))
 
 
 def noise_draws(seed, steps):

@@ -78,57 +78,30 @@ def gumbel(mean, std, uniform):
     return a - b * np.log(-np.log(uniform))
 
 
-class Run:
-    """The state of one replicate and what its rounds left behind."""
-
-    def __init__(self, gram, table, n, noise, cost, budget=math.inf):
-        self.gram, self.table, self.n, self.noise, self.cost = gram, table, n, noise, cost
-        self.left, self.seen, self.y, self.rounds, self.query = budget, [], [], [], 0
-        self.current = 0, np.zeros(len(gram)), np.sqrt(np.diag(gram))
-
-    def beliefs(self):
-        """Mean and standard deviation of all places, solved anew after every observation."""
-        if self.current[0] != len(self.seen):
-            cross, noise = self.gram[self.seen], self.noise[self.seen]
-            system = cross[:, self.seen] + np.diag(noise**2)
-            solved = np.linalg.solve(system, np.column_stack([cross, self.y]))
-            variance = np.diag(self.gram) - (cross * solved[:, :-1]).sum(0)
-            self.current = len(self.seen), cross.T @ solved[:, -1], np.sqrt(np.maximum(variance, 0.0))
-        return self.current[1:]
-
-    def affordable(self):
-        return (np.arange(len(self.table)) < self.n) & (self.cost <= self.left + TIE)
-
-    def step(self, index, draw):
-        """Ask a place, or nothing if ``index`` is None, and note what came of it."""
-        active = index is not None
-        self.query = index if active else self.query
-        mean, std = self.beliefs()
-        before = mean[self.query], std[self.query]
-        observation = self.table[self.query] + self.noise[self.query] * draw
-        if active:
-            self.seen.append(self.query)
-            self.y.append(observation)
-            self.left -= self.cost[self.query]
-        recommended = self.n + first_best(self.beliefs()[0][self.n :])
-        cost = self.cost[self.query] if active else 0.0
-        self.rounds.append((self.query, observation, *before, cost, active, recommended))
+def score(mean, std, samples, noise, noisy):
+    """Lines 4 and 5 of CMES: the information averaged over samples, in nats."""
+    gammas = [(star - mean) / std for star in samples]
+    if not noisy:
+        return np.mean([truncation_gain(gamma) for gamma in gammas], 0)
+    return np.mean([noisy_gain(gamma, std / np.hypot(std, noise)) for gamma in gammas], 0)
 
 
-def cmes(run, draws, samples, design=()):
-    """Section 5.1; ``samples`` are those of ``f*``, one row a round."""
-    for t, draw in enumerate(draws):
-        allowed = run.affordable()
-        if t < len(design):
-            run.step(design[t] if allowed[design[t]] else None, draw)
-            continue
-        mean, std = run.beliefs()
-        gain = np.mean([truncation_gain((f - mean[: run.n]) / std[: run.n]) for f in samples[t]], 0)
-        score = np.full(len(mean), -np.inf)
-        with np.errstate(divide="ignore"):  # far below every sample it is zero to rounding
-            score[: run.n] = np.log(gain / run.cost[: run.n])
-        run.step(first_best(score, allowed) if allowed.any() else None, draw)
-    return run.rounds
+def improvement(mean, std, best):
+    """Expected improvement over ``best``."""
+    u = (mean - best) / std
+    return (mean - best) * norm.cdf(u) + std * norm.pdf(u)
+
+
+def partition(children, parent, queries):
+    """The leaves of Algorithm 1, kept a partition, after each query."""
+    leaves, history = {0}, []
+    for a in queries:
+        if a not in leaves:
+            leaves = (leaves - {parent[a]}) | set(children[parent[a]])
+        if children[a]:
+            leaves = (leaves - {a}) | set(children[a])
+        history.append(set(leaves))
+    return history
 
 
 def printed_tree(children, parent, deepest, queries):

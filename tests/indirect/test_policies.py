@@ -1,248 +1,299 @@
-"""Batches of replicates against plain loops, and what the policies refuse."""
+"""The classes against the plain formulas of ``plain.py``, twenty rounds each, and what a single run adds."""
 
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from scipy.stats import kstest, norm
+from scipy.stats import kstest
 
-from book.indirect.controls import RandomQueries
+from book.indirect.controls import PrintedCMETS
+from book.indirect.problem import IndirectProblem
+from book.indirect.problems import UNIT, known_prior, unit_grid
 from cbo_lib.gp import GaussianProcess
-from cbo_lib.indirect import CMES, ActionPolicy
+from cbo_lib.indirect import CMES, CMETS, EI, MES, UCB, ClippedGaussian, Nodes, RandomActions, ScheduledUCB, Space
 from cbo_lib.kernels import rbf_kernel
+from cbo_lib.measure import Measure
+from cbo_lib.random import ReplicateGenerators
+from cbo_lib.simulate import simulate
+from tests.accelerator import DEVICE, close, needed
 from tests.indirect import plain
-from tests.indirect.helpers import (
-    SEEDS,
-    grams,
-    known,
-    learned,
-    noise_draws,
-    priced,
-    run,
-    square,
-    uniforms,
-)
+from tests.indirect.helpers import F64, LENGTH, SEEDS, gram, identity, ripple, square, uniforms
 
-STEPS, INITIAL = 8, 2
+ROUNDS = 20
 
 
-def usual(problem, prior, acquisition, length=0.3, **settings):
-    on_actions = GaussianProcess(rbf_kernel(length), 0.2)
-    return ActionPolicy(problem.space, acquisition=acquisition, prior=prior, action_prior=on_actions, **settings)
+def batch_of(problem, policy, rounds=ROUNDS, seeds=SEEDS):
+    """A batch after so many rounds, and what it believed, sampled and asked in each, by index."""
+    noise, batch, asked = ReplicateGenerators(seeds, stream=0), policy.start(seeds), []
+    for t in range(1, rounds + 1):
+        query = batch.ask()
+        asked.append((problem.space.nearest(query.unsqueeze(1))[:, 0], getattr(batch, "stars", None)))
+        batch.tell(query, problem.observe(query, noise.at(t)))
+        asked[-1] += (batch.recommend(),)
+    return batch, asked
 
 
-def plain_run(problem, prior, replicate, seeds=SEEDS, budget=math.inf):
-    gram = grams(prior, len(seeds))[replicate]
-    return plain.Run(gram, problem.table.numpy(), problem.n, problem.noise.numpy(), problem.space.costs.numpy(), budget)
-
-
-def assert_same_rounds(history, replicate, rounds):
-    names = ("query", "observation", "mean", "std", "cost", "active", "recommendation")
-    for name, expected in zip(names, zip(*rounds, strict=True), strict=True):
-        got = history[name][replicate]
-        if got.is_floating_point():
-            np.testing.assert_allclose(got, expected, rtol=0, atol=1e-8, err_msg=name)
-        else:
-            assert got.tolist() == list(expected), name
-
-
-def posteriors(history, problem, prior, replicate, step):
-    """Mean and standard deviation of all places before a round, solved anew from the history."""
-    seen = history["query"][replicate, :step].tolist()
-    y = history["observation"][replicate, :step].numpy()
-    gram = grams(prior, history.replicates)[replicate]
-    mean, cov = plain.posterior(gram, seen, y, problem.noise.numpy()[seen])
-    return mean, np.sqrt(np.maximum(np.diag(cov), 0.0))
-
-
-@pytest.mark.parametrize("initial", [0, INITIAL])
-@pytest.mark.parametrize("kind", ["learned", "known"])
-def test_a_batch_of_cmes_is_the_plain_loop_for_each_replicate(kind, initial):
-    problem = square(cosine=True)
-    prior = learned(problem) if kind == "learned" else known(problem)
-    history = run(problem, CMES(problem.space, prior=prior, initial=initial, samples=4), STEPS)
-    for r, seed in enumerate(SEEDS):
-        samples, design = history["max_samples"][r].numpy(), history["query"][r, :initial].tolist()
-        rounds = plain.cmes(plain_run(problem, prior, r), noise_draws(seed, STEPS), samples, design)
-        assert_same_rounds(history, r, rounds)
-    assert len(history["query"][:, initial:].unique()) > 5
-
-
-def test_samples_of_the_maximum_are_gumbel_draws_from_the_quartiles():
-    problem = square()
-    prior = learned(problem)
-    history = run(problem, CMES(problem.space, prior=prior, initial=INITIAL, samples=4), 6)
-    for r, seed in enumerate(SEEDS):
-        for step in range(INITIAL, 6):
-            mean, std = posteriors(history, problem, prior, r, step)
-            expected = plain.gumbel(mean[problem.n :], std[problem.n :], uniforms(seed, step + 1, 4))
-            np.testing.assert_allclose(history["max_samples"][r, step], expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("budget", [3.4, 7.0])
-def test_costs_divide_the_information_and_the_budget_ends_a_run(budget):
-    problem = priced()
-    prior = known(problem)
-    history = run(problem, CMES(problem.space, prior=prior, initial=1, budget=budget, samples=3), 16)
-    for r, seed in enumerate(SEEDS):
-        samples, design = history["max_samples"][r].numpy(), history["query"][r, :1].tolist()
-        rounds = plain.cmes(plain_run(problem, prior, r, budget=budget), noise_draws(seed, 16), samples, design)
-        assert_same_rounds(history, r, rounds)
-    assert bool((history["cost"].sum(-1) <= budget + 1e-9).all())
-    assert bool((history["cost"].sum(-1) > budget - 0.5).all())  # no action could be paid any more
-
-
-def test_with_one_sample_cmes_minimizes_the_standardized_gap():
-    """Lemma 1: an upper confidence bound whose multiplier is that minimum."""
-    problem = square(cosine=True)
-    prior = learned(problem)
-    history = run(problem, CMES(problem.space, prior=prior, samples=1), STEPS)
-    for r in range(len(SEEDS)):
-        for step in range(STEPS):
-            mean, std = (part[: problem.n] for part in posteriors(history, problem, prior, r, step))
-            best = float(history["max_samples"][r, step, 0])
-            gamma, index = (best - mean) / std, int(history["query"][r, step])
-            kappa = float(history["kappa"][r, step])
-            assert gamma[index] == pytest.approx(gamma.min(), abs=1e-6) == kappa
-            upper = mean + kappa * std
-            assert upper[index] == pytest.approx(upper.max(), abs=1e-6) == best
+def beliefs(covariance, batch, asked, replicate, t):
+    """Mean and deviation of all places before round ``t`` from 0, solved anew."""
+    seen = [int(index[replicate]) for index, *_ in asked[:t]]
+    noise = torch.as_tensor(batch.space.noise_std).numpy()
+    y = batch.y[replicate, :t].numpy()
+    mean, cov = plain.posterior(covariance, seen, y, noise[seen])
+    return mean, np.sqrt(np.maximum(np.diag(cov), 1e-18))
 
 
 @pytest.mark.parametrize("noisy", [False, True])
-def test_several_samples_and_the_noisy_form_maximize_the_mean_information(noisy):
-    problem = square()
-    prior = learned(problem)
-    history = run(problem, CMES(problem.space, prior=prior, initial=1, samples=3, noisy=noisy), 6)
-    for r in range(len(SEEDS)):
-        for step in range(1, 6):
-            mean, std = (part[: problem.n] for part in posteriors(history, problem, prior, r, step))
-            gain = np.zeros(problem.n)
-            for best in history["max_samples"][r, step].tolist():
-                gamma = (best - mean) / std
-                if not noisy:
-                    gain += plain.truncation_gain(gamma)
-                    continue
-                c = std / np.sqrt(std**2 + problem.noise.numpy()[: problem.n] ** 2)
-                gain += plain.noisy_gain(gamma, c)
-            index = int(history["query"][r, step])
-            assert gain[index] >= gain.max() * (1 - 1e-3)
+@pytest.mark.parametrize("kind", ["learned", "known"])
+def test_cmes_is_the_plain_algorithm(kind, noisy):
+    problem, prior = square(kind, priced=noisy)
+    batch, asked = batch_of(problem, CMES(problem.space, prior=prior, initial=2, samples=4, noisy=noisy))
+    n, cost = problem.space.n, problem.space.cost.numpy()
+    for r, seed in enumerate(SEEDS):
+        covariance = gram(problem, kind, r)
+        for t in range(2, ROUNDS):
+            mean, std = beliefs(covariance, batch, asked, r, t)
+            stars = plain.gumbel(mean[n:], std[n:], uniforms(seed, t + 1, 4))
+            np.testing.assert_allclose(asked[t][1][r], stars, rtol=0, atol=1e-5)
+            score = plain.score(mean[:n], std[:n], stars, 0.2, noisy) / cost
+            assert score[int(asked[t][0][r])] >= score.max() * (1 - (5e-3 if noisy else 1e-4))
+            mean, _ = beliefs(covariance, batch, asked, r, t + 1)
+            named = int(torch.cdist(asked[t][2][r : r + 1], problem.space.points).argmin())
+            assert mean[n + named] >= mean[n:].max() - 1e-8
+    assert len(torch.stack([index for index, *_ in asked]).unique()) > 5
 
 
 @pytest.mark.parametrize("kind", ["learned", "known"])
-def test_updated_paths_have_the_moments_of_the_posterior(kind):
-    """Matheron's rule, over twenty thousand paths of each replicate."""
-    problem, count = square(count=3), 20000
-    seeds = SEEDS[:2]
-    prior = learned(problem, seeds) if kind == "learned" else known(problem)
-    policy = CMES(problem.space, prior=prior, samples=count, sampling="thompson")
-    history = run(problem, policy, 5, seeds)
-    for r in range(2):
-        seen, y = history["query"][r].tolist(), history["observation"][r].numpy()
-        mean, cov = plain.posterior(grams(prior, 2)[r], seen, y, problem.noise.numpy()[seen])
-        paths, std = policy.paths[r].numpy(), np.sqrt(np.diag(cov))
-        assert np.abs((paths.mean(0) - mean) / std).max() < 4.5 / count**0.5
-        scale = np.outer(std, std)
-        assert np.abs((np.cov(paths.T) - cov) / scale).max() < 6 / count**0.5
-        assert kstest((paths[:, 4] - mean[4]) / std[4], "norm").pvalue > 1e-3
-    assert torch.equal(policy.max_samples(), policy.paths[..., 9:].amax(-1))
+def test_the_belief_and_the_posterior_are_those_of_equations_11_and_12(kind):
+    problem, prior = square(kind)
+    batch, asked = batch_of(problem, RandomActions(problem.space, prior=prior))
+    mean, std = batch.belief()
+    for r in range(len(SEEDS)):
+        expected = beliefs(gram(problem, kind, r), batch, asked, r, ROUNDS)
+        np.testing.assert_allclose(mean[r], expected[0], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(std[r], expected[1], rtol=0, atol=1e-6)
+    points = problem.space.measure_points(prior)
+    torch.testing.assert_close(batch.posterior.mean(points), mean[:, problem.space.n :])
 
 
-def test_thompson_samples_are_the_maxima_of_the_paths_before_the_round():
-    problem = square(count=4)
-    prior = known(problem)
-    history = run(problem, CMES(problem.space, prior=prior, initial=1, samples=5, sampling="thompson"), 6)
+@pytest.mark.parametrize("kind", [MES, UCB, EI])
+def test_the_rivals_are_the_plain_formulas_on_actions(kind):
+    problem, prior = square()
+    options = {"samples": 6} if kind is MES else {"sqrt_beta": 1.7} if kind is UCB else {}
+    policy = kind(problem.space, prior=prior, action_prior=GaussianProcess(rbf_kernel(0.35), 0.1), initial=2, **options)
+    batch, asked = batch_of(problem, policy)
+    grid = problem.space.actions.numpy()
+    covariance = plain.rbf(grid, grid, 0.35)
     for r, seed in enumerate(SEEDS):
-        rows = plain.cmes(
-            plain_run(problem, prior, r),
-            noise_draws(seed, 6),
-            history["max_samples"][r].numpy(),
-            history["query"][r, :1].tolist(),
-        )
-        assert_same_rounds(history, r, rows)
-    samples = history["max_samples"][:, 1:]
-    assert bool((samples.diff(dim=1) != 0).all())
-
-
-@pytest.mark.parametrize("acquisition", ["ucb", "ei", "mes"])
-@pytest.mark.parametrize("initial", [0, 3])
-def test_the_baselines_follow_the_plain_formulas_on_actions(acquisition, initial):
-    problem, length = square(cosine=True), 0.35
-    prior = known(problem)
-    policy = usual(problem, prior, acquisition, length, initial=initial, samples=6, sqrt_beta=1.7)
-    history = run(problem, policy, STEPS)
-    gram = plain.rbf(problem.space.actions, problem.space.actions, length)
-    noise, asked = problem.noise.numpy(), []
-    for r, seed in enumerate(SEEDS):
-        queries, y = history["query"][r].tolist(), history["observation"][r].numpy()
-        best = -1e3
-        for step in range(STEPS):
-            seen = queries[:step]
-            mean, cov = plain.posterior(gram, seen, y[:step], noise[seen])
-            std = np.sqrt(np.maximum(np.diag(cov), 0.0))
-            if step:
-                best = max(best, mean[queries[step - 1]])
-            if step < initial:
-                continue
-            if acquisition == "ucb":
+        for t in range(2, ROUNDS):
+            mean, std = beliefs(covariance, batch, asked, r, t)
+            seen = [int(index[r]) for index, *_ in asked[:t]]
+            if kind is UCB:
                 score = mean + 1.7 * std
-            elif acquisition == "ei":
-                z = (mean - best) / std
-                score = np.log((mean - best) * norm.cdf(z) + std * norm.pdf(z))
+            elif kind is EI:
+                score = plain.improvement(mean, std, mean[seen].max())
             else:
-                samples = plain.gumbel(mean, std, uniforms(seed, step + 1, 6))
-                score = np.log(np.mean([plain.truncation_gain((g - mean) / std) for g in samples], 0))
-            assert score[queries[step]] == pytest.approx(score.max(), abs=1e-4)
-            asked.append(queries[step])
-    assert len(set(asked)) > 3
+                score = plain.score(mean, std, plain.gumbel(mean, std, uniforms(seed, t + 1, 6)), 0.2, False)
+            assert score[int(asked[t][0][r])] >= score.max() - 1e-4 * abs(score.max())
 
 
-def test_all_start_with_the_same_design_and_recommend_by_the_same_process():
-    problem = square()
-    prior = learned(problem)
-    policies = [
-        CMES(problem.space, prior=prior, initial=4),
-        CMES(problem.space, prior=prior, initial=4, sampling="thompson"),
-        RandomQueries(problem.space, prior=prior, initial=4),
-        usual(problem, prior, "ei", initial=4),
-    ]
-    histories = [run(problem, policy, 5) for policy in policies]
-    for history in histories[1:]:
-        for name in ("query", "observation", "recommendation"):
-            assert torch.equal(history[name][:, :4], histories[0][name][:, :4])
-    for history in histories:
+def test_with_one_sample_cmes_is_an_upper_confidence_bound():
+    """Lemma 1: the multiplier is the smallest standardized gap."""
+    problem, prior = square()
+    batch = CMES(problem.space, prior=prior, samples=1).start(SEEDS)
+    for t in range(ROUNDS):
+        query = batch.ask()
+        mean, std, index = batch.asked
+        kappa = ((batch.stars - mean) / std).amin(-1, keepdim=True)
+        upper = mean + kappa * std
+        torch.testing.assert_close(upper.gather(1, index[:, None]), upper.amax(-1, keepdim=True))
+        torch.testing.assert_close(upper.amax(-1, keepdim=True), batch.stars)
+        batch.tell(query, problem.value(query) + 0.1 * math.sin(t))
+
+
+def test_thompson_samples_are_maxima_of_new_joint_draws():
+    problem, prior = square(count=4)
+    batch = CMES(problem.space, prior=prior, samples=4000, sampling="thompson").start([1, 2])
+    batch.tell(problem.space.actions[[3, 9]], torch.tensor([1.0, 0.3], dtype=F64))
+    points = problem.space.measure_points(prior)
+    drawn = batch.posterior.sample(points, 4000, torch.Generator().manual_seed(0)).amax(-1)
+    found = batch.max_samples()
+    assert all(kstest(found[r], drawn[r]).pvalue > 1e-3 for r in range(2))
+    batch.tell(problem.space.actions[[3, 9]], torch.tensor([1.0, 0.3], dtype=F64))
+    assert not torch.equal(batch.max_samples(), found)
+
+
+# Trees.
+
+
+def tree(levels=3):
+    nodes = Nodes.complete(UNIT, levels)
+    conditional = ClippedGaussian(identity, lambda a: a[..., 2] / 2, UNIT)
+    cost = nodes.cost()
+    space = Space(nodes.actions, conditional=conditional, points=unit_grid(5), noise_std=0.5 / cost, cost=cost)
+    return IndirectProblem(space, ripple, order=21), nodes
+
+
+def test_nodes_are_the_cells_of_grids_and_cost_what_section_7_says():
+    nodes = Nodes.complete(UNIT, 4)
+    assert nodes.level.tolist() == [level for level in range(5) for _ in range(4**level)]
+    for level in range(5):
+        here = nodes.actions[nodes.level == level]
+        assert here[:, 2].tolist() == pytest.approx([0.5 / 2**level] * 4**level)
+        assert float(torch.cdist(here[:, :2], unit_grid(2**level)).amin(-1).max()) < 1e-6
+    expected = [0.5 * math.log2(1 / 2.0 ** -(level + 1)) for level in nodes.level.tolist()]
+    np.testing.assert_allclose(nodes.cost(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "noisy"), [(CMETS, False), (CMETS, True), (PrintedCMETS, False)])
+def test_cmets_is_the_plain_algorithm(kind, noisy):
+    problem, nodes = tree()
+    noise, cost = problem.space.noise_std.numpy(), problem.space.cost.numpy()
+    batch = kind(problem.space, nodes=nodes, prior=known_prior(LENGTH), samples=3, noisy=noisy).start(SEEDS)
+    streams = ReplicateGenerators(SEEDS, stream=0)
+    asked, sets, open_ = [], [], []
+    for t in range(1, ROUNDS + 1):
+        open_.append((batch.leaf | batch.child).numpy())
+        query = batch.ask()
+        mean, std, index = (part.numpy() for part in batch.asked)
         for r in range(len(SEEDS)):
-            for step in range(5):
-                mean, _ = posteriors(history, problem, prior, r, step + 1)
-                best = problem.n + plain.first_best(mean[problem.n :])
-                assert int(history["recommendation"][r, step]) == best
-        torch.testing.assert_close(history["recommended_value"], problem.table[history["recommendation"]])
+            score = plain.score(mean[r], std[r], batch.stars[r].numpy(), noise, noisy) / cost
+            score[~open_[-1][r]] = 0
+            assert score[index[r]] >= score.max() * (1 - (5e-3 if noisy else 1e-4))
+        batch.tell(query, problem.observe(query, streams.at(t)))
+        asked.append(index)
+        sets.append([(set(a.nonzero().flatten().tolist()), set(b.nonzero().flatten().tolist()))
+                     for a, b in zip(batch.leaf, batch.child, strict=True)])  # fmt: skip
+    children, parent = [[c for c in row if c >= 0] for row in nodes.children.tolist()], nodes.parent.tolist()
+    for r in range(len(SEEDS)):
+        queries = [int(index[r]) for index in asked]
+        if kind is CMETS:
+            assert [leaves for leaves, _ in (s[r] for s in sets)] == plain.partition(children, parent, queries)
+            area = (4 * nodes.actions[:, 2] ** 2 * batch.leaf[r]).sum()
+            assert float(area) == pytest.approx(1.0)
+        else:
+            deepest = (nodes.level == 3).tolist()
+            assert [s[r] for s in sets] == plain.printed_tree(children, parent, deepest, queries)[1:]
 
 
-def test_the_trace_says_what_was_believed_and_spent():
-    problem = square()
-    prior = known(problem)
-    history = run(problem, CMES(problem.space, prior=prior, initial=2, samples=3), 6)
-    kept = {"query", "observation", "value", "recommendation", "recommended_value", "mean", "std", "cost", "active"}
-    assert set(history.tensors) == kept | {"max_samples", "kappa"}
-    assert history["max_samples"].shape == (3, 6, 3)
-    assert bool(history["max_samples"][:, :2].isnan().all()) and bool(history["kappa"][:, :2].isnan().all())
-    assert not bool(history["max_samples"][:, 2:].isnan().any()) and not bool(history["kappa"][:, 2:].isnan().any())
-    assert set(run(problem, RandomQueries(problem.space, prior=prior), 2).tensors) == kept
-    for r in range(3):
-        for step in range(6):
-            mean, std = posteriors(history, problem, prior, r, step)
-            index = int(history["query"][r, step])
-            assert float(history["mean"][r, step]) == pytest.approx(mean[index], abs=1e-9)
-            assert float(history["std"][r, step]) == pytest.approx(std[index], abs=1e-9)
+def test_told_nodes_split_the_path_to_the_root_and_other_actions_nothing():
+    problem, nodes = tree()
+    policy = CMETS(problem.space, nodes=nodes, prior=known_prior(LENGTH))
+    policy.tell([0.3, 0.4, 0.2], 1.0)  # no node
+    assert policy.batch.leaf.sum() == 1
+    policy.tell(nodes.actions[-1].tolist(), 1.0)
+    assert set(nodes.level[policy.batch.leaf[0]].tolist()) == {1, 2, 3}
 
 
-def test_all_learn_the_function_and_cmes_more_than_chance():
-    """Mean squared error of f after twenty rounds, over twelve replicates."""
-    problem, seeds = square(noise_std=0.1), range(12)
-    prior = known(problem)
-    errors = {}
-    for name, kind in {"cmes": CMES, "random": RandomQueries}.items():
-        history = run(problem, kind(problem.space, prior=prior), 20, seeds)
-        errors[name] = float((problem.optimum - history["recommended_value"][:, -1]).mean())
-    assert errors["cmes"] < 0.2 and errors["random"] < 0.5
+def test_a_schedule_asks_the_largest_bound_of_f_with_the_blur_of_the_round():
+    points = torch.linspace(0, 1, 30, dtype=F64)[:, None]
+    actions = torch.cat([points, torch.zeros_like(points)], -1)
+    space = Space(actions, conditional=ClippedGaussian(lambda a: a[..., :1], lambda a: a[..., 1]), points=points)
+    policy = ScheduledUCB(space, tau=lambda t: 0.2 / t, prior=known_prior(0.15), failure=0.1)
+    batch = policy.start([0, 1])
+    for t in range(1, 11):
+        query = batch.ask()
+        measure = Measure.dirac(torch.cat([points, torch.zeros_like(points)], -1))
+        mean, variance = batch.posterior.mean_and_variance(measure)
+        root_beta = math.sqrt(2 * math.log(2 * 30 * math.pi**2 * t**2 / 6 / 0.1))
+        best = (mean + root_beta * variance.sqrt()).amax(-1)
+        index = batch.asked[0]
+        chosen = (mean + root_beta * variance.sqrt()).gather(1, index[:, None])[:, 0]
+        torch.testing.assert_close(chosen, best)
+        assert query[:, 1].tolist() == pytest.approx([0.2 / t] * 2)
+        batch.tell(query, torch.sin(6 * query[:, 0]))
+
+
+# A single run.
+
+
+DOSES = np.arange(5.0, 101, 5)
+
+
+def study(count=200):
+    trial = np.random.default_rng(4)
+    asked = trial.uniform(0, 100, size=count)
+    return asked * trial.beta(5, 2, size=count), asked
+
+
+def respond(dose):
+    return 10 * math.exp(-(((float(dose) * 0.71 - 40) / 15) ** 2))
+
+
+@pytest.mark.parametrize("kind", [CMES, MES, UCB, EI, RandomActions])
+def test_a_user_asks_tells_saves_and_goes_on(tmp_path, kind):
+    space = Space(pd.DataFrame({"dose": DOSES}), samples=study())
+    policy = kind(space, seed=2)
+    policy.tell([20.0, 60.0, 100.0], [respond(d) for d in (20, 60, 100)])
+    for _ in range(4):
+        dose = policy.ask()
+        policy.tell(dose, respond(dose))
+    policy.tell([43.0], respond(43))  # another dose than was asked, and none of the list
+    policy.save(tmp_path / "run.npz")
+    again = kind.load(tmp_path / "run.npz")
+    assert again.count == 8 and torch.equal(again.ask(), policy.ask())
+    assert torch.equal(again.recommend(), policy.recommend()) and abs(float(policy.recommend()) - 40) < 15
+    other = kind(space, seed=2)
+    other.tell(policy.to_frame())
+    assert list(policy.to_frame()) == ["dose", "y"] and torch.equal(other.recommend(), policy.recommend())
+    assert policy.posterior.mean(Measure.dirac(torch.tensor([[40.0]], dtype=F64))).shape == (1,)
+    assert repr(policy).startswith(f"indirect.{kind.__name__}(8 observations, best y ")
+
+
+def test_many_pairs_are_thinned_and_few_are_kept():
+    space = Space(DOSES, samples=study(3000))
+    assert len(space.conditional.x) == 750 and len(Space(DOSES, samples=study(300)).conditional.x) == 300
+
+
+def test_a_replicate_does_not_depend_on_its_company():
+    problem, prior = square()
+    policy = CMES(problem.space, prior=prior, initial=1)
+    alone, together = (simulate(problem, policy, 8, seeds, progress=False) for seeds in ([3], [1, 3, 4]))
+    assert torch.equal(alone["query"][0], together["query"][1])
+
+
+def test_a_fit_serves_the_default_policy():
+    problem, _ = square("learned", noise_std=0.05)
+    run = simulate(problem, CMES(problem.space), 25, SEEDS, progress=False)
+    lost = problem.optimum - run["recommended_value"]
+    assert float(lost[:, -1].mean()) < 0.5 * float(lost[:, 0].mean())
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (([0.1, 0.2, 0.3], 1.0), "query must have shape"),
+        (([0.5, 900.0], 1.0), "in the order and units of"),
+        (([0.5, 0.5], math.nan), "y must be finite"),
+        (([[0.5, 0.5]], [1.0, 2.0]), "query must hold as many rows as y, 2"),
+        ((pd.DataFrame({"0": [0.5]}), [1.0]), "query must have shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_learned(told, message):
+    problem, prior = square()
+    policy = CMES(problem.space, prior=prior)
+    policy.tell([0.25, 0.25], 0.3)
+    asked = policy.ask()
+    with pytest.raises(ValueError, match=message):
+        policy.tell(*told)
+    assert policy.count == 1 and torch.equal(policy.ask(), asked)
+
+
+@needed
+@pytest.mark.parametrize("kind", [CMES, CMETS, MES, UCB, EI, RandomActions])
+def test_a_policy_asks_the_same_on_a_gpu(kind):
+    asked = []
+    for device in ("cpu", DEVICE):
+        nodes = Nodes.complete(UNIT.to(device), 2)
+        conditional = ClippedGaussian(identity, 0.1, UNIT.to(device))
+        space = Space(nodes.actions, conditional=conditional, points=unit_grid(5).to(device), noise_std=0.2)
+        options = {"nodes": nodes} if kind is CMETS else {}
+        if kind in (MES, UCB, EI):
+            options["action_prior"] = GaussianProcess(rbf_kernel(0.3).to(device), 0.1)
+        batch = kind(space, prior=known_prior(0.3), seeds=range(3), **options)
+        for _ in range(4):
+            query = batch.ask()
+            batch.tell(query, ripple(query))
+        asked.append(batch.recommend())
+    close(asked[1], asked[0])

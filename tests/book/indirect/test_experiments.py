@@ -1,83 +1,48 @@
-"""The experiments run what they say, in small, and their figures show what was run."""
+"""What is stored, how it is pooled and decided, and that a small run of everything works."""
 
-import inspect
-
-import numpy as np
 import pytest
 import torch
 
-from book.indirect import experiments, problems, regret
-from cbo_lib.former.simulate import simulate
-from cbo_lib.indirect import CMES
-from tests.indirect import plain
-
-NOTIONS = {
-    "simple": regret.simple_regret,
-    "instant": regret.instantaneous_regret,
-    "recommendation": regret.recommendation_regret,
-}
+from book.indirect import experiments, registry
+from book.indirect.playground import WIDTHS, answer
+from book.verdict import paired
 
 
-def finite(comparison, replicates, steps=None):
-    for kind, notion in NOTIONS.items():
-        for name, values in comparison.regrets(notion).items():
-            assert values.shape[0] == replicates and (steps is None or values.shape[1] == steps), name
-            assert bool(torch.isfinite(values).all()), (name, kind)
-            if kind != "recommendation":
-                assert bool((values.diff() <= 0).all())
-            if kind != "instant":
-                assert bool((values >= 0).all())
+@pytest.mark.parametrize("name", ["figure_1", "figure_2", "floor", "peaks"])
+def test_what_is_stored_is_what_the_registry_runs(name):
+    run, arrays = registry.RUNS[name], experiments.stored(name)
+    for part in run.parts():
+        own = [key for key in arrays if key.startswith(f"{part}/")]
+        assert own and all(len(arrays[key]) == len(run.seeds(part, "paper")) for key in own)
+        assert all(bool(torch.isfinite(arrays[key]).all()) for key in own)
+    assert len(arrays) == sum(len([k for k in arrays if k.startswith(f"{part}/")]) for part in run.parts())
 
 
-@pytest.fixture(scope="module")
-def reader():
-    return len(experiments.replicates("reader"))
+def test_claims_are_differences_of_the_mean_of_both_maps():
+    arrays, claims = experiments.stored("figure_1"), experiments.claims()
+    pair = claims["1", "paper", "EI on g", "simple", "round 100"]
+    parts = [arrays[f"paper/{h}/EI on g"][:, 0, 99] - arrays[f"paper/{h}/CMES"][:, 0, 99] for h in experiments.MAPS]
+    assert pair.mean == pytest.approx(float(torch.stack(parts).mean()))
+    plain = paired(torch.zeros(len(parts[0])), torch.stack(parts).mean(0))
+    assert pair.low <= plain.low and pair.high >= plain.high  # widened by Holm
+    assert {key[0] for key in claims} == {"1", "2", "river"}
 
 
-def test_scales_are_thirty_replicates_and_the_first_of_them(reader):
-    assert experiments.replicates("paper") == range(30) and experiments.replicates("reader") == range(reader)
-    assert inspect.signature(experiments.application).parameters["scale"].default == "paper"
+def test_a_small_run_of_every_figure():
+    for kind in ("paper", "moved"):
+        found = experiments.figure_1(kind, "cosine", [1, 2], 7)
+        assert {tuple(v.shape) for v in found.values()} == {(2, 2, 7)}
+        first = torch.stack([v[:, :, :5] for v in found.values()])  # all begin with the same actions
+        assert bool((first == first[:1]).all())
+    fitted = experiments.figure_1("fitted", "linear", [1, 2], 7, names=["EI on g"])
+    assert fitted["EI on g"].shape == (2, 2, 7)
+    trees = experiments.figure_2("linear", "raw", 2, [1, 2], 40, (4, 8, 12))
+    assert {tuple(v.shape) for v in trees.values()} == {(2, 2, 3)}
+    assert all(bool((v.diff(dim=-1) <= 1e-12).all()) for v in trees.values())
+    assert experiments.floor(50, 0.1, [1, 2], 7).shape == (2, 7)
 
 
-def test_the_bandit_is_that_of_its_description(reader):
-    problem = problems.bandit_problem(9, 5, 0.2, 3)
-    arms = np.linspace(0, 1, 5)
-    np.testing.assert_allclose(problem.space.points[:, 0], arms, atol=1e-9)
-    rewards = problem.f(problem.space.points).numpy()
-    for i, agent in enumerate(np.linspace(0, 1, 9)):
-        logits = -20 * (arms - agent) ** 2 - 2 * (arms - 0.5) ** 2
-        p = np.exp(logits) / np.exp(logits).sum()
-        np.testing.assert_allclose(problem.conditional.weights(problem.space.actions)[i], p, atol=1e-9)
-        assert float(problem.table[i]) == pytest.approx(p @ rewards, abs=1e-9)
-    np.testing.assert_allclose(problem.table[9:], rewards, atol=1e-9)
-    other = problems.bandit_problem(9, 5, 0.2, 4)
-    assert not np.allclose(other.table, problem.table)
-    finite(experiments.application(problem, 0.15, "reader", 4), reader, 4)
-
-
-def test_districts_are_the_cells_of_their_centers(reader):
-    problem = problems.district_problem(7)
-    pixels, centers = problem.space.points.numpy(), problem.space.actions.numpy()
-    owner = ((pixels[:, None] - centers) ** 2).sum(-1).argmin(-1)
-    values = problems.incidence(problem.space.points).numpy()
-    for i in range(7):
-        assert float(problem.table[i]) == pytest.approx(values[owner == i].mean(), abs=1e-9)
-    drawn = problem.conditional.sample(problem.space.actions.expand(2, 7, 2), [torch.Generator(), torch.Generator()])
-    for r in range(2):
-        for i in range(7):
-            pixel = int(np.abs(pixels - drawn[r, i].numpy()).sum(-1).argmin())
-            assert owner[pixel] == i
-    weights = problem.conditional.measure(problem.space.actions).weights.numpy()
-    expected = plain.joint(pixels, weights, pixels[:2], 0.15)
-    gram = problems.known_prior(problem.space, 0.15).kernel.gram
-    np.testing.assert_allclose(gram[:9, :9], expected, atol=1e-10)
-    finite(experiments.application(problem, 0.15, "reader", 3), reader, 3)
-
-
-def test_cmes_finds_the_maximum_of_branin():
-    """On a coarse grid with known averages: the best cell, or one as good to a tenth of a deviation."""
-    problem = problems.branin_problem("linear", 0.05, 9)
-    history = simulate(
-        problem, CMES(problem.space, prior=problems.known_prior(problem.space, 0.25)), 30, range(6), progress=False
-    )
-    assert float(regret.recommendation_regret(history, problem)[:, -1].mean()) < 0.1
+def test_the_slider_shows_both_policies_at_every_width():
+    now = answer(WIDTHS[4])
+    assert now.mean.shape == now.f.shape == (201,) and 0.2 < now.gap < 0.3
+    assert -0.5 <= now.cmes <= 3.5 and -0.5 <= now.mes <= 3.5
