@@ -62,6 +62,7 @@ def fit_gaussian_process(
     kernel: str | Kernel = "matern",
     groups: Sequence[Sequence[int]] | None = None,
     noise_std: Tensor | None = None,
+    iterations: int | None = None,
 ) -> GaussianProcess:
     """The prior of maximum a posteriori hyperparameters, for noisy values of measures; batch shape ``(replicates,)``.
 
@@ -76,6 +77,8 @@ def fit_gaussian_process(
             priors. Default Matern-5/2.
         groups: see ``default_kernel``.
         noise_std: the noise of each observation, ``replicates x n``, where it is known. Default: it is fitted.
+        iterations: of L-BFGS-B, at most; what it finds then depends a little on the other replicates. Default: until it
+            converges.
 
     Raises:
         ValueError: if the shapes do not fit or a value is not finite.
@@ -105,7 +108,8 @@ def fit_gaussian_process(
             mean_module=mean,
             outcome_transform=standardize,
         )
-        mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        options = {} if iterations is None else {"optimizer_kwargs": {"options": {"maxiter": iterations}}}
+        mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
     _round(mll)
     shift, scale = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
     center = shift + scale * mean.constant.detach().reshape(-1)
