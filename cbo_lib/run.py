@@ -249,7 +249,13 @@ def _packed(value: Any) -> bytes:
 def _classes(kind: Any) -> list[Any]:
     """What a file may name: classes of GPyTorch, classes and functions of this library and of the policy's module."""
     names = ["gpytorch.kernels", "gpytorch.constraints", "gpytorch.priors", "cbo_lib.gp", "cbo_lib.kernels"]
-    names += ["cbo_lib.fit", "cbo_lib.partition", kind.__module__, f"{kind.__module__.rpartition('.')[0]}.space"]
+    names += [
+        "cbo_lib.fit",
+        "cbo_lib.partition",
+        "cbo_lib.distributions",
+        kind.__module__,
+        f"{kind.__module__.rpartition('.')[0]}.space",
+    ]
     things = [thing for name in names for thing in vars(importlib.import_module(name)).values()]
     known = [
         x for x in things if isinstance(x, type | FunctionType) and x.__module__.startswith(("gpytorch", "cbo_lib"))

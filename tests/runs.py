@@ -20,7 +20,7 @@ from book.hyperparameters.slips import printed_sqrt_beta
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import TAU, branin, known_prior, transformation, unit_grid
 from book.subsets import problems as subsets_problems
-from book.subsets.prior import fit_prior
+from book.subsets.experiments import published
 from cbo_lib import hyperparameters, indirect, subsets
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
@@ -104,7 +104,7 @@ def _indirect(name, given, device):
 @functools.cache
 def _pilot():
     """Fitted on the CPU, whatever the device of the run."""
-    return fit_prior(subsets_problems.plant())
+    return published(subsets_problems.plant())
 
 
 def _subsets(name, given, device):

@@ -66,9 +66,7 @@ class Remote:
         self._count = len(list(seeds))
         self._told = 0
         self._trace: dict[str, Tensor] = {}
-        if isinstance(self.space, subsets.Space):
-            self._spent = torch.zeros(self._count)
-        elif isinstance(self.space, indirect.Space):
+        if isinstance(self.space, indirect.Space):
             budget = getattr(self, "budget", torch.inf)
             self._left = torch.full((self._count,), float(budget)).to(self.space.like)
             self._open = torch.ones(self._count, dtype=torch.bool)
@@ -92,9 +90,6 @@ class Remote:
         self._told += 1
         if isinstance(self.space, hyperparameters.Space):
             self._trace = {"initial": torch.full((self._count,), self._told <= self.initial)}
-        elif isinstance(self.space, subsets.Space):
-            self._spent = self._spent + seen["cost"].to(self._spent)
-            self._trace = {"spent": self._spent}
         elif isinstance(self.space, indirect.Space):
             y = torch.where(self._open, y, 0.0)
             cost = torch.where(self._open, self.space.costs[query], 0.0)
@@ -137,6 +132,45 @@ class RemoteCells(GPOO):
         self._twin.tell("tell", cell, y)
 
 
+class RemotePlays(CellPolicy):
+    """A policy over variable subsets that asks what the student's object does; its spending is counted here."""
+
+    kind: Kind
+    sees = subsets.SubsetPolicy.sees
+
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        super().__init__(space, seeds, (1 + space.dim,))
+        self._twin = self.kind.make(space, seeds=list(seeds), **options)
+        self.spent = torch.zeros(len(self.y)).to(self.y)
+        self.cost = self.y
+
+    def _play(self, method: str, name: str) -> Tensor:
+        play, shape = self._twin.ask(method), (len(self.y), 1 + self.space.dim)
+        require(play.shape == shape, f"{name} must have shape {shape}", tuple(play.shape))
+        check_point(self.space, play, name)
+        return play.to(self.y)
+
+    def ask(self) -> Tensor:
+        """The student's play, if it may be made."""
+        return self._play("ask", "query")
+
+    def recommend(self) -> Tensor:
+        """The student's recommendation."""
+        return self._play("recommend", "recommendation")
+
+    @property
+    def posterior(self) -> Any:
+        """None that the judge asks for."""
+        raise NotImplementedError
+
+    def tell(self, query: Tensor, y: Tensor, cost: Tensor) -> None:  # type: ignore[override]
+        """Tell the student's object, and count what it spent."""
+        CellPolicy.tell(self, query, y)
+        self.cost = torch.cat([self.cost, cost.unsqueeze(1)], 1)
+        self.spent = self.spent + cost
+        self._twin.tell("tell", query, y, cost=cost)
+
+
 def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
     """A class for the judge that stands for a student's class; none if that is derived from no policy.
 
@@ -146,6 +180,8 @@ def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
     """
     if f"{GPOO.__module__}.{GPOO.__qualname__}" in kind.bases:
         return type(kind.name, (RemoteCells,), {"kind": kind})
+    if f"{subsets.SubsetPolicy.__module__}.{subsets.SubsetPolicy.__qualname__}" in kind.bases:
+        return type(kind.name, (RemotePlays,), {"kind": kind})
     base = next((known[name] for name in kind.bases if name in known), None)
     if base is None:
         return None

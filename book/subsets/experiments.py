@@ -1,4 +1,4 @@
-"""What the paper's Figures 1 and 2 run, at its budget of 100, and what the garden runs in the page: see ``registry``.
+"""What is run at the paper's budget of 100, in the garden and on the paper's problems: see ``registry``.
 
 A table has a row a panel and policy. Per seed: ``simple`` is the simple regret of all plays that the budget pays for,
 ``cost`` the cost regret for alpha = 0.1, ``plays`` their number, ``good`` the share of the plays after three fifths of
@@ -8,14 +8,18 @@ the budget whose subset is in C_*; ``by cost`` is the mean simple regret when 1,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from book.subsets import problems
+from book import figures, harness
+from book.subsets import drawing, garden, problems
 from book.subsets.problem import SubsetProblem
+from book.verdict import Paired, holm, paired
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.simulate import History, simulate
@@ -31,7 +35,7 @@ COSTS, PRIORS = ("cheap", "moderate"), ("refitted", "published")
 RIVALS = ("ETC-50", "UCB-CVS", "TS-PSQ", "UCB-PSQ")
 ALPHA = 0.1
 #: A run ends here even if its budget is not spent: cheap subsets could be played thousands of times.
-MOST = 360
+MOST = 250
 
 
 def published(problem: SubsetProblem) -> GaussianProcess:
@@ -88,24 +92,85 @@ def numbers(history: History, problem: SubsetProblem, alpha: float = ALPHA) -> d
     }
 
 
+def setting(part: str) -> tuple[SubsetProblem, GaussianProcess | None]:
+    """The problem and the prior of ``"ackley/cheap/published"`` or ``"garden/own/right"``; None is a fitted one."""
+    objective, costs, prior = part.split("/")[:3]
+    problem = garden.garden(50.0) if objective == "garden" else OBJECTIVES[objective](costs, 0.04)
+    if prior == "refitted":
+        return problem, None
+    return problem, garden.prior() if prior == "right" else published(problem)
+
+
 def panel(part: str, seeds: Sequence[int], most: int | None = None) -> pd.DataFrame:
     """One policy on one panel: ``"ackley/cheap/refitted/ETC-50"``."""
     objective, costs, prior, policy = part.split("/")
-    problem = OBJECTIVES[objective](costs, 0.04)
-    known = published(problem) if prior == "published" else None
+    problem, known = setting(part)
     chosen = policies(problem, known, contexts=16, raw=32, steps=6, growth=3.0)[policy]
     found = numbers(run(problem, chosen, seeds, most or MOST), problem)
     rounded = {name: [round(float(x), 4) for x in values] for name, values in found.items()}
     return pd.DataFrame([{"objective": objective, "costs": costs, "prior": prior, "policy": policy, **rounded}])
 
 
+def panels() -> list[str]:
+    """The garden, then the paper's problems."""
+    return [f"garden/own/{p}" for p in ("right", "refitted")] + [
+        f"{o}/{c}/{p}" for c in COSTS for p in PRIORS for o in OBJECTIVES
+    ]
+
+
 def parts() -> list[str]:
-    """All panels and policies, cheap costs first."""
-    panels = [f"{o}/{c}/{p}" for c in COSTS for p in PRIORS for o in OBJECTIVES]
-    return [f"{name}/{policy}" for name in panels for policy in ("proposed", *RIVALS)]
+    """All panels and policies."""
+    return [f"{name}/{policy}" for name in panels() for policy in ("proposed", *RIVALS)]
 
 
 def panel_seeds(part: str, count: int = 20) -> range:
     """Every panel has seeds of its own, which nobody looked at before."""
-    own = sorted({name.rpartition("/")[0] for name in parts()}).index(part.rpartition("/")[0])
+    own = panels().index(part.rpartition("/")[0])
     return range(1000 * (own + 1), 1000 * (own + 1) + count)
+
+
+# What is decided.
+
+
+def stored() -> pd.DataFrame:
+    """What a run at the paper's scale left in ``results``."""
+    return harness.load_table(Path(__file__).parent / "results" / "verdict.json")
+
+
+def claims(frame: pd.DataFrame) -> dict[tuple[str, ...], Paired]:
+    """The regret of each rival minus that of the method, by statistic, panel and rival, widened by Holm over all.
+
+    Positive numbers speak for the method.
+    """
+    found: dict[tuple[str, ...], Paired] = {}
+    for name, part in frame.groupby(["objective", "costs", "prior"], sort=False):
+        rows = {row["policy"]: row for _, row in part.iterrows()}
+        panel_name = ", ".join(name) if name[0] != "garden" else f"garden, prior {name[2]}"
+        for statistic, words in (("simple", "simple regret"), ("cost", "cost regret")):
+            for rival in RIVALS:
+                if rival in rows and "proposed" in rows:
+                    own, other = (torch.tensor(rows[p][statistic], dtype=torch.float64) for p in ("proposed", rival))
+                    found[words, panel_name, rival] = paired(own, other)
+    return holm(found)
+
+
+def draw_verdict(frame: pd.DataFrame) -> Figure:
+    """All effects, a panel for each regret."""
+    found = claims(frame)
+    figure = drawing.plot_effects(
+        found, list(dict.fromkeys(k[1] for k in found)), ["simple regret", "cost regret"], "rival minus method"
+    )
+    return figure
+
+
+def draw_curves(frame: pd.DataFrame) -> Figure:
+    """Mean simple regret against the cost spent, a panel for each problem and prior."""
+    groups = list(frame.groupby(["objective", "costs", "prior"], sort=False))
+    figure, axes = figures.subplots(1, len(groups), figsize=(4 * len(groups), 3.2), squeeze=False)
+    for axis, (name, part) in zip(axes[0], groups, strict=True):
+        for policy, curve in zip(part["policy"], part["by cost"], strict=True):
+            axis.plot(range(1, len(curve) + 1), curve, label=policy, markevery=20, **figures.style(policy))
+        axis.set(xlabel="cost spent", yscale="log", title=", ".join(name[:3]))
+    axes[0, 0].set_ylabel("mean simple regret (units of f)")
+    axes[0, 0].legend(fontsize="small")
+    return figure

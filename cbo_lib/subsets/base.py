@@ -34,13 +34,14 @@ class SubsetPolicy(Policy):
         prior: of f, with its noise; its kernel must be RBF. Default: fitted to what is told.
         sqrt_beta: the multiplier of the deviation. Default 2 ([Hoang2024], Appendix C).
         contexts: how many draws of the free variables stand for their distribution. Default 32.
-        raw: how many Sobol points of each subset compete with its last maximizer for the starts of a search. Default 64.
+        raw: how many Sobol points of each subset compete with its last maximizer for the starts. Default 64.
         steps: of a search. Default 8.
         growth: a prior is fitted anew when the observations are so many times as many as at the last fit. Default 1.25.
 
     Attributes:
         cost: what was paid, ``replicates x t``.
-        plays, paid: how many plays of each subset have a known cost, and their sum, ``replicates x m``.
+        plays: how often each subset was played, ``replicates x m``; old rows count only with their cost.
+        billed, paid: how many of these costs are known, and their sum, ``replicates x m``.
         spent: what was paid for plays that are not old, ``replicates``.
         expected: ``E mu`` and ``E sigma`` of the last play, before it was made, ``replicates`` each.
 
@@ -75,6 +76,7 @@ class SubsetPolicy(Policy):
         self.raw = sobol.draw(as_count("raw", raw, 1)).to(space.bounds)
         self.cost = self.y
         self.plays = self.y.new_zeros(len(seeds), space.m, dtype=torch.long)
+        self.billed = self.plays
         self.paid = self.y.new_zeros(len(seeds), space.m)
         self.spent = self.y.new_zeros(len(seeds))
         self.warm = {sign: space.center.repeat(len(seeds), space.m, 1) for sign in (1, -1)}  # where searches ended
@@ -194,13 +196,15 @@ class SubsetPolicy(Policy):
             super().tell(query[:, i], y[:, i])
         self.cost = torch.cat([self.cost, cost], 1)
         own = torch.nn.functional.one_hot(query[..., 0].long() + 1, self.space.m + 1)[..., 1:]
-        own = own * (~cost.isnan()).unsqueeze(-1)
-        self.plays = self.plays + own.sum(1)
-        self.paid = self.paid + (own * cost.nan_to_num(0.0).unsqueeze(-1)).sum(1)
+        known = own * (~cost.isnan()).unsqueeze(-1)
+        self.plays = self.plays + (own if y.shape[1] == 1 else known).sum(1)
+        self.billed = self.billed + known.sum(1)
+        self.paid = self.paid + (known * cost.nan_to_num(0.0).unsqueeze(-1)).sum(1)
 
     def average_cost(self) -> Tensor:
-        """What a play of each subset cost on average, ``replicates x m``; zero where nothing is known."""
-        return self.paid / self.plays.clamp_min(1)
+        """What a play of each subset cost on average, ``replicates x m``; without any bill as much as the dearest."""
+        average = self.paid / self.billed.clamp_min(1)
+        return torch.where((self.plays > 0) & (self.billed == 0), average.amax(-1, keepdim=True), average)
 
     def recommend(self) -> Tensor:
         """The play whose expected lower bound was largest when it was made; before any the posterior's, of old rows."""

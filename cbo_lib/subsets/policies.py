@@ -120,8 +120,9 @@ class CheapestGoodSubset(SubsetPolicy):
             self.good = self.good_enough()  # line 20
             self.good |= ~self.good.any(-1, keepdim=True)  # bounds below the floor may leave none even now
             self.resets = self.resets + lost
-        radius = self.cost_spread * (2 * self.T.log().unsqueeze(-1) / self.plays.clamp_min(1)).sqrt()  # line 23
-        self.cost_lower = (self.average_cost() - radius).clamp_min(0)  # lines 22, 24
+        radius = self.cost_spread * (2 * self.T.log().unsqueeze(-1) / self.billed.clamp_min(1)).sqrt()  # line 23
+        average = self.average_cost()  # line 22
+        self.cost_lower = torch.where(self.billed > 0, (average - radius).clamp_min(0), average)  # line 24
         cost = self.cost_lower.masked_fill(~self.good, math.inf)
         cheapest = self.good & (cost == cost.amin(-1, keepdim=True))  # line 25
         return argmax_finite(ucb, cheapest | ~every), found.points  # line 26

@@ -58,7 +58,7 @@ class Belief:
         self.weights = (self.inverse @ (y - self.mean).unsqueeze(-1)).squeeze(-1)
 
     def extend(self, x: Tensor, y: Tensor) -> "Belief":
-        """With one value more a replicate: the inverse grows by a row, a tenth of the time of a new one at 280 values."""
+        """With one value more a replicate: the inverse grows by a row, in a tenth of the time of a new one."""
         more = copy.copy(self)
         cross = self.scale[:, None, None] * self.rbf(x.unsqueeze(1), self.x)  # replicates 1 t
         noise = self.noise_std.expand(len(y), 1)
@@ -72,7 +72,7 @@ class Belief:
         return more
 
     def rbf(self, a: Tensor, b: Tensor, mask: Tensor | bool = True) -> Tensor:
-        """The kernel over its value at zero in the variables of a mask: ``... n x d``, ``... t x d`` to ``... n x t``."""
+        """The kernel over its value at zero, in the variables of a mask, of points ``... n x d`` and ``... t x d``."""
         shape = (len(self.lengthscales), *[1] * (max(a.dim(), b.dim()) - 2), -1)
         a, b = (torch.where(torch.as_tensor(mask), x, 0.0) / self.lengthscales.view(shape) for x in (a, b))
         square = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2) - 2 * a @ b.mT
