@@ -34,8 +34,8 @@ OBJECTIVES: Mapping[str, Callable[..., SubsetProblem]] = {
 COSTS, PRIORS = ("cheap", "moderate"), ("refitted", "published")
 RIVALS = ("ETC-50", "UCB-CVS", "TS-PSQ", "UCB-PSQ")
 ALPHA = 0.1
-#: A run ends here even if its budget is not spent: cheap subsets could be played thousands of times.
-MOST = 250
+#: A run ends here at the latest: cheap subsets can be played thousands of times.
+MOST = 5000
 
 
 def published(problem: SubsetProblem) -> GaussianProcess:
@@ -101,14 +101,22 @@ def setting(part: str) -> tuple[SubsetProblem, GaussianProcess | None]:
     return problem, garden.prior() if prior == "right" else published(problem)
 
 
+def table(found: Mapping[str, Mapping[str, Tensor]], objective: str, costs: str, prior: str) -> pd.DataFrame:
+    """A row a policy, of what ``numbers`` gave."""
+    key = {"objective": objective, "costs": costs, "prior": prior}
+    rows = [
+        {**key, "policy": policy, **{name: [round(float(x), 4) for x in values] for name, values in part.items()}}
+        for policy, part in found.items()
+    ]
+    return pd.DataFrame(rows)
+
+
 def panel(part: str, seeds: Sequence[int], most: int | None = None) -> pd.DataFrame:
     """One policy on one panel: ``"ackley/cheap/refitted/ETC-50"``."""
     objective, costs, prior, policy = part.split("/")
     problem, known = setting(part)
     chosen = policies(problem, known, contexts=16, raw=32, steps=6, growth=3.0)[policy]
-    found = numbers(run(problem, chosen, seeds, most or MOST), problem)
-    rounded = {name: [round(float(x), 4) for x in values] for name, values in found.items()}
-    return pd.DataFrame([{"objective": objective, "costs": costs, "prior": prior, "policy": policy, **rounded}])
+    return table({policy: numbers(run(problem, chosen, seeds, most or MOST), problem)}, objective, costs, prior)
 
 
 def panels() -> list[str]:

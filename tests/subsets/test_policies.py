@@ -186,9 +186,9 @@ def test_a_bill_may_come_late():
     row = [1, 0.2, 0.4]
     now.tell(row, 1.0, cost=0.1)
     late.tell(row, 1.0, cost=float("nan"))
-    assert late.batch.plays.sum() == 0 and late.batch.spent == 0
+    assert late.batch.billed.sum() == 0 and late.batch.spent == 0
     late.amend(0, cost=0.1)
-    assert late.batch.plays.tolist() == now.batch.plays.tolist() and late.batch.spent == now.batch.spent
+    assert late.batch.billed.tolist() == now.batch.billed.tolist() and late.batch.spent == now.batch.spent
     torch.testing.assert_close(late.ask(), now.ask())
     with pytest.raises(ValueError, match="place must be an integer from 0 to 0"):
         late.amend(1, cost=0.1)
