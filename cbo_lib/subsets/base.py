@@ -2,19 +2,19 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, require
+from cbo_lib.checks import as_count, as_number, as_schedule, require
 from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.measure import Function, Measure, require_fit
 from cbo_lib.policy import Policy
 from cbo_lib.search import argmax_finite
-from cbo_lib.subsets.search import Belief, Decisions, climb, rbf_parameters
+from cbo_lib.subsets.search import Decisions, PlayBelief, climb, rbf_parameters
 from cbo_lib.subsets.space import Space
 
 
@@ -32,7 +32,7 @@ class SubsetPolicy(Policy):
         space: the box, the control sets, how free variables vary, and the budget.
         seeds: one a replicate.
         prior: of f, with its noise; its kernel must be RBF. Default: fitted to what is told.
-        sqrt_beta: the multiplier of the deviation. Default 2 ([Hoang2024], Appendix C).
+        sqrt_beta: the multiplier of the deviation, a number or a function of the round. Default 2 ([Hoang2024], Appendix C).
         contexts: how many draws of the free variables stand for their distribution. Default 32.
         raw: how many Sobol points of each subset compete with its last maximizer for the starts. Default 64.
         steps: of a search. Default 8.
@@ -56,7 +56,7 @@ class SubsetPolicy(Policy):
         space: Space,
         seeds: Sequence[int],
         prior: GaussianProcess | None = None,
-        sqrt_beta: float = 2.0,
+        sqrt_beta: float | Callable[[int], float] = 2.0,
         contexts: int = 32,
         raw: int = 64,
         steps: int = 8,
@@ -68,7 +68,7 @@ class SubsetPolicy(Policy):
             require(isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", prior)
             require_fit("prior", prior.kernel, space.bounds[:1])
             rbf_parameters("prior", prior, space)
-        self.given, self.sqrt_beta = prior, as_number("sqrt_beta", sqrt_beta, 0)
+        self.given, self.multiplier = prior, as_schedule("sqrt_beta", sqrt_beta)
         self.growth = as_number("growth", growth, 1, ends="()")
         self.steps = as_count("steps", steps, 1)
         self.contexts = space.samples(as_count("contexts", contexts, 1))
@@ -85,7 +85,12 @@ class SubsetPolicy(Policy):
         self.expected = self.spent, self.spent
         self.asked_at = 0
         self._prior, self._fitted_at = prior, 0
-        self._belief: Belief | None = None
+        self._belief: PlayBelief | None = None
+
+    @property
+    def sqrt_beta(self) -> float:
+        """The multiplier of this round."""
+        return self.multiplier(self.round) if callable(self.multiplier) else self.multiplier
 
     # The posterior.
 
@@ -108,14 +113,14 @@ class SubsetPolicy(Policy):
             self.best_lower = torch.where(known, mean - self.sqrt_beta * std, self.best_lower)
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> PlayBelief:
         """The posterior of f given all that was told, as the search sees it."""
         prior, t = self.prior, self.y.shape[1]
         known = 0 if self._belief is None else self._belief.x.shape[1]
         if self._belief is not None and known == t - 1 > 0:
             self._belief = self._belief.extend(self.queries[:, -1, 1:], self.y[:, -1])
         elif self._belief is None or known != t:
-            self._belief = Belief(self.space, prior, self.queries[..., 1:], self.y, self.contexts)
+            self._belief = PlayBelief(self.space, prior, self.queries[..., 1:], self.y, self.contexts)
         return self._belief
 
     @property

@@ -36,7 +36,7 @@ class Decisions:
     std: Tensor
 
 
-class Belief:
+class PlayBelief:
     """The posterior of f given values ``replicates x t`` at full points ``replicates x t x d``.
 
     Args:
@@ -57,7 +57,7 @@ class Belief:
         self.inverse = torch.cholesky_inverse(cholesky(gram + torch.diag_embed(self.noise.square())))
         self.weights = (self.inverse @ (y - self.mean).unsqueeze(-1)).squeeze(-1)
 
-    def extend(self, x: Tensor, y: Tensor) -> "Belief":
+    def extend(self, x: Tensor, y: Tensor) -> "PlayBelief":
         """With one value more a replicate: the inverse grows by a row, in a tenth of the time of a new one."""
         more = copy.copy(self)
         cross = self.scale[:, None, None] * self.rbf(x.unsqueeze(1), self.x)  # replicates 1 t
@@ -133,7 +133,7 @@ class Path:
         features: how many.
     """
 
-    def __init__(self, belief: Belief, generators: Sequence[torch.Generator], features: int) -> None:
+    def __init__(self, belief: PlayBelief, generators: Sequence[torch.Generator], features: int) -> None:
         self.belief, y = belief, belief.y
         normal = standard_normal(generators, (features, belief.space.dim + 1), y)
         self.frequency = normal[..., :-1] / belief.lengthscales.unsqueeze(-2)  # replicates features d
@@ -145,7 +145,7 @@ class Path:
         self.drift = (belief.inverse @ (y - drawn - noise).unsqueeze(-1)).squeeze(-1)
 
     def expected(self, subsets: list[int]) -> Function:
-        """Its expectation over the free variables, a function of decisions as ``Belief.bound`` is."""
+        """Its expectation over the free variables, a function of decisions as ``PlayBelief.bound`` is."""
         belief, mask = self.belief, self.belief.space.controlled[subsets].unsqueeze(1)
         # E cos(a + b) = cos a E cos b - sin a E sin b, with b the part of the free variables
         frequency, amplitude = self.frequency.unsqueeze(1), self.amplitude[:, None, :, None]
@@ -162,7 +162,7 @@ class Path:
 
 
 def climb(values: Function, space: Space, subsets: list[int], start: Tensor, steps: int, starts: int = 4) -> Tensor:
-    """The best decision of each of ``c`` subsets, ``replicates x c x d``, among those that Adam ([Kingma2015]) visits.
+    """The best decision of each of ``c`` subsets, ``replicates x c x d``, among those that Adam visits.
 
     It begins at the best of the starting points ``replicates x c x n x d``, with steps of a tenth of the box that
     shrink. L-BFGS-B keeps books for every replicate and subset, which would cost more here than the values.

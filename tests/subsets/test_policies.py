@@ -13,7 +13,7 @@ from cbo_lib.random import ReplicateGenerators
 from cbo_lib.run import read_observations
 from cbo_lib.simulate import simulate
 from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC, Space
-from cbo_lib.subsets.search import Belief, Path
+from cbo_lib.subsets.search import Path, PlayBelief
 from tests.accelerator import DEVICE, close, needed
 from tests.subsets import plain
 from tests.subsets.helpers import F64, SETS, flat, prior, world
@@ -100,7 +100,7 @@ def test_every_expected_bound_is_the_plain_one():
         for i in range(3):
             expected = belief.expected(i, points[r, i].numpy())
             assert (float(mean[r, i]), float(std[r, i])) == pytest.approx(expected, abs=1e-6)
-    fresh = Belief(flat().space, prior(), batch.queries[..., 1:], batch.y, batch.contexts)
+    fresh = PlayBelief(flat().space, prior(), batch.queries[..., 1:], batch.y, batch.contexts)
     torch.testing.assert_close(batch.belief.inverse, fresh.inverse, rtol=1e-6, atol=1e-6)  # grown row by row
 
 
@@ -128,7 +128,7 @@ def test_rivals_choose_as_the_plain_rules(kind):
 def test_a_draw_has_the_mean_and_the_deviation_of_the_posterior():
     batch = run(UCBPSQ(flat().space, prior=prior(), **HARD), 8)
     x, y = (part[:1].expand(600, *part.shape[1:]) for part in (batch.queries[..., 1:], batch.y))
-    belief = Belief(flat().space, prior(), x, y, batch.contexts)
+    belief = PlayBelief(flat().space, prior(), x, y, batch.contexts)
     points = torch.tensor([[0.3, 0.6]], dtype=F64).expand(3, 2)
     path = Path(belief, ReplicateGenerators(range(600)).at(0), 512)
     draws = path.expected([0, 1, 2])(points.expand(600, 3, 2).unsqueeze(2)).squeeze(-1)

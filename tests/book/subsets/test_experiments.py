@@ -47,6 +47,14 @@ def test_every_panel_has_the_strongest_rival_and_fresh_seeds_of_its_own():
         experiments.setting(f"{panel}/proposed")
 
 
+def test_what_is_stored_has_the_strongest_rival_in_every_panel_and_twenty_seeds():
+    frame = experiments.stored()
+    for _, part in frame.groupby(["objective", "costs", "prior"]):
+        assert set(part["policy"]) == {"proposed", *experiments.RIVALS}
+        assert {len(row) for row in part["simple"]} == {len(row) for row in part["cost"]} == {20}
+    assert experiments.draw_verdict(frame).axes and experiments.draw_curves(frame).axes
+
+
 def test_every_part_is_run_by_name():
     assert len(registry.RUNS["verdict"].parts()) == 5 * len(experiments.panels())
     problem = garden(1.5)
