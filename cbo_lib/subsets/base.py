@@ -32,7 +32,7 @@ class SubsetPolicy(Policy):
         space: the box, the control sets, how free variables vary, and the budget.
         seeds: one a replicate.
         prior: of f, with its noise; its kernel must be RBF. Default: fitted to what is told.
-        sqrt_beta: the multiplier of the deviation, a number or a function of the round. Default 2 ([Hoang2024], Appendix C).
+        sqrt_beta: the multiplier of the deviation, a number or a function of the round. Default 2.
         contexts: how many draws of the free variables stand for their distribution. Default 32.
         raw: how many Sobol points of each subset compete with its last maximizer for the starts. Default 64.
         steps: of a search. Default 8.
