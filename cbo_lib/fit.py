@@ -8,6 +8,7 @@ scaled to the unit box, outputs standardized in each replicate; what is returned
 import copy
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from botorch import settings
@@ -108,7 +109,9 @@ def fit_gaussian_process(
             mean_module=mean,
             outcome_transform=standardize,
         )
-        options = {} if iterations is None else {"optimizer_kwargs": {"options": {"maxiter": iterations}}}
+        options: dict[str, Any] = (
+            {} if iterations is None else {"optimizer_kwargs": {"options": {"maxiter": iterations}}}
+        )
         mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
     _round(mll)
     shift, scale = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))

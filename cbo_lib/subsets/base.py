@@ -181,7 +181,7 @@ class SubsetPolicy(Policy):
 
     # What is told.
 
-    def tell(self, query: Tensor, y: Tensor, cost: Tensor) -> None:
+    def tell(self, query: Tensor, y: Tensor, cost: Tensor) -> None:  # type: ignore[override]
         """Learn the row that came to be (``replicates x (1 + d)``), its ``y`` and what it cost, ``replicates`` each."""
         if self.asked_at != self.round:  # the bounds of this round count, whoever plays
             self.ask()
@@ -193,7 +193,7 @@ class SubsetPolicy(Policy):
         self.learn(query.unsqueeze(1), y.unsqueeze(1), cost.unsqueeze(1))
         self.spent = self.spent + cost.nan_to_num(0.0)
 
-    def learn(self, query: Tensor, y: Tensor, cost: Tensor) -> None:
+    def learn(self, query: Tensor, y: Tensor, cost: Tensor) -> None:  # type: ignore[override]
         """Old rows, ``n`` at once: ``replicates x n x (1 + d)`` and ``replicates x n``."""
         worst = self.space.floor
         require(worst is not None or y >= 0, "y must not be negative unless the space has a floor", y)

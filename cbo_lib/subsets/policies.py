@@ -147,12 +147,12 @@ class CheapestGoodSubset(SubsetPolicy):
         alpha: Any = self.alpha if callable(self.alpha) else lambda s: self.alpha
         return self.spent.new_tensor([as_number("alpha", alpha(s), 0, 1, "[)") if s >= 0 else 0.0 for s in done])
 
-    def tell(self, query: Tensor, y: Tensor, cost: Tensor) -> None:
+    def tell(self, query: Tensor, y: Tensor, cost: Tensor) -> None:  # type: ignore[override]
         """See ``SubsetPolicy``; then the exploration may be over."""
         super().tell(query, y, cost)
         self.end_exploration()
 
-    def learn(self, query: Tensor, y: Tensor, cost: Tensor) -> None:
+    def learn(self, query: Tensor, y: Tensor, cost: Tensor) -> None:  # type: ignore[override]
         """See ``SubsetPolicy``; then the exploration may be over."""
         super().learn(query, y, cost)
         self.played = torch.nn.functional.one_hot(query[:, -1, 0].long() + 1, self.space.m + 1)[:, 1:].bool()
