@@ -112,7 +112,7 @@ def fit_gaussian_process(
         options: dict[str, Any] = (
             {} if iterations is None else {"optimizer_kwargs": {"options": {"maxiter": iterations}}}
         )
-        mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **options)
+        mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs=limit)
     _round(mll)
     shift, scale = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
     center = shift + scale * mean.constant.detach().reshape(-1)
