@@ -109,9 +109,7 @@ def fit_gaussian_process(
             mean_module=mean,
             outcome_transform=standardize,
         )
-        options: dict[str, Any] = (
-            {} if iterations is None else {"optimizer_kwargs": {"options": {"maxiter": iterations}}}
-        )
+        limit: dict[str, Any] = {} if iterations is None else {"options": {"maxiter": iterations}}
         mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs=limit)
     _round(mll)
     shift, scale = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
