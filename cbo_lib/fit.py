@@ -8,6 +8,7 @@ scaled to the unit box, outputs standardized in each replicate; what is returned
 import copy
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from botorch import settings
@@ -62,6 +63,7 @@ def fit_gaussian_process(
     kernel: str | Kernel = "matern",
     groups: Sequence[Sequence[int]] | None = None,
     noise_std: Tensor | None = None,
+    iterations: int | None = None,
 ) -> GaussianProcess:
     """The prior of maximum a posteriori hyperparameters, for noisy values of measures; batch shape ``(replicates,)``.
 
@@ -76,6 +78,8 @@ def fit_gaussian_process(
             priors. Default Matern-5/2.
         groups: see ``default_kernel``.
         noise_std: the noise of each observation, ``replicates x n``, where it is known. Default: it is fitted.
+        iterations: of L-BFGS-B, at most; what it finds then depends a little on the other replicates. Default: until it
+            converges.
 
     Raises:
         ValueError: if the shapes do not fit or a value is not finite.
@@ -105,7 +109,8 @@ def fit_gaussian_process(
             mean_module=mean,
             outcome_transform=standardize,
         )
-        mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        limit: dict[str, Any] = {} if iterations is None else {"options": {"maxiter": iterations}}
+        mll = fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs=limit)
     _round(mll)
     shift, scale = (t.detach().reshape(-1) for t in (standardize.means, standardize.stdvs))
     center = shift + scale * mean.constant.detach().reshape(-1)

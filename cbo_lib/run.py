@@ -77,7 +77,9 @@ class Run:
             ValueError: if something is missing, does not fit or is not finite; nothing is learned then.
         """
         if y is None and isinstance(query, pd.DataFrame) and "y" in query:
-            query, y = query.drop(columns="y"), query["y"]
+            own = [name for name in self.kind.sees if name in query and name not in seen]
+            seen |= {name: query[name] for name in own}
+            query, y = query.drop(columns=["y", *own]), query["y"]
         rows = self._read(query, y, seen)
         before, self._asked = self.observations(), None
         try:
@@ -143,7 +145,28 @@ class Run:
         """One row an observation, in columns that ``tell`` takes again; ``y`` is the last."""
         rows = self.batch.queries[0].reshape(self.count, len(self.space.columns))
         frame = pd.DataFrame(rows.cpu().numpy(), columns=list(self.space.columns))
-        return frame.assign(y=self.batch.y[0].cpu().numpy())
+        seen = {name: getattr(self.batch, name)[0] for name in self.kind.sees}
+        single = {name: part.cpu().numpy() for name, part in seen.items() if part.dim() == 1}
+        return frame.assign(**single, y=self.batch.y[0].cpu().numpy())
+
+    def amend(self, place: int, **seen: Any) -> None:
+        """Say later what else was seen with an observation, such as a bill that came late.
+
+        Args:
+            place: which observation, from 0.
+            seen: by name, as ``tell`` takes it.
+
+        Raises:
+            ValueError: if there is no such observation, or nothing of that name is seen.
+        """
+        as_count("place", place, 0, self.count - 1)
+        rows = self.observations()
+        for name, value in seen.items():
+            require(name in self.kind.sees, f"amend takes {', '.join(self.kind.sees)}", name)
+            rows[name] = rows[name].clone()
+            rows[name][place] = self.space.read_seen(name, value)[0]
+        self.batch, self._asked = self.start([self.seed]), None
+        self._learn(rows, self._told)
 
     def __repr__(self) -> str:
         best = f", best y {float(self.batch.y.max()):.4g}" if self.count else ""
@@ -226,7 +249,13 @@ def _packed(value: Any) -> bytes:
 def _classes(kind: Any) -> list[Any]:
     """What a file may name: classes of GPyTorch, classes and functions of this library and of the policy's module."""
     names = ["gpytorch.kernels", "gpytorch.constraints", "gpytorch.priors", "cbo_lib.gp", "cbo_lib.kernels"]
-    names += ["cbo_lib.fit", "cbo_lib.partition", kind.__module__, f"{kind.__module__.rpartition('.')[0]}.space"]
+    names += [
+        "cbo_lib.fit",
+        "cbo_lib.partition",
+        "cbo_lib.distributions",
+        kind.__module__,
+        f"{kind.__module__.rpartition('.')[0]}.space",
+    ]
     things = [thing for name in names for thing in vars(importlib.import_module(name)).values()]
     known = [
         x for x in things if isinstance(x, type | FunctionType) and x.__module__.startswith(("gpytorch", "cbo_lib"))

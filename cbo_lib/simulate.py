@@ -79,6 +79,7 @@ def simulate(
     seeds: Sequence[int],
     watch: Callable[[Any], Mapping[str, Tensor]] | None = None,
     progress: bool | None = None,
+    stop: Callable[[Any], bool] | None = None,
 ) -> History:
     """Run a policy on a problem, one replicate a seed, all replicates as one batch.
 
@@ -92,6 +93,7 @@ def simulate(
         watch: what else to record: a function of the batch, called after each ``tell``, that gives named tensors
             ``replicates x ...``.
         progress: whether to show a progress bar. Default: only in a terminal.
+        stop: whether the runs end before, a function of the batch, called after each ``tell``. Default: never.
 
     Returns:
         A ``History`` with ``query``, ``observation`` (the ``y`` of the problem) and what else it showed, ``value`` (of
@@ -121,6 +123,8 @@ def simulate(
             record = {"query": query, "observation": seen.pop("y"), "value": problem.value(query), **seen}
             record |= {"recommendation": best, "recommended_value": worth(best)}
             records.append(record | dict(watch(batch) if watch is not None else {}))
+            if stop is not None and stop(batch):
+                break
     except BaseException as error:
         vars(error)["history"] = _history(records, noise.seeds)
         raise

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -52,36 +51,17 @@ def plant(*control_sets, **options):
     return subsets.Space([[0.0, 0.0], [100.0, 100.0]], list(control_sets), free=[Uniform(0.0, 100.0)] * 2, **options)
 
 
-def test_subsets_recommend_what_was_made_where_that_is_not_quite_what_was_asked():
-    policy = subsets.UCBPSQ(plant((0,), (1,), (0, 1)))
-    tried = []
-    for t in range(14):
-        play = policy.ask()
-        point = torch.full((2,), 50.0, dtype=F64)
-        point[list(play.subset)] = play.values if t == 0 else (play.values / 2).round() * 2
-        y = 10 - float(((point - torch.tensor([60.0, 40.0])) / 20).square().sum())
-        policy.tell(point, y, subset=play.subset, cost=1.0)
-        tried.append((y, point, play.subset))
-    named = policy.recommend()
-    assert any(s == named.subset and torch.equal(p[list(s)], named.values) for _, p, s in tried)
-    made = max(y for y, p, s in tried if s == named.subset and torch.equal(p[list(s)], named.values))
-    assert made > max(y for y, _, _ in tried) - 1.0
-
-
 # Costs that nobody told.
 
 
 def test_a_subset_whose_bill_never_came_is_not_free():
-    policy = subsets.CheapestGoodSubset(plant((0,), (1,), (0, 1), budget=8.0), alpha=0.9)
-    plays = []
-    while not policy.finished and len(plays) < 40:
-        play = policy.ask()
-        plays.append(play.subset)
-        point = torch.full((2,), 50.0, dtype=F64)
-        point[list(play.subset)] = play.values
-        cost = {} if play.subset == (0, 1) else {"cost": 1.0}
-        policy.tell(point, 5 + math.sin(len(plays)), subset=play.subset, **cost)
-    assert policy.finished and plays.count((0, 1)) < len(plays) / 2
+    policy = subsets.CheapestGoodSubset(plant((0,), (1,), (0, 1), budget=8.0), alpha=0.9, contexts=8, raw=8, steps=2)
+    played = []
+    while policy.batch.spent < 8 and len(played) < 40:
+        row = policy.ask()
+        played.append(int(row[0]))
+        policy.tell(row, 5 + math.sin(len(played)), cost=math.nan if row[0] == 2 else 1.0)
+    assert policy.batch.spent >= 8 and played.count(2) < len(played) / 2
 
 
 # What was told, told again.
@@ -96,15 +76,13 @@ def test_the_observations_of_one_policy_are_told_to_another_with_another_space()
     other.tell(**policy.observations())
     assert other.observations()["query"].flatten().tolist() == [20.0, 40.0, 63.0]
     plays = subsets.UCBPSQ(plant((0,), (1,), (0, 1)))
-    plays.tell(rng.uniform(0, 100, (3, 2)), [1.0, 2.0, 3.0], subset=[(0,), (1,), (0, 1)], cost=[1.0, math.nan, 2.0])
-    plays.tell([[50.0, 50.0]], [2.0])
+    rows = np.column_stack([[0, 1, 2], rng.uniform(0, 100, (3, 2))])
+    plays.tell(rows, [1.0, 2.0, 3.0], cost=[1.0, math.nan, 2.0])
     again = subsets.UCBPSQ(plant((0,), (1,), (0, 1), budget=80.0))
     again.tell(**plays.observations())
-    for name, rows in plays.data.items():
-        torch.testing.assert_close(again.data[name], rows, equal_nan=True)
-    assert again.billed.tolist() == plays.billed.tolist() == [[1, 0, 1]]
-    with pytest.raises(ValueError, match="cost must be finite"):
-        plays.tell([50.0, 50.0], 1.0, subset=(0,), cost=math.inf)
+    for name, part in plays.observations().items():
+        torch.testing.assert_close(again.observations()[name], part, equal_nan=True)
+    assert again.batch.billed.tolist() == plays.batch.billed.tolist() == [[1, 0, 1]]
 
 
 # Averages that are learned from pairs.

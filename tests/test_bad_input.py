@@ -96,8 +96,7 @@ def sbokde(space=None, kind=contexts.SBOKDE, **options):
 
 
 def ucbpsq(space=None, kind=subsets.UCBPSQ, **options):
-    effort = subsets.Effort(contexts=4, candidates=4, iterations=1)
-    return kind(space or variables(), **{"prior": prior(2), "effort": effort} | options)
+    return kind(space or variables(), **{"prior": prior(2), "contexts": 4, "raw": 4, "steps": 1} | options)
 
 
 def hegpucb(space=None, **options):
@@ -116,7 +115,7 @@ def mes(space=None, **options):
 TOLD = {
     "aggregated": (gpoo, ([[0.0], [1.0]], 1.0), {}),
     "contexts": (sbokde, ([0.5], 1.0), {"context": [0.2]}),
-    "subsets": (ucbpsq, ([0.2, 0.7], 1.0), {"subset": [0], "cost": 0.5}),
+    "subsets": (ucbpsq, ([0, 0.2, 0.7], 1.0), {"cost": 0.5}),
     "hyperparameters": (hegpucb, ([0.25], 1.0), {}),
     "indirect": (cmes, ([0.25], 1.0), {}),
 }
@@ -264,7 +263,6 @@ SETTINGS = [
     ("budget", lambda: variables(budget=0), "positive"),
     ("budget", lambda: variables(budget="all"), "number"),
     ("floor", lambda: variables(floor=NAN), "finite"),
-    ("floor", lambda: variables(floor=None), "number"),
     ("candidates", lambda: doubted(candidates=[]), "list of kernels"),
     ("candidates", lambda: doubted(candidates=["rbf"]), "GPyTorch kernels"),
     ("kernel", lambda: doubted(candidates=[rbf_kernel([0.1, 0.2]) + rbf_kernel(0.3)]), "one lengthscale, or 1, got 2"),
@@ -329,17 +327,14 @@ SETTINGS = [
     ("initial", lambda: cmes(initial=-1), "integer of at least 0"),
     ("initial", lambda: hegpucb(initial=2.5), "integer of at least 0"),
     ("resolution", lambda: sbokde(resolution=0.0), "in (0, 1)"),
-    ("resolution", lambda: ucbpsq(resolution="fine"), "number"),
     ("prior", lambda: gpoo(prior=rbf_kernel(0.1)), "GaussianProcess"),
     ("prior", lambda: sbokde(prior="flat"), "GaussianProcess"),
     ("prior", lambda: ucbpsq(prior=rbf_kernel(0.1)), "GaussianProcess"),
     ("prior", lambda: cmes(prior=rbf_kernel(0.1)), "GaussianProcess"),
     ("kernel", lambda: gpoo(prior=None, kernel="cubic"), "'matern', 'rbf'"),
     ("kernel", lambda: sbokde(prior=None, kernel=None), "'matern', 'rbf'"),
-    ("kernel", lambda: ucbpsq(prior=None, kernel="cubic"), "'matern', 'rbf'"),
     ("kernel", lambda: cmes(prior=None, kernel="cubic"), "'matern', 'rbf'"),
     ("refit_every", lambda: sbokde(refit_every=0), "integer of at least 1"),
-    ("refit_every", lambda: ucbpsq(refit_every=1.5), "integer of at least 1"),
     ("seeds", lambda: gpoo().start([-1]), "integer of at least 0"),
     ("seeds", lambda: gpoo().start(2), "one or more"),
     ("recommend", lambda: gpoo().recommend(), "follow an observation"),
@@ -350,7 +345,7 @@ SETTINGS = [
     ("budget", lambda: aggregated.StoOO(cells(), budget=0), "integer of at least 1"),
     ("span", lambda: aggregated.StoOO(cells(), span=-1.0), "positive"),
     ("delta", lambda: aggregated.StoOO(cells(), delta=lambda h: 1.0 - 0.4 * h), "positive and decreasing"),
-    ("query", lambda: ucbpsq().tell(ucbpsq().ask(), 1.0), "the full point that came to be"),
+    ("cost", lambda: ucbpsq().tell(ucbpsq().ask(), 1.0), "tell takes query, y, cost"),
     ("rho", lambda: aggregated.GPTree(cells(), rho=1.0), "in (0, 1)"),
     ("alpha", lambda: aggregated.GPTree(cells(), alpha=2.0), "in (0, 1]"),
     ("u", lambda: aggregated.GPTree(cells(), u=-100.0), "positive"),
@@ -362,8 +357,8 @@ SETTINGS = [
     ("cover", lambda: sbokde(kind=contexts.DRBOKDE, cover=0), "integer of at least 1"),
     ("gamma", lambda: sbokde(kind=contexts.DRBOMMD, gamma=0.0), "in (0, 1)"),
     ("size", lambda: sbokde(kind=contexts.DRBOMMD, size=2.5), "integer of at least 1"),
-    ("effort", lambda: subsets.UCBPSQ(variables(), effort=3), "Effort"),
-    ("contexts", lambda: subsets.Effort(contexts=0), "integer of at least 1"),
+    ("contexts", lambda: ucbpsq(contexts=0), "integer of at least 1"),
+    ("growth", lambda: ucbpsq(growth=1.0), "above 1"),
     ("features", lambda: ucbpsq(kind=subsets.TSPSQ, features=0), "integer of at least 1"),
     ("cost_means", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1.0, 2.0]), "shape (3,)"),
     ("cost_means", lambda: ucbpsq(kind=subsets.UCBCVS, cost_means=[1.0, -1.0, 1.0]), "nonnegative"),
@@ -409,9 +404,10 @@ TELLS = [
             ("aggregated", [["a"], ["b"]], "numbers"),
             ("contexts", [2.0], "box"),
             ("contexts", [NAN], "finite"),
-            ("subsets", [0.2], "dimension 2"),
-            ("subsets", [0.5, 1e6], "in the order and units of"),
-            ("subsets", [5.0, 0.5], "variables that were set, must lie in the box"),
+            ("subsets", [0, 0.2], "shape (n, 3)"),
+            ("subsets", [1, 0.5, 1e6], "where it was set, must lie in the box"),
+            ("subsets", [5, 0.5, 0.5], "index of a control set"),
+            ("subsets", [0.5, 0.5, 0.5], "index of a control set"),
             ("hyperparameters", [0.1, 0.2], "as many rows|dimension|rows"),
             ("hyperparameters", [INF], "finite"),
             ("hyperparameters", [-1e6], "in the order and units of"),
@@ -424,10 +420,9 @@ TELLS = [
     ("contexts", "context", {"context": [NAN]}, None, "finite"),
     ("contexts", "context", {"context": LEFT_OUT}, None, "missing"),
     ("contexts", "wind", {"wind": 1.0}, None, "unknown"),
-    ("subsets", "subset", {"subset": [5]}, None, "one of"),
-    ("subsets", "subset", {"subset": [0.5]}, None, "integer"),
-    ("subsets", "cost", {"cost": -1.0}, None, "negative"),
-    ("subsets", "cost", {"cost": NAN}, None, "finite"),
+    ("subsets", "y", {}, -1.0, "floor"),
+    ("subsets", "cost", {"cost": -1.0}, None, "nonnegative"),
+    ("subsets", "cost", {"cost": INF}, None, "nonnegative"),
     ("subsets", "cost", {"cost": [1.0, 2.0]}, None, "as many rows"),
 ]
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbo_lib.former.partial import PartialPosterior
-from cbo_lib.former.partial_tracked import TrackedPartial
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure
@@ -186,9 +185,8 @@ def refuse(message, posterior, contexts=None, controlled=None, **options):
     controlled = mask(1, 1, 0) if controlled is None else controlled
     for kind in (
         lambda: PartialPosterior(posterior, contexts, controlled, **options),
-        lambda: TrackedPartial(posterior, torch.zeros(2, 3, dtype=F64), contexts, controlled),
         lambda: expected_ucb(posterior, torch.zeros(2, 3, dtype=F64), contexts, controlled, 1.5),
-    )[: 1 if options else 3]:
+    )[: 1 if options else 2]:
         with pytest.raises(ValueError, match=message):
             kind()
 

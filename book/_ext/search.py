@@ -48,10 +48,10 @@ DEFINED = {
         "StableOpt": "stableopt-gp-ucb-and-a-ceiling",
     },
     "subsets/1_setting": {
-        "control sets": "some-variables-set-the-others-drawn",
-        "cost regret": "two-regrets",
+        "control sets": "a-play-sets-some-variables-and-the-others-are-drawn",
+        "cost regret": "three-notions-of-regret",
     },
-    "subsets/2_policies": {"UCB-PSQ": "what-it-is-compared-with", "TS-PSQ": "what-it-is-compared-with"},
+    "subsets/2_policies": {"UCB-PSQ": "the-rivals", "TS-PSQ": "the-rivals"},
     "hyperparameters/2_policies": {
         "HE-GP-UCB": "algorithm-1-he-gp-ucb",
         "elimination rule": "the-elimination-rule",

@@ -108,15 +108,14 @@ s = (Right, change.mean(), change.std() / math.sqrt(20))
 """,
     "subsets": """
 class Right(SubsetPolicy):
-    def decide(self):
-        every = torch.ones_like(self.plays, dtype=torch.bool)
-        decisions = self.search.maximize(every, self.sqrt_beta)
-        if self.count < self.space.m:
-            return torch.full_like(self.plays[:, 0], self.count), decisions
+    def choose(self):
+        found = self.search(torch.ones_like(self.plays, dtype=torch.bool))
+        if self.round <= self.space.m:
+            return torch.full_like(self.plays[:, 0], self.round - 1), found.points
         early = self.spent < self.space.budget / 2
-        learn = decisions.std * self.plays / self.paid
-        score = torch.where(early[:, None], learn, decisions.bound(self.sqrt_beta))
-        return score.argmax(-1), decisions
+        learn = found.std * self.plays / self.paid
+        score = torch.where(early[:, None], learn, found.mean + self.sqrt_beta * found.std)
+        return score.argmax(-1), found.points
 
 
 change = end_regret(run_policy(Right(space, **known))) - base_regret
@@ -783,15 +782,17 @@ MISTAKES: dict[str, list[Mistake]] = {
         ),
         Mistake(
             5,
-            "the first two are exchanged",
-            "(lambda cov: [s[0](cov)[k] for k in (1, 0, 2)], *s[1:])",
+            "one radius for two",
+            "(lambda gap, T: math.floor(2 * math.log(T) / gap**2) + 1, *s[1:])",
             (0, 2, 2),
-            "The first is sd(g). This is the second.",
+            "A play costs two radii too much, not one.",
         ),
         Mistake(
-            5, "uncorrelated for the answer", "(s[0], 0.0, s[2])", (2, 0, 2), "Then it is smaller by the root of 2."
+            5, "the exploration twice", "(s[0], s[1] + 14, s[2])", (2, 0, 2), "most_plays counts the exploration too."
         ),
-        Mistake(5, "the factor upside down", "(s[0], s[1], 1 / s[2])", (2, 2, 0), "This is its inverse."),
+        Mistake(
+            5, "all five waste", "(s[0], s[1], s[2] * 5 / 4)", (2, 2, 0), "There are m - 1 subsets besides the goal."
+        ),
         Mistake(
             6,
             "rounded down",
@@ -829,7 +830,7 @@ MISTAKES: dict[str, list[Mistake]] = {
             "the method gives nothing",
             "(MyPolicy, *s[1:])",
             (0, 0, 0),
-            "The answer cannot be used: ValueError: decide must give a tuple: subset, decisions",
+            "The answer cannot be used: ValueError: choose must give a tuple: subset, points",
         ),
         Mistake(
             8,
@@ -902,7 +903,7 @@ TEACHES = {
         "the worth of a play as an expectation over what is not set",
         "the goal of the chapter: acceptable first, cheap second",
         "one step of Algorithm 1, with all its ties",
-        "three averages of widths, and their order",
+        "how often a dear subset is played, and where the logarithm comes from",
         "how plays narrow a cost interval",
         "three notions of regret, and what each does not see",
         "to spend a budget, and to judge how it was spent",

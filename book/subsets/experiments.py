@@ -1,334 +1,184 @@
-"""The experiments of the paper: regret against cost, evaluations against cost, and what alpha trades.
+"""What is run at the paper's budget of 100, in the garden and on the paper's problems: see ``registry``.
 
-``scale="paper"`` has the paper's budget of 100 and five seeds, ``scale="reader"`` a budget of 25 and three of them. The
-published curves of the paper's scale are stored; this command makes them, resuming where it stopped:
-
-    python -m book run subsets.figure_1 --parts 'hartmann-cheap*' --scale paper --publish
+A table has a row a panel and policy. Per seed: ``simple`` is the simple regret of all plays that the budget pays for,
+``cost`` the cost regret for alpha = 0.1, ``plays`` their number, ``good`` the share of the plays after three fifths of
+the budget whose subset is in C_*; ``by cost`` is the mean simple regret when 1, 2, ... of the budget was spent.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from book import figures, harness
-from book.functions import maximum, rkhs_samples
-from book.harness import Comparison, Scale
-from book.subsets import problems
-from book.subsets.marginals import truncated_normal
-from book.subsets.prior import fit_prior
+from book.subsets import drawing, garden, problems
 from book.subsets.problem import SubsetProblem
-from book.subsets.problems import Costs
-from book.subsets.regret import (
-    against_cost,
-    cost_regret,
-    counted,
-    evaluations,
-    plays,
-    quality_regret,
-    share_of_last_tenth,
-    simple_regret,
-)
-from cbo_lib.former.history import History
-from cbo_lib.former.simulate import simulate
+from book.verdict import Paired, holm, paired
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
-from cbo_lib.subsets import (
-    TSPSQ,
-    UCBCVS,
-    UCBPSQ,
-    CheapestGoodSubset,
-    Effort,
-    GroupETC,
-    Space,
-    SubsetPolicy,
-)
+from cbo_lib.simulate import History, simulate
+from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC
 from cbo_lib.subsets.baselines import InverseRoot
 
 OBJECTIVES: Mapping[str, Callable[..., SubsetProblem]] = {
-    "hartmann": problems.hartmann,
     "ackley": problems.ackley,
     "plant": problems.plant,
-    "airfoil": problems.airfoil,
+    "hartmann": problems.hartmann,
 }
-#: Plays after which a run ends even if the budget is not spent: at costs of 0.01 it would pay for thousands.
-_MOST = 1000
+COSTS, PRIORS = ("cheap", "moderate"), ("refitted", "published")
+RIVALS = ("ETC-50", "UCB-CVS", "TS-PSQ", "UCB-PSQ")
+ALPHA = 0.1
+#: A run ends here at the latest: cheap subsets can be played thousands of times.
+MOST = 5000
 
 
-def known_norm(
-    norm: float = 2.0,
-    seed: int = 0,
-    noise_std: float = 0.1,
-    costs: Sequence[float] = (0.1, 0.15, 0.2, 0.5, 1.0),
-    variance: float = 0.04,
-) -> tuple[SubsetProblem, GaussianProcess]:
-    """A problem on which the theory applies, and the prior that belongs to it.
+def published(problem: SubsetProblem) -> GaussianProcess:
+    """What the public code of the rivals sets and never fits ([Tay2023]): lengthscale 0.2, variance 1.
 
-    ``f = b + g`` on three variables with ``g`` of a known norm in the space of an RBF kernel of lengthscale 0.4 and
-    variance 1, and ``b`` such that ``f >= 0``; the prior mean is ``b``. The control sets are the single variables, the
-    first two together, and all three.
-
-    Args:
-        norm: of ``g``, ``B``.
-        seed: of the draw.
-        noise_std: of the values, and a fifth of it of the costs.
-        costs: mean costs of the five control sets.
-        variance: of a free variable.
+    Its outcomes have mean zero; ours have the mean of a pilot's values, which the prior mean takes.
     """
-    kernel, box = rbf_kernel(0.4), torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
-    draw = rkhs_samples(kernel, box, norm, [seed])
-
-    def g(x: Tensor) -> Tensor:
-        return draw(x.unsqueeze(0)).squeeze(0)
-
-    floor = float(maximum(lambda x: -g(x), box)[1])
-    sets = ((0,), (1,), (2,), (0, 1), (0, 1, 2))
-    space = Space(box, sets, (truncated_normal(variance),) * 3, budget=100.0)
-    means = torch.tensor(costs, dtype=torch.float64)
-    problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="known norm")
-    return problem, GaussianProcess(kernel, noise_std, floor)
+    dim, like = problem.space.dim, problem.cost_means
+    x = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(1024, dtype=like.dtype).to(like)
+    return GaussianProcess(rbf_kernel([0.2] * dim, 1.0), problem.noise_std, float(problem.f(x).mean()))
 
 
-def equally_good(
-    seed: int = 0, noise_std: float = 0.1, cheap_first: bool = False, all_matter: bool = False
-) -> tuple[SubsetProblem, GaussianProcess]:
-    """Two control sets of one best value, a cheap one inside a dear one, and a prior.
+def policies(problem: SubsetProblem, prior: GaussianProcess | None, **options: Any) -> dict[str, Any]:
+    """The proposed method, the rivals of [Hoang2024], and UCB-CVS, which knows the costs.
 
-    f depends on the first two of three variables.
-
-    Args:
-        seed: of the draw, a function of norm 2.
-        noise_std: of the values, and a fifth of it of the costs.
-        cheap_first: whether the cheap one is listed before the dear one.
-        all_matter: whether the kernel has one lengthscale for all three variables. Otherwise it does not see the
-            third, as if someone had said that it does not matter, and both sets have the same bounds but for rounding.
+    The paper has no schedule for UCB-CVS; here ``epsilon_t = 1 / sqrt(t)``, f having deviation 1.
     """
-    plane = torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)
-    draw = rkhs_samples(rbf_kernel(0.4), plane, 2.0, [seed])
-
-    def g(x: Tensor) -> Tensor:
-        return draw(x[..., :2].unsqueeze(0)).squeeze(0)
-
-    floor = float(maximum(lambda x: -g(x), plane)[1])
-    kernel = ScaleKernel(RBFKernel(active_dims=None if all_matter else (0, 1))).double()
-    kernel.base_kernel.lengthscale = torch.tensor([[0.4]], dtype=torch.float64)
-    kernel.outputscale = torch.tensor(1.0, dtype=torch.float64)
-    box = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
-    sets: tuple[tuple[int, ...], ...] = ((0, 1, 2), (0, 1), (0,), (1,))
-    costs = [1.0, 0.2, 0.1, 0.1]
-    if cheap_first:
-        sets, costs = (sets[1], sets[0], *sets[2:]), [costs[1], costs[0], *costs[2:]]
-    space = Space(box, sets, (truncated_normal(0.04),) * 3, budget=100.0)
-    means = torch.tensor(costs, dtype=torch.float64)
-    problem = SubsetProblem(space, lambda x: g(x) + floor, means, noise_std / 5, noise_std, name="equally good")
-    return problem, GaussianProcess(kernel.requires_grad_(False), noise_std, floor)
-
-
-def policies(problem: SubsetProblem, prior: GaussianProcess, effort: Effort | None = None) -> dict[str, SubsetPolicy]:
-    """The proposed method and the baselines of [Hoang2024], with UCB-CVS, which knows the costs, beside them.
-
-    The paper has no schedule for UCB-CVS; here ``epsilon_t = s / sqrt(t)`` with ``s`` the prior standard deviation.
-    """
-    space = problem.space
-    known: dict[str, Any] = {"prior": prior, "effort": effort}
-    epsilon = InverseRoot(float(torch.as_tensor(getattr(prior.kernel, "outputscale", 1.0)).sqrt()))
+    space, known = problem.space, {"prior": prior, **options}
     return {
-        "proposed": CheapestGoodSubset(space, cost_spread=1.0, **known),
+        "proposed": CheapestGoodSubset(space, **known),
+        "ETC-50": GroupETC(space, **known),
+        "UCB-CVS": UCBCVS(space, cost_means=problem.cost_means, epsilon=InverseRoot(1.0), **known),
         "TS-PSQ": TSPSQ(space, **known),
         "UCB-PSQ": UCBPSQ(space, **known),
-        "ETC-50": GroupETC(space, **known),
-        "UCB-CVS, costs known": UCBCVS(space, cost_means=problem.cost_means, epsilon=epsilon, **known),
     }
 
 
-def compare(
-    problem: SubsetProblem,
-    chosen: Mapping[str, SubsetPolicy],
-    seeds: Sequence[int],
-    **storing: Any,
-) -> Comparison[SubsetProblem]:
-    """Run policies with the same seeds until the budget is spent; ``storing`` is for ``harness.run``."""
+def run(problem: SubsetProblem, policy: Any, seeds: Sequence[int], most: int = MOST, watch: Any = None) -> History:
+    """Play until every replicate's budget is spent, or ``most`` times."""
     budget = problem.space.budget
-    return harness.run(problem, chosen, _MOST, seeds, stop=lambda record: record["spent"] > budget, **storing)
+
+    def seen(batch: Any) -> dict[str, Tensor]:
+        return {"spent": batch.spent, **(watch(batch) if watch else {})}
+
+    return simulate(problem, policy, most, seeds, watch=seen, stop=lambda batch: bool((batch.spent > budget).all()))
 
 
-def curves(history: History, problem: SubsetProblem, costs: Tensor) -> History:
-    """Simple regret, evaluations and the subset played when each amount ``n`` had been spent.
-
-    Returns:
-        ``cost`` (the amounts), ``simple_regret`` and ``evaluations``, each ``replicates x n``, and ``plays`` of every
-        subset, ``replicates x n x m``, with the seeds and provenance of the run.
-    """
-    tensors = {
-        "cost": costs.expand(history.replicates, -1),
-        "simple_regret": against_cost(history, problem, simple_regret(history, problem), costs),
-        "evaluations": evaluations(history, problem, costs),
-        "plays": plays(history, problem, costs),
+def numbers(history: History, problem: SubsetProblem, alpha: float = ALPHA) -> dict[str, Tensor]:
+    """What a run is judged by, see the module: one number a replicate, and the curve."""
+    subset, spent, budget = history["query"][..., 0].long(), history["spent"], problem.space.budget
+    paid = spent <= budget
+    paid[:, 0] = True
+    regret = (problem.optimum - history["value"]).masked_fill(~paid, torch.inf).cummin(-1).values
+    over = (problem.cost_means[subset] - problem.cost_means[problem.cheapest(alpha)]).clamp_min(0) * paid
+    late = paid & (spent > 0.6 * budget)
+    amounts = torch.arange(1, int(budget) + 1).to(spent).expand(len(spent), -1)
+    done = (torch.searchsorted(spent.contiguous(), amounts.contiguous(), right=True) - 1).clamp_min(0)
+    return {
+        "simple": regret[:, -1],
+        "cost": over.sum(-1),
+        "plays": paid.sum(-1).to(spent),
+        "good": (problem.acceptable(alpha)[subset] & late).sum(-1) / late.sum(-1).clamp_min(1),
+        "by cost": regret.gather(-1, done).mean(0),
     }
-    return History(tensors, history.seeds, history.config, history.provenance)
 
 
-def figure_1(
-    objective: str,
-    costs: Costs = "cheap",
-    variance: float = 0.02,
-    *,
-    scale: Scale = "paper",
-    seeds: Sequence[int] | None = None,
-    folder: Path | None = None,
-    effort: Effort | None = None,
-) -> Comparison[SubsetProblem]:
-    """One panel of Figures 1 and 2 ([Hoang2024]): regret and evaluations against the cost spent.
+def setting(part: str) -> tuple[SubsetProblem, GaussianProcess | None]:
+    """The problem and the prior of ``"ackley/cheap/published"`` or ``"garden/own/right"``; None is a fitted one."""
+    objective, costs, prior = part.split("/")[:3]
+    problem = garden.garden(50.0) if objective == "garden" else OBJECTIVES[objective](costs, 0.04)
+    if prior == "refitted":
+        return problem, None
+    return problem, garden.prior() if prior == "right" else published(problem)
 
-    Args:
-        objective: ``"hartmann"``, ``"ackley"``, ``"plant"`` or ``"airfoil"``.
-        costs: ``"cheap"`` or ``"moderate"``.
-        variance: of the free variables, 0.02 or 0.04.
-        scale: see the module.
-        seeds: default those of the scale.
-        folder: where the curves at 201 amounts are stored; they are given in the place of whole runs then.
-        effort: of all policies.
 
-    Raises:
-        ValueError: for another objective or scale.
+def table(found: Mapping[str, Mapping[str, Tensor]], objective: str, costs: str, prior: str) -> pd.DataFrame:
+    """A row a policy, of what ``numbers`` gave."""
+    key = {"objective": objective, "costs": costs, "prior": prior}
+    rows = [
+        {**key, "policy": policy, **{name: [round(float(x), 4) for x in values] for name, values in part.items()}}
+        for policy, part in found.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def panel(part: str, seeds: Sequence[int], most: int | None = None) -> pd.DataFrame:
+    """One policy on one panel: ``"ackley/cheap/refitted/ETC-50"``."""
+    objective, costs, prior, policy = part.split("/")
+    problem, known = setting(part)
+    chosen = policies(problem, known, contexts=16, raw=32, steps=6, growth=3.0)[policy]
+    return table({policy: numbers(run(problem, chosen, seeds, most or MOST), problem)}, objective, costs, prior)
+
+
+def panels() -> list[str]:
+    """The garden, then the paper's problems."""
+    return [f"garden/own/{p}" for p in ("right", "refitted")] + [
+        f"{o}/{c}/{p}" for c in COSTS for p in PRIORS for o in OBJECTIVES
+    ]
+
+
+def parts() -> list[str]:
+    """All panels and policies."""
+    return [f"{name}/{policy}" for name in panels() for policy in ("proposed", *RIVALS)]
+
+
+def panel_seeds(part: str, count: int = 20) -> range:
+    """Every panel has seeds of its own, which nobody looked at before."""
+    own = panels().index(part.rpartition("/")[0])
+    return range(1000 * (own + 1), 1000 * (own + 1) + count)
+
+
+# What is decided.
+
+
+def stored() -> pd.DataFrame:
+    """What a run at the paper's scale left in ``results``."""
+    return harness.load_table(Path(__file__).parent / "results" / "verdict.json")
+
+
+def claims(frame: pd.DataFrame) -> dict[tuple[str, ...], Paired]:
+    """The regret of each rival minus that of the method, by statistic, panel and rival, widened by Holm over all.
+
+    Positive numbers speak for the method.
     """
-    problem = harness.pick(OBJECTIVES, objective, "objective")(costs, variance)
-    problem = problem.with_budget(harness.choose(scale, 25.0, 100.0))
-    seeds = harness.choose(scale, range(3), range(5)) if seeds is None else seeds
-    chosen = policies(problem, fit_prior(problem), effort)
-    if folder is None:
-        return compare(problem, chosen, seeds)
-    amounts = torch.linspace(0, problem.space.budget, 201, dtype=torch.float64)
-    name, keep = f"{objective}-{costs}-{variance:g}", functools.partial(curves, problem=problem, costs=amounts)
-    return compare(problem, chosen, seeds, folder=folder, name=name, keep=keep)
+    found: dict[tuple[str, ...], Paired] = {}
+    for name, part in frame.groupby(["objective", "costs", "prior"], sort=False):
+        rows = {row["policy"]: row for _, row in part.iterrows()}
+        panel_name = ", ".join(name) if name[0] != "garden" else f"garden, prior {name[2]}"
+        for statistic, words in (("simple", "simple regret"), ("cost", "cost regret")):
+            for rival in RIVALS:
+                if rival in rows and "proposed" in rows:
+                    own, other = (torch.tensor(rows[p][statistic], dtype=torch.float64) for p in ("proposed", rival))
+                    found[words, panel_name, rival] = paired(own, other)
+    return holm(found)
 
 
-def sweep_alpha(
-    problem: SubsetProblem,
-    alphas: Iterable[float],
-    seeds: Sequence[int],
-    steps: int = 300,
-    rounds: int = 10,
-    effort: Effort | None = None,
-    cost_spread: float = 1.0,
-    prior: GaussianProcess | None = None,
-) -> dict[float, History]:
-    """The proposed method with fixed alphas, for the curve of quality against cost.
-
-    Args:
-        problem: what is played; its budget is not regarded.
-        alphas: each in ``[0, 1)``.
-        seeds: one a replicate.
-        steps: ``T``.
-        rounds: ``tau``.
-        effort: of all runs.
-        cost_spread: see ``CheapestGoodSubset``.
-        prior: of all runs. Default: what a pilot study finds.
-    """
-    prior = fit_prior(problem) if prior is None else prior
-    free = problem.with_budget(1e9)
-    result = {}
-    for alpha in alphas:
-        policy = CheapestGoodSubset(
-            free.space,
-            prior=prior,
-            effort=effort,
-            alpha=alpha,
-            rounds=rounds,
-            horizon=steps,
-            cost_spread=cost_spread,
-        )
-        result[alpha] = simulate(free, policy, steps, seeds)
-    return result
+def draw_verdict(frame: pd.DataFrame) -> Figure:
+    """All effects, a panel for each regret."""
+    found = claims(frame)
+    figure = drawing.plot_effects(
+        found, list(dict.fromkeys(k[1] for k in found)), ["simple regret", "cost regret"], "rival minus method"
+    )
+    return figure
 
 
-def trade_off(runs: Mapping[float, History], problem: SubsetProblem) -> dict[float, tuple[float, float, float]]:
-    """What each alpha gives up and saves, per play of the exploitation, averaged over replicates.
-
-    Returns:
-        By alpha: ``f* - E f``, the mean cost paid, and the share of plays of the cheapest acceptable subset.
-    """
-    result = {}
-    for alpha, history in runs.items():
-        late = ~history["exploring"]
-        lost = quality_regret(history, problem, 0.0)[late].mean()
-        paid = problem.cost_means[history["subset"]][late].mean()
-        right = (history["subset"] == problem.cheapest(alpha))[late].double().mean()
-        result[alpha] = (float(lost), float(paid), float(right))
-    return result
-
-
-def summary(comparison: Comparison[SubsetProblem], alpha: float = 0.1) -> dict[str, dict[str, Tensor]]:
-    """Where each policy ended, one number a replicate.
-
-    Returns:
-        By policy: ``"simple regret"``, ``"evaluations"``, ``"share of i_*"`` among the last tenth of the plays,
-        ``"quality regret"`` and ``"cost regret"``, sums over the counted plays for that alpha.
-    """
-    problem, rows = comparison.problem, {}
-    for name, history in comparison.histories.items():
-        pays = counted(history, problem)
-        end = problem.cost_means.new_tensor([problem.space.budget])
-        rows[name] = {
-            "simple regret": against_cost(history, problem, simple_regret(history, problem), end).squeeze(-1),
-            "evaluations": pays.sum(-1).double(),
-            "share of i_*": share_of_last_tenth(history, problem, problem.cheapest(alpha)),
-            "quality regret": (quality_regret(history, problem, alpha) * pays).sum(-1),
-            "cost regret": (cost_regret(history, problem, alpha) * pays).sum(-1),
-        }
-    return rows
-
-
-def plot_against_cost(axes: Axes, curves: Mapping[str, History], name: str, label: str) -> None:
-    """Draw means and standard errors of what ``curves`` gives.
-
-    Args:
-        axes: where.
-        curves: by policy.
-        name: ``"simple_regret"`` or ``"evaluations"``.
-        label: of the vertical axis.
-    """
-    for policy, curve in curves.items():
-        values, costs = curve[name], curve["cost"][0]
-        known = ~values.isnan().any(0)
-        x = costs[known].tolist()
-        look = {"drawstyle": "steps-post", **figures.style(policy)}
-        figures.plot_replicates(axes, values[:, known], policy, x, "standard error", **look)
-    axes.set(xlabel="cost spent", ylabel=label)
-
-
-def late_share(curve: History, subset: int) -> Tensor:
-    """Of what was played after nine tenths of the plays, the share of a subset, from stored curves, ``replicates``."""
-    total, counts = curve["evaluations"], torch.nn.functional.pad(curve["plays"], (0, 0, 1, 0))  # first none
-    start = (total <= 0.9 * total[:, -1:]).sum(-1)
-    late = counts[:, -1] - counts[torch.arange(len(counts)), start]
-    return late[:, subset].double() / late.sum(-1).clamp_min(1)
-
-
-def load_results(folder: Path, objective: str, costs: str, variance: float) -> Mapping[str, History]:
-    """The stored curves of one panel, by policy.
-
-    Raises:
-        ValueError: if there are none.
-    """
-    names = ("proposed", "TS-PSQ", "UCB-PSQ", "ETC-50", "UCB-CVS, costs known")
-    panel = f"{objective}-{costs}-{variance:g}"
-    files = {name: harness.path(folder, panel, name) for name in names}
-    found = {name: History.load(file) for name, file in files.items() if file.exists()}
-    if not found:
-        raise ValueError(f"folder must hold results of {panel!r}, got {folder}")
-    return found
-
-
-EXPERIMENTS = {
-    f"{objective}-{kind}-{variance:g}": functools.partial(figure_1, objective, kind, variance)
-    for variance, objective, kind in itertools.product((0.02, 0.04), OBJECTIVES, ("cheap", "moderate"))
-}
+def draw_curves(frame: pd.DataFrame) -> Figure:
+    """Mean simple regret against the cost spent, a panel for each problem and prior."""
+    groups = list(frame.groupby(["objective", "costs", "prior"], sort=False))
+    figure, axes = figures.subplots(1, len(groups), figsize=(4 * len(groups), 3.2), squeeze=False)
+    for axis, (name, part) in zip(axes[0], groups, strict=True):
+        for policy, curve in zip(part["policy"], part["by cost"], strict=True):
+            axis.plot(range(1, len(curve) + 1), curve, label=policy, markevery=20, **figures.style(policy))
+        axis.set(xlabel="cost spent", yscale="log", title=", ".join(name[:3]))
+    axes[0, 0].set_ylabel("mean simple regret (units of f)")
+    axes[0, 0].legend(fontsize="small")
+    return figure

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from cbo_lib.checks import as_tensor
-from cbo_lib.former.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal, uniform
+from cbo_lib.search import maximize_box
 from cbo_lib.subsets.space import TRUTH_STREAM, Space
 
 # Best values closer than this count as equal, in units of f.
@@ -106,8 +106,8 @@ class SubsetProblem:
             generators: one a replicate. Every replicate draws the same amount, whatever it plays.
 
         Returns:
-            ``played``, the points where f was evaluated, ``replicates x d``; ``y``, the noisy values, ``subset`` and
-            ``cost``, ``replicates`` each.
+            ``played``, the rows that came to be, ``replicates x (1 + d)``; ``y``, the noisy values there, and ``cost``,
+            ``replicates`` each.
 
         Raises:
             ValueError: if a query has another shape, no such subset, or a controlled coordinate outside the box; or if
@@ -122,7 +122,8 @@ class SubsetProblem:
         played = torch.where(self.space.controlled[subsets], points, free)
         value = self.f(played)
         y = value + self.noise_std * standard_normal(generators, (), value)
-        return {"played": played, "y": y, "subset": subsets, "cost": self._costs(subsets, draws[:, -1])}
+        rows = torch.cat([query[:, :1], played], -1)
+        return {"played": rows, "y": y, "cost": self._costs(subsets, draws[:, -1])}
 
     def value(self, query: Tensor) -> Tensor:
         """``E f([x^i, X^-i])`` of queries ``... x (1 + d)``, ``...``, by scrambled Sobol points that no learner shares.
@@ -186,7 +187,7 @@ class SubsetProblem:
         """
         if not 0 <= alpha < 1:
             raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
-        floor = self.space.floor
+        floor = self.space.floor or 0.0
         if float(self.optimum) < floor:
             raise ValueError(
                 f"f must not be below space.floor = {floor:g} at its best, got an optimum of {float(self.optimum):g}; "
@@ -306,5 +307,5 @@ class SubsetProblem:
                 best = moved[torch.arange(starts), chosen]
         unit = torch.stack([torch.zeros_like(low), torch.ones_like(low)])
         for count, tries in ((128, starts), (len(nodes), 1)):
-            best = maximize_box(partial(average, nodes=nodes[:count]), unit, best, tries)[0]
+            best = maximize_box(partial(average, nodes=nodes[:count]), unit, best.unsqueeze(0), tries)[0]
         return completed(best)[0]

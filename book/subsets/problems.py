@@ -60,7 +60,7 @@ def hartmann(
     like = torch.zeros((), dtype=torch.float64) if like is None else like
     base = Hartmann(dim=6, negate=True).to(like)
     f = _scaled(lambda x: base(x.reshape(-1, x.shape[-1])[:, :6]).reshape(x.shape[:-1]), 6, like)
-    return _problem("Hartmann", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 4096)
+    return _problem("Hartmann", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 1024)
 
 
 def ackley(
@@ -102,7 +102,7 @@ def ackley(
         return base(inputs.reshape(-1, 6)).reshape(x.shape[:-1])
 
     f = _scaled(raw, 6, like)
-    return _problem("Ackley", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 4096)
+    return _problem("Ackley", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 1024)
 
 
 def plant(
@@ -119,7 +119,7 @@ def plant(
     """
     like = torch.zeros((), dtype=torch.float64) if like is None else like
     f = _scaled(plant_growth, 5, like)
-    return _problem("Plant", f, _PLANT, 5, costs, variance, cost_std, noise_std, budget, like, 4096)
+    return _problem("Plant", f, _PLANT, 5, costs, variance, cost_std, noise_std, budget, like, 1024)
 
 
 def airfoil(
@@ -193,7 +193,7 @@ def _problem(
     means = like.new_tensor(COSTS[costs])
     marginal: Uniform | TruncatedNormal = Uniform() if variance is None else truncated_normal(variance)
     noisy = like.new_tensor([cost_std if cost >= 0.1 else 0.0 for cost in COSTS[costs]])
-    space = Space(_unit_box(dim, like), control_sets, (marginal,) * dim, budget)
+    space = Space(_unit_box(dim, like), control_sets, (marginal,) * dim, budget, floor=0.0)
     return SubsetProblem(space, f, means, noisy, noise_std, name, nodes)
 
 

@@ -1,5 +1,6 @@
 """The policies that the paper's method is compared with."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,42 +8,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_schedule, as_values, require
-from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.checks import as_count, as_number, as_schedule, as_values
+from cbo_lib.search import argmax_finite
 from cbo_lib.subsets.base import SubsetPolicy
-from cbo_lib.subsets.policies import cheapest
-from cbo_lib.subsets.search import Decisions, SamplePaths
+from cbo_lib.subsets.search import Path
 from cbo_lib.subsets.space import Space
 
 
 class UCBPSQ(SubsetPolicy):
     """The largest expected upper bound over all subsets, whatever they cost ([Hayashi2022], section 4)."""
 
-    def decide(self) -> tuple[Tensor, Decisions]:
+    def choose(self) -> tuple[Tensor, Tensor]:
         """The largest bound of all."""
-        decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
-        return argmax_finite(decisions.bound(self.multiplier())), decisions
+        found = self.search(torch.ones_like(self.plays, dtype=torch.bool))
+        ucb = found.mean + self.sqrt_beta * found.std
+        return argmax_finite(ucb), found.points
 
 
 class TSPSQ(SubsetPolicy):
     """Thompson sampling over all subsets, whatever they cost ([Hayashi2022], section 5).
 
-    Each round draws a function from the posterior (``SamplePaths``) and plays where its expectation is largest.
+    Each round draws a function from the posterior (``Path``) and plays where its expectation is largest.
 
     Args:
         space: see ``SubsetPolicy``, as for other arguments; ``sqrt_beta`` serves the recommendation alone.
-        features: how many random Fourier features represent the prior. Default 1,024.
+        features: how many random Fourier features represent the prior. Default 512.
     """
 
-    def __init__(self, space: Space, *, features: int = 1024, **options: Any) -> None:
+    def __init__(self, space: Space, *, features: int = 512, **options: Any) -> None:
         super().__init__(space, **options)
         self.features = as_count("features", features, 1)
 
-    def decide(self) -> tuple[Tensor, Decisions]:
+    def choose(self) -> tuple[Tensor, Tensor]:
         """The largest expectation of one draw."""
-        values, points = self.search.maximize_paths(SamplePaths(self.search, self.generators, self.features))
-        subset = argmax_finite(values)
-        return subset, self.search.expect(points, torch.nn.functional.one_hot(subset, self.space.m).bool())
+        every = list(range(self.space.m))
+        expected = Path(self.belief, self.generators, self.features).expected(every)
+        points = self.climb(every, expected)
+        return argmax_finite(expected(points.unsqueeze(2)).squeeze(-1)), points
 
 
 @dataclass(frozen=True)
@@ -53,21 +55,21 @@ class InverseRoot:
 
     def __call__(self, t: int) -> float:
         """The value at step ``t = 1, 2, ...``."""
-        return self.scale / t**0.5
+        return self.scale / math.sqrt(t)
 
 
 class UCBCVS(SubsetPolicy):
     """The cheapest subset whose expected upper bound comes within ``epsilon`` of the largest ([Tay2023]).
 
-    It is told the mean costs, which the other policies here do not know.
+    It is told the mean costs, which the other policies do not know.
 
     Args:
         space: see ``SubsetPolicy``, as for other arguments.
         cost_means: of every subset, ``m``.
-        epsilon: how much of the bound step ``t`` may give up: a number or a function of it. Default ``1 / sqrt(t)``.
+        epsilon: how much of the bound round ``t`` may give up: a number or a function of it. Default ``1 / sqrt(t)``.
 
     Raises:
-        ValueError: if there is not one cost a subset; on asking, if ``epsilon`` is negative.
+        ValueError: if there is not one cost a subset, or ``epsilon`` is negative.
     """
 
     def __init__(
@@ -77,20 +79,21 @@ class UCBCVS(SubsetPolicy):
         self.cost_means = as_values("cost_means", cost_means, (space.m,), 0, like=space.like)
         self.epsilon = InverseRoot() if epsilon is None else as_schedule("epsilon", epsilon)
 
-    def decide(self) -> tuple[Tensor, Decisions]:
-        """The cheapest of what comes near, then the largest bound of the equally cheap."""
-        epsilon = self.epsilon(self.round) if callable(self.epsilon) else self.epsilon
-        require(epsilon >= 0, "epsilon must be nonnegative", f"{epsilon} at step {self.round}")
-        decisions = self.search.maximize(torch.ones_like(self.plays, dtype=torch.bool), self.multiplier())
-        upper = decisions.bound(self.multiplier())
-        near = upper + epsilon >= upper.amax(-1, keepdim=True)
-        return cheapest(upper, self.cost_means.expand_as(upper), near), decisions
+    def choose(self) -> tuple[Tensor, Tensor]:
+        """The cheapest of what comes near; of the equally cheap the largest bound."""
+        found = self.search(torch.ones_like(self.plays, dtype=torch.bool))
+        ucb = found.mean + self.sqrt_beta * found.std
+        epsilon = as_number("epsilon", self.epsilon(self.round), 0) if callable(self.epsilon) else self.epsilon
+        near = ucb + epsilon >= ucb.amax(-1, keepdim=True)
+        cost = self.cost_means.expand_as(ucb).masked_fill(~near, math.inf)
+        return argmax_finite(ucb, cost == cost.amin(-1, keepdim=True)), found.points
 
 
 class GroupETC(SubsetPolicy):
     """Explore groups of subsets one after the other, then commit to the largest bound of all ([Hoang2024], ETC-50).
 
-    A group holds the subsets of as many variables. Smaller first, all but the largest get ``plays_per_group`` plays.
+    A group holds the subsets of as many variables. Smaller first, all but the largest get ``plays_per_group`` plays,
+    each where the expected upper bound of the group is largest.
 
     Args:
         space: see ``SubsetPolicy``, as for other arguments.
@@ -100,15 +103,15 @@ class GroupETC(SubsetPolicy):
     def __init__(self, space: Space, *, plays_per_group: int = 50, **options: Any) -> None:
         super().__init__(space, **options)
         self.plays_per_group = as_count("plays_per_group", plays_per_group)
-        sizes = [len(controls) for controls in space.control_sets]
-        self.groups = [[i for i, size in enumerate(sizes) if size == s] for s in sorted(set(sizes))[:-1]]
+        sizes = space.controlled.sum(-1)
+        self.groups = [sizes == size for size in sorted(set(sizes.tolist()))[:-1]]
 
-    def decide(self) -> tuple[Tensor, Decisions]:
+    def choose(self) -> tuple[Tensor, Tensor]:
         """The largest bound of the group whose turn it is."""
         wanted = torch.ones_like(self.plays, dtype=torch.bool)
         for group in reversed(self.groups):
-            own = torch.zeros_like(wanted).index_fill(-1, torch.tensor(group, device=wanted.device), True)
-            left = (self.plays * own).sum(-1, keepdim=True) < self.plays_per_group
-            wanted = torch.where(left, own, wanted)
-        decisions = self.search.maximize(wanted, self.multiplier())
-        return argmax_finite(decisions.bound(self.multiplier())), decisions
+            left = (self.plays * group).sum(-1, keepdim=True) < self.plays_per_group
+            wanted = torch.where(left, group, wanted)
+        found = self.search(wanted)
+        ucb = found.mean + self.sqrt_beta * found.std
+        return argmax_finite(ucb), found.points

@@ -1,288 +1,206 @@
-"""The search for decisions: the largest expected confidence bound, or draw, over the values of a subset's variables."""
+"""What a posterior expects of decisions whose other variables vary, and the best decision of each subset.
 
-import functools
+The kernel is RBF with a lengthscale a variable, so it is a product ``k((x, c), (x', c')) = s k_x(x, x') k_c(c, c')``.
+The factor of the free variables does not depend on the decision: its averages are taken once a subset and round.
+"""
+
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.checks import as_count, require
-from cbo_lib.former.maximize import argmax_finite, maximize_box
-from cbo_lib.former.partial import PartialPosterior
-from cbo_lib.former.partial_tracked import TrackedPartial
-from cbo_lib.former.split import SplitKernel
-from cbo_lib.gp import Posterior
-from cbo_lib.measure import Function
+from cbo_lib.checks import require
+from cbo_lib.gp import GaussianProcess, cholesky
+from cbo_lib.kernels import matrix
+from cbo_lib.measure import Function, Measure
 from cbo_lib.random import standard_normal, uniform
+from cbo_lib.search import argmax_finite, on_grid
 from cbo_lib.subsets.space import Space
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How hard a policy looks for the best decision; the same for all policies that are compared.
-
-    Args:
-        contexts: how many Sobol draws of the free variables stand for their distribution. Default 32.
-        candidates: how many Sobol points of each subset are kept under observation. Default 128.
-        iterations: of L-BFGS-B, from the best candidate or the last maximizer, which moves little. Default 4.
-
-    Raises:
-        ValueError: if a number is out of range.
-    """
-
-    contexts: int = 32
-    candidates: int = 128
-    iterations: int = 4
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        for name in ("contexts", "candidates", "iterations"):
-            object.__setattr__(self, name, as_count(name, getattr(self, name), 1))
-
-
-@dataclass(frozen=True)
 class Decisions:
-    """One decision a replicate and subset, and what the posterior expects of it.
+    """One decision a replicate and subset.
 
     Attributes:
-        points: ``replicates x m x d``; free coordinates are the center of the box.
-        mean: ``E[mu([x^i, X^-i])]``, ``replicates x m``; minus infinity where nothing was asked for.
-        std: ``E[sigma([x^i, X^-i])]``, ``replicates x m``; zero where nothing was asked for.
+        points: ``replicates x m x d``; free variables hold the middle of the box.
+        mean: ``E[mu([x^i, X^-i])]``, ``replicates x m``; minus infinity where the subset was not asked for.
+        std: ``E[sigma([x^i, X^-i])]``, ``replicates x m``; zero there.
     """
 
     points: Tensor
     mean: Tensor
     std: Tensor
 
-    def bound(self, sqrt_beta: float) -> Tensor:
-        """``E[mu + sqrt_beta sigma]``; negative ``sqrt_beta`` for the lower bound."""
-        return self.mean + sqrt_beta * self.std
 
-    def of(self, subset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Point ``replicates x d``, mean and std ``replicates`` of one subset a replicate."""
-        rows = torch.arange(len(subset), device=subset.device)
-        return self.points[rows, subset], self.mean[rows, subset], self.std[rows, subset]
-
-    def where(self, replicates: Tensor, other: "Decisions") -> "Decisions":
-        """These for the replicates that are marked, ``replicates`` booleans, and the other's for the rest."""
-        mark = replicates.unsqueeze(-1)
-        points = torch.where(mark.unsqueeze(-1), self.points, other.points)
-        return Decisions(points, torch.where(mark, self.mean, other.mean), torch.where(mark, self.std, other.std))
-
-
-class Search:
-    """The maximizers of expected bounds over each subset, for the posteriors of all replicates.
-
-    ``E[u([x^i, X^-i])]`` is an average over ``effort.contexts`` draws of the free variables, the same for every subset
-    and step. Sobol points of every subset are tracked by rank-one steps; the best of them and the last maximizer
-    compete for the start of a local search.
+class PlayBelief:
+    """The posterior of f given values ``replicates x t`` at full points ``replicates x t x d``.
 
     Args:
-        space: the box, the control sets and how free variables vary.
-        posterior: of f, batch ``(replicates,)``; its kernel must be a product over the coordinates.
-        replicates: how many.
-        effort: see ``Effort``.
-        rounded: what is found is mapped by it to what may be asked. Default: as it is.
+        space: see ``Space``.
+        prior: of f, with its noise.
+        x: the points.
+        y: the values.
+        contexts: draws of all variables, ``M x d``, that stand for how they vary.
     """
 
-    def __init__(
-        self, space: Space, posterior: Posterior, replicates: int, effort: Effort, rounded: Function = torch.clone
-    ) -> None:
-        self.space, self.effort, self.rounded = space, effort, rounded
-        self.contexts = space.samples(effort.contexts)
-        sobol = torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=1)
-        low, high = space.bounds
-        self.candidates = low + (high - low) * sobol.draw(effort.candidates, dtype=torch.float64).to(low)
-        self.controlled = space.controlled
-        self._ahead: tuple[Posterior, float, Tensor, Decisions] | None = None
-        self._warm = {side: space.center.repeat(replicates, space.m, 1) for side in (True, False)}
-        self.restart(posterior)
+    def __init__(self, space: Space, prior: GaussianProcess, x: Tensor, y: Tensor, contexts: Tensor) -> None:
+        self.space, self.x, self.y, self.contexts = space, x, y, contexts
+        self.scale, self.lengthscales = rbf_parameters("prior", prior, space)  # replicates, replicates x d, or one
+        self.noise_std = torch.as_tensor(prior.noise_std).to(y)
+        self.noise = self.noise_std.expand_as(y)
+        self.mean = prior.prior_mean(Measure.dirac(contexts[:1])).expand(len(y), 1)
+        gram = self.scale[:, None, None] * self.rbf(x, x)
+        self.inverse = torch.cholesky_inverse(cholesky(gram + torch.diag_embed(self.noise.square())))
+        self.weights = (self.inverse @ (y - self.mean).unsqueeze(-1)).squeeze(-1)
 
-    def restart(self, posterior: Posterior) -> None:
-        """Go over to another posterior, with whatever prior."""
-        self.posterior = posterior
-        self._tracked = TrackedPartial(posterior, self.candidates, self.contexts, self.controlled)
+    def extend(self, x: Tensor, y: Tensor) -> "PlayBelief":
+        """With one value more a replicate: the inverse grows by a row, in a tenth of the time of a new one."""
+        more = copy.copy(self)
+        cross = self.scale[:, None, None] * self.rbf(x.unsqueeze(1), self.x)  # replicates 1 t
+        noise = self.noise_std.expand(len(y), 1)
+        solved = cross @ self.inverse
+        rest = (self.scale + noise.squeeze(-1).square()).view(-1, 1, 1) - (solved * cross).sum(-1, keepdim=True)
+        row = torch.cat([-solved, torch.ones_like(rest)], -1)
+        more.inverse = torch.nn.functional.pad(self.inverse, (0, 1, 0, 1)) + (row / rest) * row.mT
+        more.x, more.y = torch.cat([self.x, x.unsqueeze(1)], 1), torch.cat([self.y, y.unsqueeze(1)], 1)
+        more.noise = torch.cat([self.noise, noise], 1)
+        more.weights = (more.inverse @ (more.y - self.mean).unsqueeze(-1)).squeeze(-1)
+        return more
 
-    def update(self, posterior: Posterior) -> None:
-        """Go over to the same posterior with one observation more."""
-        self.posterior = posterior
-        self._tracked.update(posterior)
+    def rbf(self, a: Tensor, b: Tensor, mask: Tensor | bool = True) -> Tensor:
+        """The kernel over its value at zero, in the variables of a mask, of points ``... n x d`` and ``... t x d``."""
+        shape = (len(self.lengthscales), *[1] * (max(a.dim(), b.dim()) - 2), -1)
+        a, b = (torch.where(torch.as_tensor(mask), x, 0.0) / self.lengthscales.view(shape) for x in (a, b))
+        square = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2) - 2 * a @ b.mT
+        return (-0.5 * square.clamp_min(0)).exp()
 
-    def tracked(self, sqrt_beta: float) -> Tensor:
-        """``E[mu + sqrt_beta sigma]`` of the tracked candidates, ``replicates x m x n``."""
-        return (self._tracked.mean + sqrt_beta * self._tracked.variance.sqrt()).mean(-1)
+    def near(self, points: Tensor, subsets: list[int]) -> Tensor:
+        """``k_x`` between decisions ``replicates x c x n x d`` of ``c`` subsets and the data, ``... n x t``."""
+        return self.rbf(points, self.x.unsqueeze(1), self.space.controlled[subsets].unsqueeze(1))
 
-    def expect(self, points: Tensor, wanted: Tensor) -> Decisions:
-        """What is expected of decisions ``replicates x m x d`` where they are wanted, ``replicates x m`` booleans."""
-        subsets = torch.nonzero(wanted.any(0)).flatten().tolist() or [0]
-        return self._gather(subsets, self._moments(subsets, self._fill(subsets, points[:, subsets])), wanted)
+    def free(self, subsets: list[int]) -> Tensor:
+        """``k_c`` between the draws and the data, ``replicates x c x M x t``."""
+        mask = ~self.space.controlled[subsets].unsqueeze(1)
+        return self.rbf(self.contexts.expand(1, 1, -1, -1), self.x.unsqueeze(1), mask)
 
-    def maximize(self, wanted: Tensor, sqrt_beta: float, keep: bool = True, ahead: Tensor | None = None) -> Decisions:
-        """The decisions of the largest ``E[mu + sqrt_beta sigma]``, ``m`` a replicate.
+    def bound(self, subsets: list[int], sqrt_beta: float) -> Function:
+        """What a search climbs: maps decisions ``replicates x c x n x d`` to ``replicates x c x n``.
+
+        ``E mu + sqrt_beta sqrt(E sigma^2)``, one quadratic form; with ``E sigma`` it would be one a draw. They differ
+        by how much sigma varies over the draws.
+        """
+        free, scale = self.free(subsets), self.scale[:, None, None]
+        weights = scale * free.mean(-2) * self.weights.unsqueeze(1)  # replicates c t
+        free = free * (scale / math.sqrt(free.shape[-2])).unsqueeze(-1)
+        square = (free.mT @ free).mul_(self.inverse.unsqueeze(1))  # replicates c t t
+
+        def values(points: Tensor) -> Tensor:
+            near = self.near(points, subsets)
+            half = (near.detach() @ square) if near.shape[-1] else near.detach()
+            explained = 2 * (near * half).sum(-1) - (near.detach() * half).sum(-1)  # of this value and slope
+            variance = (scale - explained).clamp_min(1e-12)
+            return self.mean.unsqueeze(-1) + (near @ weights.unsqueeze(-1)).squeeze(-1) + sqrt_beta * variance.sqrt()
+
+        return values
+
+    def moments(self, points: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """``E mu`` and ``E sigma`` of decisions ``replicates x c x d``, ``replicates x c`` each.
 
         Args:
-            wanted: of which subsets, ``replicates x m`` booleans; a replicate's result does not depend on others'.
-            sqrt_beta: the multiplier; negative for the lower bound.
-            keep: whether the next search begins where this one ends. Default yes.
-            ahead: of which subsets, if any, the next call with ``-sqrt_beta`` will want some: one search finds both.
+            points: the decisions.
+            mask: the variables that they set, ``replicates x c x d`` or ``c x d``; the others are averaged over.
         """
-        known, self._ahead = self._ahead, None
-        if known is None or known[0] is not self.posterior or known[1] != sqrt_beta or bool((wanted & ~known[2]).any()):
-            both = self._maximize(wanted if ahead is None else torch.cat([wanted, ahead], -1), sqrt_beta)
-            parts, m = (both.points, both.mean, both.std), self.space.m
-            found, rest = Decisions(*(part[:, :m] for part in parts)), Decisions(*(part[:, m:] for part in parts))
-            self._ahead = None if ahead is None else (self.posterior, -sqrt_beta, ahead, rest)
-        else:
-            found = known[3]
-        if keep:
-            warm = self._warm[sqrt_beta >= 0]
-            self._warm[sqrt_beta >= 0] = torch.where(wanted.unsqueeze(-1), found.points, warm)
-        mean, std = found.mean.masked_fill(~wanted, -torch.inf), found.std.masked_fill(~wanted, 0.0)
-        return Decisions(found.points, mean, std)
-
-    def _maximize(self, wanted: Tensor, sqrt_beta: float) -> Decisions:
-        """Columns from the ``m``-th on are of the same subsets and the bound with ``-sqrt_beta``."""
-        multipliers, m = [sqrt_beta, -sqrt_beta][: wanted.shape[-1] // self.space.m], self.space.m
-        bound = torch.cat([self.tracked(b) for b in multipliers], 1)
-        warm = torch.cat([self._warm[b >= 0] for b in multipliers], 1)
-        columns = torch.nonzero(wanted.any(0)).flatten().tolist() or [0]
-        subsets = [i % m for i in columns]
-        partial = self._partial(subsets)
-        start = self.candidates[argmax_finite(bound[:, columns])]
-        points = self.rounded(self._fill(subsets, start))
-        if self.posterior.count:  # before, all decisions are alike
-            each = bound.new_tensor([[multipliers[i // m]] for i in columns])
-            values = functools.partial(partial.expected_ucb, sqrt_beta=each)
-            closed = getattr(partial, "closed", False)
-            slopes = functools.partial(partial.expected_ucb_and_slope, sqrt_beta=each) if closed else None
-            points = self._search(values, subsets, [start, warm[:, columns]], slopes)
-        return self._gather(columns, self._moments(subsets, points, partial), wanted)
-
-    def maximize_paths(self, values: Function) -> tuple[Tensor, Tensor]:
-        """The largest expectation of one function a replicate over every subset, ``replicates x m``, and the decisions.
-
-        ``values`` maps decisions ``replicates x m x n x d`` to ``replicates x m x n``; see ``SamplePaths``.
-        """
-        warm = self._warm[True]
-        best = argmax_finite(values(self.candidates.expand(*warm.shape[:2], *self.candidates.shape)))
-        points = self._search(values, list(range(self.space.m)), [self.candidates[best], warm])
-        self._warm[True] = points
-        return values(points.unsqueeze(-2)).squeeze(-1), points
-
-    def _fill(self, subsets: list[int], points: Tensor) -> Tensor:
-        """Points ``replicates x c x ... x d`` with the center in free coordinates."""
-        mark = self.controlled[subsets]
-        return torch.where(mark.reshape(len(subsets), *[1] * (points.dim() - 3), -1), points, self.space.center)
-
-    def _partial(self, subsets: list[int]) -> PartialPosterior:
-        return PartialPosterior(self.posterior, self.contexts, self.controlled[subsets], None)
-
-    def _moments(self, subsets: list[int], points: Tensor, partial: PartialPosterior | None = None) -> Decisions:
-        mean, variance = (partial or self._partial(subsets)).mean_and_variance(points.unsqueeze(-2))
-        return Decisions(points, mean.mean(-1).squeeze(-1), variance.sqrt().mean(-1).squeeze(-1))
-
-    def _gather(self, columns: list[int], part: Decisions, wanted: Tensor) -> Decisions:
-        """Some subsets' decisions as columns among all."""
-        points = self.space.center.repeat(*wanted.shape, 1)
-        mean, std = torch.full_like(points[..., 0], -torch.inf), torch.zeros_like(points[..., 0])
-        points[:, columns], mean[:, columns], std[:, columns] = part.points, part.mean, part.std
-        return Decisions(points, mean.masked_fill(~wanted, -torch.inf), std.masked_fill(~wanted, 0.0))
-
-    def _search(self, values: Function, subsets: list[int], starts: list[Tensor], slopes: Any = None) -> Tensor:
-        """Maximizers ``replicates x c x d`` of functions of ``replicates x c x n x d``, from the best of the starts."""
-        raw = self._fill(subsets, torch.stack(starts, -2))
-        shape = (*raw.shape[:2], -1, raw.shape[-1])
-        points, _ = maximize_box(
-            lambda x: values(x.reshape(shape)).flatten(0, 1),
-            self.space.bounds,
-            raw.flatten(0, 1),
-            starts=1,
-            max_iterations=self.effort.iterations,
-            slopes=slopes and (lambda x: [part.flatten(0, 1) for part in slopes(x.reshape(shape))]),
-        )
-        return self.rounded(points.reshape(*raw.shape[:2], raw.shape[-1]))
+        full = torch.where(mask.unsqueeze(-2), points.unsqueeze(-2), self.contexts)
+        cross = self.scale[:, None, None, None] * self.rbf(full, self.x.unsqueeze(1))  # replicates c M t
+        mean = self.mean + (cross.mean(-2) @ self.weights.unsqueeze(-1)).squeeze(-1)
+        explained = ((cross @ self.inverse.unsqueeze(1)) * cross).sum(-1)
+        return mean, (self.scale[:, None, None] - explained).clamp_min(0).sqrt().mean(-1)
 
 
-class SamplePaths:
-    """One function a replicate, drawn from its posterior.
+class Path:
+    """One function a replicate, drawn from the posterior.
 
-    A draw from the prior is a sum of random Fourier features ([Rahimi2007]); the data correct it by a sum of
-    kernels at the observed points ([Wilson2020], Eq. 13). Both are products over the coordinates, so the expectation
-    over the free variables is an average of cosines and of kernels that is taken once.
-
-    A call maps decisions ``replicates x m x n x d`` to differentiable expectations ``replicates x m x n``.
+    A draw from the prior is a sum of random Fourier features ([Rahimi2007]); the data correct it by a sum of kernels at
+    the observed points ([Wilson2020], Eq. 13).
 
     Args:
-        search: the posteriors, and the draws that stand for the free variables.
+        belief: the posterior.
         generators: one a replicate.
-        features: how many random features, at least 1.
+        features: how many.
+    """
+
+    def __init__(self, belief: PlayBelief, generators: Sequence[torch.Generator], features: int) -> None:
+        self.belief, y = belief, belief.y
+        normal = standard_normal(generators, (features, belief.space.dim + 1), y)
+        self.frequency = normal[..., :-1] / belief.lengthscales.unsqueeze(-2)  # replicates features d
+        self.phase = 2 * math.pi * uniform(generators, (features,), y)
+        self.amplitude = normal[..., -1] * (2 * belief.scale.unsqueeze(-1) / features).sqrt()
+        angle = belief.x @ self.frequency.mT + self.phase.unsqueeze(-2)
+        drawn = belief.mean + (angle.cos() @ self.amplitude.unsqueeze(-1)).squeeze(-1)
+        noise = belief.noise * standard_normal(generators, y.shape[1:], y)
+        self.drift = (belief.inverse @ (y - drawn - noise).unsqueeze(-1)).squeeze(-1)
+
+    def expected(self, subsets: list[int]) -> Function:
+        """Its expectation over the free variables, a function of decisions as ``PlayBelief.bound`` is."""
+        belief, mask = self.belief, self.belief.space.controlled[subsets].unsqueeze(1)
+        # E cos(a + b) = cos a E cos b - sin a E sin b, with b the part of the free variables
+        frequency, amplitude = self.frequency.unsqueeze(1), self.amplitude[:, None, :, None]
+        angle = torch.where(mask, 0.0, belief.contexts) @ frequency.mT + self.phase[:, None, None]
+        cosine, sine = (part.mean(-2).unsqueeze(-1) * amplitude for part in (angle.cos(), angle.sin()))
+        drift = (belief.scale[:, None, None] * belief.free(subsets).mean(-2) * self.drift.unsqueeze(1)).unsqueeze(-1)
+
+        def values(points: Tensor) -> Tensor:
+            angle = torch.where(mask, points, 0.0) @ frequency.mT
+            drawn = angle.cos() @ cosine - angle.sin() @ sine + belief.near(points, subsets) @ drift
+            return belief.mean.unsqueeze(-1) + drawn.squeeze(-1)
+
+        return values
+
+
+def climb(values: Function, space: Space, subsets: list[int], start: Tensor, steps: int, starts: int = 4) -> Tensor:
+    """The best decision of each of ``c`` subsets, ``replicates x c x d``, among those that Adam visits.
+
+    It begins at the best of the starting points ``replicates x c x n x d``, with steps of a tenth of the box that
+    shrink. L-BFGS-B keeps books for every replicate and subset, which would cost more here than the values.
+    """
+    low, side = space.bounds[0], space.bounds[1] - space.bounds[0]
+    start = torch.where(space.controlled[subsets].unsqueeze(-2), start, space.center)
+    best, place = values(start).topk(min(starts, start.shape[-2]), -1)
+    found = start.take_along_dim(place.unsqueeze(-1), -2)
+    x = ((found - low) / side).requires_grad_()
+    adam = torch.optim.Adam([x], betas=(0.5, 0.9), maximize=True)
+    for step in range(steps + 1):
+        with torch.enable_grad():
+            now = values(low + side * x)
+            x.grad = torch.autograd.grad(now.sum(), x)[0]
+        better = now.detach() > best
+        best = torch.where(better, now.detach(), best)
+        found = torch.where(better.unsqueeze(-1), low + side * x.detach(), found)
+        adam.param_groups[0]["lr"] = 0.1 * 0.6**step
+        adam.step()
+        x.data.clamp_(0, 1)
+    top = argmax_finite(best)[..., None, None]
+    return on_grid(found.take_along_dim(top, -2).squeeze(-2), space.bounds)
+
+
+def rbf_parameters(name: str, prior: GaussianProcess, space: Space) -> tuple[Tensor, Tensor]:
+    """Variance ``... `` and lengthscales ``... x d`` of an RBF kernel, however wrapped, by its values.
 
     Raises:
-        ValueError: if ``features`` is below 1, or the kernel is no product of RBF and Matern kernels.
+        ValueError: if it is another kernel.
     """
-
-    def __init__(self, search: Search, generators: Sequence[torch.Generator], features: int) -> None:
-        as_count("features", features, 1)
-        posterior, contexts, controlled = search.posterior, search.contexts, search.controlled
-        prior, replicates = posterior.prior, len(generators)
-        normal = standard_normal(generators, (features, search.space.dim + 1), contexts)
-        self._phase = 2 * math.pi * uniform(generators, (features,), contexts)
-        self._frequency, scale = _spectral(prior.kernel, normal[..., :-1], generators)  # replicates features d
-        self._amplitude = normal[..., -1] * (2 * scale / features).sqrt()
-        mean = torch.as_tensor(prior.mean, dtype=contexts.dtype, device=contexts.device)
-        self._mean = mean.unsqueeze(-1) if mean.dim() else mean
-        # E cos(a + b) = cos a E cos b - sin a E sin b, with b the part of the free variables
-        self._low = search.space.bounds[0]  # phases count from there, so that units do not matter
-        free = (self._frequency.unsqueeze(1) * ~controlled.unsqueeze(-2)).mT
-        angle = (contexts - self._low) @ free  # replicates m M features
-        cosine, sine = angle.cos().mean(-2, keepdim=True), angle.sin().mean(-2, keepdim=True)
-        amplitude = self._amplitude.unsqueeze(1).unsqueeze(-2)
-        self._cosine, self._sine = cosine * amplitude, sine * amplitude
-        self._own = (self._frequency.unsqueeze(1) * controlled.unsqueeze(-2)).mT
-        self._observed: Tensor | None = None
-        if posterior.data is None:
-            return
-        data, t = posterior.data, posterior.count
-        observed = data.measure.points.squeeze(-2).expand(replicates, t, -1)
-        # y - prior mean, from what conditioning keeps
-        y = (data.factor @ data.whitened.unsqueeze(-1)).squeeze(-1).expand(replicates, t)
-        angle = (observed - self._low) @ self._frequency.mT + self._phase.unsqueeze(-2)
-        drawn = (angle.cos() * self._amplitude.unsqueeze(-2)).sum(-1)
-        noise_std = torch.as_tensor(prior.noise_std, dtype=contexts.dtype, device=contexts.device)
-        noise = noise_std * standard_normal(generators, (t,), contexts)
-        factor = data.factor.expand(replicates, t, t)
-        weights = torch.cholesky_solve((y - drawn - noise).unsqueeze(-1), factor).squeeze(-1)
-        self._split = SplitKernel.of(prior.kernel, controlled, 1)
-        self._observed = observed.unsqueeze(1)
-        average = self._split.free(self._observed, contexts).mean(-1)  # replicates m t
-        self._weights = (average * weights.unsqueeze(1)).unsqueeze(-1)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Expectations of decisions, see the class."""
-        angle = (x - self._low) @ self._own + self._phase.unsqueeze(1).unsqueeze(-2)
-        value = (angle.cos() * self._cosine - angle.sin() * self._sine).sum(-1) + self._mean
-        if self._observed is None:
-            return value
-        return value + (self._split.controlled(x, self._observed) @ self._weights).squeeze(-1)
-
-
-def _spectral(kernel: Kernel, normal: Tensor, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
-    """Random frequencies ``replicates x features x d`` of a product of kernels, and its value at distance zero.
-
-    The frequencies of a product are sums of those of its factors: normal ones of RBF kernels, of a Matern kernel normal
-    ones over the root of an independent chi-square variable of ``2 nu`` degrees over its mean.
-    """
-    split = SplitKernel.of(kernel, torch.ones_like(normal[0, 0], dtype=torch.bool), 1)
-    named = [type(part).__name__ for part in kernel.modules() if isinstance(part, Kernel)]
-    require(split.squares, "the kernel must be a product of RBF and Matern kernels", named)
-    assert split.squares is not None
-    (_, squared), *others = split.squares
-    heavy = torch.zeros_like(normal)
-    for nu, weight in others:
-        chi = standard_normal(generators, (normal.shape[1], int(2 * nu)), normal).square().mean(-1, keepdim=True)
-        heavy = heavy + standard_normal(generators, normal.shape[1:], normal) * (weight.unsqueeze(-2) / chi).sqrt()
-    return normal * squared.unsqueeze(-2).sqrt() + heavy, split.scale.unsqueeze(-1)
+    steps = torch.diag(space.bounds[1] - space.bounds[0]) / 8
+    center = space.center.unsqueeze(0)
+    whole = matrix(prior.kernel, center, torch.cat([center, center + steps, center + 2 * steps, center + steps.sum(0)]))
+    whole = whole.squeeze(-2)
+    scale, drop = whole[..., 0], -(whole[..., 1:] / whole[..., :1]).log()
+    once, twice, all_ = drop[..., : space.dim], drop[..., space.dim : -1], drop[..., -1]
+    right = torch.allclose(twice, 4 * once, rtol=1e-3, atol=1e-9) and torch.allclose(all_, once.sum(-1), rtol=1e-3)
+    kind = type(getattr(prior.kernel, "base_kernel", prior.kernel)).__name__
+    require(right, f"{name} must have an RBF kernel with a lengthscale a variable", kind)
+    lengthscales = steps.diagonal() / (2 * once).clamp_min(1e-14).sqrt()
+    return scale.reshape(-1), lengthscales.reshape(-1, space.dim)

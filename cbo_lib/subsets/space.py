@@ -6,10 +6,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_number, as_points, require
+from cbo_lib.checks import (
+    as_box,
+    as_count,
+    as_number,
+    as_points,
+    as_tensor,
+    as_values,
+    require,
+    require_inside,
+    require_shape,
+)
 
 # Separate the random numbers of a learner's averages from those of the truth, whatever seeds they use.
 TRUTH_STREAM, LEARNER_STREAM = 3, 4
@@ -28,7 +39,9 @@ class Space:
         free: how the variables vary when they are free: ``n x d`` rows that were observed while nothing was
             controlled, or ``d`` distributions of ``cbo_lib.distributions``, which are taken as independent.
         budget: what may be paid in all, ``C``, positive.
-        floor: what f is worth at its worst. A share ``alpha`` of the best value is counted from there. Default 0.
+        floor: what f is worth at its worst; a share ``alpha`` of the best value is counted from there. Default: zero,
+            and no outcome may be negative.
+        names: of the variables. Default: the columns of a frame of bounds, or their numbers.
 
     Raises:
         ValueError: if there is no such box; a control set is empty, repeats a variable, names one that does not exist
@@ -39,16 +52,21 @@ class Space:
     control_sets: Sequence[Sequence[int]]
     free: Any
     budget: float
-    floor: float = 0.0
+    floor: float | None = None
+    names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Convert and check the arguments."""
+        named = self.bounds.columns if isinstance(self.bounds, pd.DataFrame) else None
         box = as_box("bounds", self.bounds)
         object.__setattr__(self, "bounds", box)
+        names = self.names or (range(1, self.dim + 1) if named is None else named)
+        object.__setattr__(self, "names", [str(name) for name in names])
         object.__setattr__(self, "control_sets", _control_sets(self.control_sets, self.dim))
         object.__setattr__(self, "free", _free(self.free, box))
         object.__setattr__(self, "budget", as_number("budget", self.budget, 0, ends="()"))
-        object.__setattr__(self, "floor", as_number("floor", self.floor))
+        if self.floor is not None:
+            object.__setattr__(self, "floor", as_number("floor", self.floor))
 
     @property
     def like(self) -> Tensor:
@@ -65,11 +83,46 @@ class Space:
         """The number of control sets."""
         return len(self.control_sets)
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the numbers of a row: the index of the subset, then the variables."""
+        return ["subset", *(self.names or ())]
+
+    def read(self, rows: Any) -> Tensor:
+        """Rows as a user gives them, ``n x (1 + d)``: the index of the subset that was set, and the full point.
+
+        Raises:
+            ValueError: if they are none, or a variable that was set lies outside of the box.
+        """
+        rows = as_values("query", rows, like=self.bounds)
+        rows = rows.unsqueeze(0) if rows.dim() == 1 else rows
+        require_shape("query", rows, "n", 1 + self.dim)
+        index = rows[:, 0]
+        whole = (index == index.round()) & (index >= -1) & (index < self.m)
+        require(whole, f"query must begin with the index of a control set, 0 to {self.m - 1}, or -1 for none", index)
+        require_inside("query, where it was set,", rows[:, 1:], self.bounds, self.controlled_by(index))
+        return rows
+
+    def read_seen(self, name: str, value: Any) -> Tensor:
+        """Costs, ``n``; NaN, or None, is one that is not known yet."""
+        costs = as_tensor(name, value, self.bounds).reshape(-1)
+        require(costs.isnan() | ((costs >= 0) & costs.isfinite()), f"{name} must be nonnegative, or NaN", costs)
+        return costs
+
+    def chosen(self, row: Any) -> dict[str, float]:
+        """The variables that a row ``1 + d`` sets, by name, and their values."""
+        row = as_values("row", row, (1 + self.dim,), like=self.bounds)
+        return {(self.names or ())[j]: float(row[1 + j]) for j in self.control_sets[int(row[0])]}
+
     @cached_property
     def controlled(self) -> Tensor:
         """Which variables each control set holds, boolean ``m x d``."""
         rows = [[j in subset for j in range(self.dim)] for subset in self.control_sets]
         return torch.tensor(rows, device=self.bounds.device)
+
+    def controlled_by(self, index: Tensor) -> Tensor:
+        """Which variables the control sets of indices ``...`` hold, boolean ``... x d``; none for -1."""
+        return self.controlled[index.long().clamp_min(0)] & (index >= 0).unsqueeze(-1)
 
     @property
     def center(self) -> Tensor:

@@ -1,331 +1,237 @@
-"""Batches of replicates against plain Python, step by step, and what the policies promise and refuse."""
+"""The classes against the plain algorithms of ``plain.py``, and what a single run adds."""
 
-import dataclasses
-import functools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from book.subsets.regret import counted
-from cbo_lib.subsets.baselines import TSPSQ, UCBCVS, UCBPSQ, GroupETC
-from cbo_lib.subsets.policies import CheapestGoodSubset
-from cbo_lib.subsets.search import Effort
+from cbo_lib.distributions import Normal, Uniform
+from cbo_lib.measure import Measure
+from cbo_lib.random import ReplicateGenerators
+from cbo_lib.run import read_observations
+from cbo_lib.simulate import simulate
+from cbo_lib.subsets import TSPSQ, UCBCVS, UCBPSQ, CheapestGoodSubset, GroupETC, Space
+from cbo_lib.subsets.search import Path, PlayBelief
+from tests.accelerator import DEVICE, close, needed
 from tests.subsets import plain
-from tests.subsets.helpers import (
-    F64,
-    FEW,
-    HARD,
-    SEEDS,
-    choices,
-    drawn_path,
-    exhausted,
-    flat,
-    partial,
-    prior,
-    run,
-    solid,
-    watched,
-    world_of,
-)
+from tests.subsets.helpers import F64, SETS, flat, prior, world
 
-FEATURES = 40
+CLOSE = 0.02  # how far a search may stay below the best of a fine grid
+GRID = 41
+HARD = {"contexts": 8, "raw": 64, "steps": 20}
 
 
 class Today:
-    """What the plain posterior says of the decisions that the library found in one step."""
+    """What the posterior says, by a grid of decisions, each expectation a loop."""
 
-    def __init__(self, spy, replicate, step, sqrt_beta=2.0):
-        self.belief, self.candidates = spy.belief(replicate, step), spy.candidates.numpy()
-        self.controlled, self.sqrt_beta, self.points = spy.controlled.numpy(), sqrt_beta, {}
-        for count, side, wanted, decisions in spy.found:
-            if count == step:
-                for i in torch.nonzero(wanted[replicate]).flatten().tolist():
-                    point = decisions.points[replicate, i].numpy()
-                    self.points.setdefault((i, 1 if side > 0 else -1), []).append(point)
+    def __init__(self, belief, batch, replicate):
+        self.belief, self.batch, self.r = belief, batch, replicate
 
-    def tracked_lower(self):
-        subsets = range(len(self.controlled))
-        return max(self.belief.expected_bounds(i, self.candidates, -self.sqrt_beta).max() for i in subsets)
-
-    def search(self, i, sign):
-        """Searches are asked for in the order in which the library made them."""
-        self.last = self.points[i, sign].pop(0)
-        mean, std = self.belief.expected(i, self.last)
-        start = self.belief.expected_bounds(i, self.candidates, sign * self.sqrt_beta).max()
-        # no worse than the best candidate, but for the resolution
-        assert mean + sign * self.sqrt_beta * std >= start - 1e-3
-        return mean, std
-
-    def uppers(self):
-        """The bounds of the subsets that were searched, minus infinity for the others."""
-        upper = [-math.inf] * len(self.controlled)
-        for i, _ in list(self.points):
-            mean, std = self.search(i, 1)
-            upper[i] = mean + self.sqrt_beta * std
-        return upper
-
-    def nothing_is_left(self):
-        return not any(self.points.values())
+    def grid(self, i, beta):
+        points = self.belief.world.grid(i, GRID if len(SETS[i]) == 1 else 21)
+        return points, self.belief.expected_bounds(i, points, beta)
 
 
-# A problem, another belief about it, what the policy is told, and the steps.
-SCENARIOS = {
-    "default": (solid, {}, {"exploration_budget": 2.5}, 18),
-    "rounds": (solid, {}, {"rounds": 2, "horizon": 300, "alpha": lambda s: 0.45}, 14),
-    "costs decide": (
-        lambda: solid((0.1, 0.2, 0.6, 0.5)),
-        {},
-        {"rounds": 3, "horizon": 1, "alpha": lambda s: 0.4 / 3 ** (s // 3)},
-        24,
-    ),
-    "costs that vary little": (
-        lambda: solid((0.3, 0.34, 0.8, 0.32), 0.05),
-        {},
-        {"rounds": 2, "cost_spread": 0.05, "alpha": lambda s: 0.3},
-        18,
-    ),
-    "one round": (solid, {}, {"exploration_budget": 0.1}, 9),
-    "noisy costs": (lambda: solid(cost_std=0.3), {}, {"exploration_budget": 3.0}, 20),
-    "costs without noise": (flat, {}, {}, 20),
-    "a subset for nothing": (lambda: solid((0.0, 0.05, 0.6, 0.2), 0.0), {}, {"exploration_budget": 1.5}, 11),
-    "no full set": (partial, {}, {"exploration_budget": 1.3}, 14),
-    "overconfident": (solid, {"mean": 4.0, "variance": 0.01}, {"rounds": 1}, 16),
-    "far too high": (solid, {"mean": 6.0, "variance": 0.01}, {"rounds": 1, "alpha": lambda s: 0.3}, 16),
-    "below zero": (solid, {"mean": -4.0, "variance": 1e-4}, {"rounds": 2, "alpha": lambda s: 0.3}, 12),
-    "no alpha": (solid, {}, {"rounds": 3, "alpha": lambda s: 0.0, "sqrt_beta": 1.0}, 16),
-}
+def beliefs(batch):
+    x, y = batch.queries[..., 1:].numpy(), batch.y.numpy()
+    return [plain.Belief(world(batch.contexts), x[r], y[r]) for r in range(len(y))]
 
 
-@functools.cache
-def played(name):
-    """One run of Algorithm 1, with its spy."""
-    make, belief, options, steps = SCENARIOS[name]
-    problem = make()
-    options = {"cost_spread": 1.0, **options}
-    policy = CheapestGoodSubset(problem.space, prior=prior(problem, **belief), effort=FEW, **options)
-    return problem, policy, run(problem, watched(problem, policy), steps)
+def run(policy, rounds, seeds=(3, 0), see=None):
+    problem, batch = flat(), policy.start(list(seeds))
+    noise = ReplicateGenerators(list(seeds), stream=0)
+    with torch.no_grad():
+        for t in range(1, rounds + 1):
+            query = batch.ask()
+            if see is not None:
+                see(batch, query)
+            seen = problem.observe(query, noise.at(t))
+            batch.tell(seen["played"], seen["y"], seen["cost"])
+    return batch
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_algorithm_1_is_replayed_step_by_step_from_the_observations(name):
-    """The plain code keeps its own state and costs.
+def test_algorithm_one_line_by_line():
+    """Bounds of every round against the best of a grid, and sets, thresholds and costs exactly."""
+    policy = CheapestGoodSubset(flat().space, prior=prior(), alpha=0.2, rounds=3, horizon=60, **HARD)
+    paid = [[[] for _ in SETS], [[] for _ in SETS]]
+    uppers = [[math.inf] * 3, [math.inf] * 3]
 
-    It takes over where each maximum was found, and its own posterior says what is there.
-    """
-    problem, policy, history = played(name)
-    for r in range(len(SEEDS)):
-        world = world_of(problem, policy.prior, FEW)
-        algorithm = plain.AlgorithmOne(world, problem.space.budget, **SCENARIOS[name][2])
-        for t in range(history["subset"].shape[1]):
-            today = Today(policy.search, r, t, algorithm.sqrt_beta)
-            subset = algorithm.choose(today)
-            record = {key: tensor[r, t].tolist() for key, tensor in history.tensors.items()}
-            assert today.nothing_is_left()
-            assert record["subset"] == subset
-            assert record["good"] == algorithm.good
-            assert (record["exploring"], record["resets"]) == (algorithm.exploring, algorithm.resets)
-            assert (record["horizon"], record["alpha"]) == (algorithm.horizon, algorithm.alpha_now)
-            for key in ("upper", "lower", "cost_lower"):
-                np.testing.assert_allclose(record[key], getattr(algorithm, key), rtol=0, atol=1e-7, err_msg=key)
-            assert_learned(history, policy, r, t, today)
-            algorithm.pay(record["cost"])
-            assert record["spent"] == pytest.approx(sum(map(sum, algorithm.paid)), abs=1e-9)
-        assert policy.plays[r].tolist() == [len(paid) for paid in algorithm.paid]
-        np.testing.assert_allclose(policy.paid[r], [sum(paid) for paid in algorithm.paid], rtol=0, atol=1e-9)
+    def see(batch, query):
+        step = batch.round - 1
+        for r, belief in enumerate(beliefs(batch)):
+            played = int(query[r, 0])
+            exploring = step < 9
+            for i in [step % 3] if exploring else range(3):  # lines 5, 11 and 15
+                best = Today(belief, batch, r).grid(i, 2.0)[1].max()
+                uppers[r][i] = min(uppers[r][i], best)
+                assert batch.upper[r, i] == pytest.approx(uppers[r][i], abs=CLOSE)
+            low = max(Today(belief, batch, r).grid(i, -2.0)[1].max() for i in range(3))
+            assert batch.lower[r] <= max(low, float(batch.lower[r]) if step else low) + CLOSE
+            if exploring:
+                assert played == step % 3 and batch.begun[r] == -1  # line 4
+            else:
+                good = [float(u) > 0.8 * float(batch.lower[r]) for u in batch.upper[r]]  # line 16
+                assert good == batch.good[r].tolist()
+                bounds = [plain.cost_bound(costs, 60) for costs in paid[r]]  # lines 22 to 24
+                np.testing.assert_allclose(batch.cost_lower[r].numpy(), bounds, atol=1e-12)
+                least = min(b for b, ok in zip(bounds, good, strict=True) if ok)
+                assert good[played] and bounds[played] == pytest.approx(least)  # lines 25 and 26
 
-
-@pytest.mark.parametrize("name", ["default", "costs decide"])
-def test_what_algorithm_1_finds_is_hardly_worse_than_a_dense_grid(name):
-    """The search climbs one hill, from the best candidate or the last maximizer; another may be a little higher."""
-    make, belief, options, _ = SCENARIOS[name]
-    problem = make()
-    policy = CheapestGoodSubset(problem.space, prior=prior(problem, **belief), effort=HARD, **options)
-    run(problem, watched(problem, policy), 14, SEEDS[:1])
-    for count, sqrt_beta, wanted, decisions in policy.search.found:
-        if count in (1, 6, 12, 13):
-            dense = policy.search.belief(0, count)
-            for i in torch.nonzero(wanted[0]).flatten().tolist():
-                grid = dense.world.grid(i, {1: 101, 2: 21, 3: 9}[len(problem.space.control_sets[i])])
-                best = dense.expected_bounds(i, grid, sqrt_beta).max()
-                assert float(decisions.bound(sqrt_beta)[0, i]) >= best - 0.02
+    problem, batch = flat(), policy.start([3, 0])
+    noise = ReplicateGenerators([3, 0], stream=0)
+    with torch.no_grad():
+        for t in range(1, 21):
+            query = batch.ask()
+            see(batch, query)
+            seen = problem.observe(query, noise.at(t))
+            for r in range(2):
+                paid[r][int(query[r, 0])].append(float(seen["cost"][r]))
+            batch.tell(seen["played"], seen["y"], seen["cost"])
+    assert batch.begun.tolist() == [9, 9] and batch.T.tolist() == [60, 60]
 
 
-def assert_learned(history, policy, replicate, step, today):
-    """What every policy records."""
-    record = {key: tensor[replicate, step].tolist() for key, tensor in history.tensors.items()}
-    query, full = np.array(record["query"]), np.array(record["played"])
-    expected = today.belief.expected(record["subset"], query[1:])
-    assert (record["expected_mean"], record["expected_std"]) == pytest.approx(expected, abs=1e-7)
-    there = [float(part[0]) for part in today.belief.moments(full[None])]
-    assert (record["mean"], record["std"]) == pytest.approx(there, abs=1e-7)
-    free = [1 + j for j in range(len(query) - 1) if j not in policy.space.control_sets[record["subset"]]]
-    assert bool((query[free] == 0.5).all()) and record["subset"] == query[0]
-    assert record["spent"] == pytest.approx(float(history["cost"][replicate, : step + 1].sum()), abs=1e-9)
+def test_every_expected_bound_is_the_plain_one():
+    batch = run(UCBPSQ(flat().space, prior=prior(), **HARD), 12)
+    points = torch.rand(2, 3, 2, dtype=F64, generator=torch.Generator().manual_seed(1))
+    mean, std = batch.belief.moments(points, flat().space.controlled)
+    for r, belief in enumerate(beliefs(batch)):
+        for i in range(3):
+            expected = belief.expected(i, points[r, i].numpy())
+            assert (float(mean[r, i]), float(std[r, i])) == pytest.approx(expected, abs=1e-6)
+    fresh = PlayBelief(flat().space, prior(), batch.queries[..., 1:], batch.y, batch.contexts)
+    torch.testing.assert_close(batch.belief.inverse, fresh.inverse, rtol=1e-6, atol=1e-6)  # grown row by row
 
 
-def schedule(t):
-    return 1.2 / t**0.5
+@pytest.mark.parametrize("kind", [UCBPSQ, UCBCVS, GroupETC])
+def test_rivals_choose_as_the_plain_rules(kind):
+    costs = [0.2, 0.1, 0.5]
+    own = {"cost_means": costs, "epsilon": 0.3} if kind is UCBCVS else {}
+    own |= {"plays_per_group": 4} if kind is GroupETC else {}
+
+    def see(batch, query):
+        for r, belief in enumerate(beliefs(batch)):
+            upper = [float(Today(belief, batch, r).grid(i, 2.0)[1].max()) for i in range(3)]
+            played, step = int(query[r, 0]), batch.round - 1
+            if kind is UCBCVS:
+                near = [i for i in range(3) if upper[i] + 0.3 + CLOSE >= max(upper)]
+                surely = [i for i in range(3) if upper[i] + 0.3 - CLOSE >= max(upper)]
+                assert played in near and costs[played] <= min(costs[i] for i in surely)
+            else:
+                allowed = range(2) if kind is GroupETC and step < 4 else range(3)
+                assert played in allowed and upper[played] >= max(upper[i] for i in allowed) - CLOSE
+
+    run(kind(flat().space, prior=prior(), **own, **HARD), 12, see=see)
 
 
-@pytest.mark.parametrize("make", [solid, partial, lambda: solid((1.0, 0.05, 0.3, 0.6), 0.0)])
-@pytest.mark.parametrize("name", ["ucb", "cvs", "etc", "etc without plays"])
-def test_the_baselines_choose_as_plain_code_does(name, make):
-    problem = make()
-    process, sizes = prior(problem), [len(controls) for controls in problem.space.control_sets]
-    policy, choose = {
-        "ucb": (UCBPSQ(problem.space, prior=process, effort=FEW), lambda upper, t: plain.first_best(upper)),
-        "cvs": (
-            UCBCVS(problem.space, cost_means=problem.cost_means, prior=process, effort=FEW, epsilon=schedule),
-            lambda upper, t: plain.ucb_cvs(upper, problem.cost_means.tolist(), schedule(t + 1)),
-        ),
-        "etc": (
-            GroupETC(problem.space, prior=process, effort=FEW, plays_per_group=5),
-            lambda upper, t: plain.etc(upper, sizes, t, 5),
-        ),
-        "etc without plays": (
-            GroupETC(problem.space, prior=process, effort=FEW, plays_per_group=0),
-            lambda upper, t: plain.etc(upper, sizes, t, 0),
-        ),
-    }[name]
-    history = run(problem, watched(problem, policy), 13)
-    for r in range(len(SEEDS)):
-        for t in range(13):
-            today = Today(policy.search, r, t)
-            upper = today.uppers()
-            assert int(history["subset"][r, t]) == choose(upper, t)
-            (found,) = (d for count, _, _, d in policy.search.found if count == t)
-            asked = history["query"][r, t]
-            assert torch.equal(asked[1:], found.points[r, int(asked[0])])
-            assert_learned(history, policy, r, t, today)
-            groups = sorted(set(sizes))[:-1] if name == "etc" else []
-            searched = [len(groups) <= t // 5 or size == groups[t // 5] for size in sizes]
-            assert [u > -math.inf for u in upper] == searched
+def test_a_draw_has_the_mean_and_the_deviation_of_the_posterior():
+    batch = run(UCBPSQ(flat().space, prior=prior(), **HARD), 8)
+    x, y = (part[:1].expand(600, *part.shape[1:]) for part in (batch.queries[..., 1:], batch.y))
+    belief = PlayBelief(flat().space, prior(), x, y, batch.contexts)
+    points = torch.tensor([[0.3, 0.6]], dtype=F64).expand(3, 2)
+    path = Path(belief, ReplicateGenerators(range(600)).at(0), 512)
+    draws = path.expected([0, 1, 2])(points.expand(600, 3, 2).unsqueeze(2)).squeeze(-1)
+    for i in range(3):
+        full = torch.where(flat().space.controlled[i], points[0], batch.contexts)
+        exact = prior().condition(Measure.dirac(x[0]), y[0])
+        measure = Measure.average(full.unsqueeze(0))
+        std = float(exact.variance(measure).sqrt())
+        assert float(draws[:, i].mean()) == pytest.approx(float(exact.mean(measure)), abs=4 * std / 600**0.5 + 0.01)
+        assert float(draws[:, i].std()) == pytest.approx(std, rel=0.15)
 
 
-@pytest.mark.parametrize("make", [solid, partial])
-def test_thompson_sampling_plays_the_largest_expectation_of_a_plain_path(make):
-    problem = make()
-    process = prior(problem)
-    policy = watched(problem, TSPSQ(problem.space, prior=process, effort=HARD, features=FEATURES))
-    steps = 6
-    history = run(problem, policy, steps)
-    for r, seed in enumerate(SEEDS):
-        for t in range(steps):
-            today = Today(policy.search, r, t)
-            path = drawn_path(today.belief, choices(seed, t + 1), FEATURES)
-            maxima, points = (part[r].numpy() for part in policy.search.sampled[t])
-            values = [path.expected(i, points[i]) for i in range(problem.space.m)]
-            np.testing.assert_allclose(maxima, values, rtol=0, atol=1e-7)
-            subset = plain.first_best(values)
-            assert int(history["subset"][r, t]) == subset
-            assert history["query"][r, t, 1:].tolist() == points[subset].tolist()
-            assert_learned(history, policy, r, t, today)
-            for i, controls in enumerate(problem.space.control_sets if r == 0 else ()):
-                # With three variables the best candidate may stand at the foot of a lesser hill.
-                grid = today.belief.world.grid(i, 41 if len(controls) == 1 else 13)
-                others = policy.search.candidates.numpy() if len(controls) == 3 else grid
-                assert values[i] >= max(path.expected(i, x) for x in others) - 1e-4
+def test_replicates_do_not_know_each_other():
+    policy = CheapestGoodSubset(flat().space, prior=prior(), rounds=2, contexts=8)
+    both, one = simulate(flat(), policy, 9, [1, 2]), simulate(flat(), policy, 9, [2])
+    torch.testing.assert_close(both["query"][1], one["query"][0], rtol=0, atol=1e-6)
+    draws = TSPSQ(flat().space, prior=prior(), contexts=8, features=64)
+    both, one = simulate(flat(), draws, 5, [1, 2]), simulate(flat(), draws, 5, [2])
+    torch.testing.assert_close(both["query"][1], one["query"][0], rtol=0, atol=1e-6)
 
 
-MAKERS = {
-    "proposed": lambda p, prior: CheapestGoodSubset(p.space, prior=prior, effort=FEW, exploration_budget=1.6),
-    "theory": lambda p, prior: CheapestGoodSubset(
-        p.space, prior=prior, effort=FEW, rounds=1, alpha=lambda s: 0.2, horizon=99
-    ),
-    "thompson": lambda p, prior: TSPSQ(p.space, prior=prior, effort=FEW, features=FEATURES),
-    "ucb": lambda p, prior: UCBPSQ(p.space, prior=prior, effort=FEW),
-    "cvs": lambda p, prior: UCBCVS(p.space, cost_means=p.cost_means, prior=prior, effort=FEW),
-    "etc": lambda p, prior: GroupETC(p.space, prior=prior, effort=FEW, plays_per_group=4),
-}
+def told(policy, count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        row = policy.ask()
+        row[1:] = torch.where(flat().space.controlled[int(row[0])], row[1:], torch.rand(2, generator=generator).to(F64))
+        policy.tell(row, float(flat().f(row[1:])), cost=float(flat().cost_means[int(row[0])]))
+    return policy
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_the_recommendation_is_the_asked_decision_of_the_largest_lower_bound(name):
-    problem = solid()
-    history = run(problem, MAKERS[name](problem, prior(problem)), 9)
-    lower = history["expected_mean"] - 2 * history["expected_std"]
-    for r in range(len(SEEDS)):
-        for t in range(9):
-            best = int(lower[r, : t + 1].argmax())
-            assert torch.equal(history["recommendation"][r, t], history["query"][r, best])
-    torch.testing.assert_close(history["recommended_value"], problem.value(history["recommendation"]))
+def test_a_run_is_saved_and_goes_on_exactly(tmp_path):
+    space = Space(flat().space.bounds, SETS, (Uniform(), Normal(0.5, 0.2)), 6.0, floor=0.0)
+    policy = told(CheapestGoodSubset(space, prior=prior(), rounds=2, contexts=8), 8)
+    policy.save(tmp_path / "run.npz")
+    again = CheapestGoodSubset.load(tmp_path / "run.npz")
+    assert again.count == 8 and again.batch.begun.tolist() == policy.batch.begun.tolist() == [6]
+    torch.testing.assert_close(again.ask(), policy.ask())
+    torch.testing.assert_close(again.recommend(), policy.recommend())
+    assert set(read_observations(tmp_path / "run.npz")) == {"query", "y", "cost"}
 
 
-@settings(max_examples=10)
-@given(
-    name=st.sampled_from(sorted(MAKERS)),
-    costs=st.lists(st.sampled_from([0.02, 0.1, 0.2, 0.5, 1.0]), min_size=3, max_size=3),
-    cost_std=st.sampled_from([0.0, 0.05, 0.4]),
-    budget=st.sampled_from([0.5, 1.0, 2.5]),
-    seed=st.integers(0, 1000),
-)
-def test_the_budget_is_never_overspent(name, costs, cost_std, budget, seed):
-    """The plays that count are paid for, and the first that does not count could not be."""
-    problem = dataclasses.replace(
-        flat().with_budget(max(budget, min(costs))), cost_means=torch.tensor(costs, dtype=F64), cost_std=cost_std
-    )
-    policy = MAKERS[name](problem, prior(problem))
-    policy.effort, policy.features, steps = Effort(4, 4, 1), 8, 20
-    history = run(problem, policy, steps, [seed, seed + 1], stop=exhausted(problem))
-    paid = counted(history, problem)
-    for r in range(2):
-        spent, plays = 0.0, 0
-        for cost in history["cost"][r].tolist():
-            if spent + cost > problem.space.budget:
-                break
-            spent, plays = spent + cost, plays + 1
-        assert paid[r].tolist() == [t < plays for t in range(paid.shape[1])]
-        assert float(history["cost"][r][paid[r]].sum()) <= problem.space.budget + 1e-9
-    if paid.shape[1] < steps:  # the run ended when, and only when, nobody could go on
-        assert not paid[:, -1].any()
-    assert paid.shape[1] == 1 or paid[:, -2].any()
+def test_frames_come_back_and_a_fit_needs_no_prior():
+    policy = told(UCBPSQ(flat().space, contexts=8), 5)
+    frame = policy.to_frame()
+    assert list(frame.columns) == ["subset", "1", "2", "cost", "y"]
+    other = UCBPSQ(flat().space, contexts=8)
+    other.tell(frame)
+    pd.testing.assert_frame_equal(other.to_frame(), frame)
+    assert policy.posterior.mean(Measure.dirac(torch.rand(4, 2, dtype=F64))).isfinite().all()
+    assert "UCBPSQ(5 observations" in repr(policy) and set(flat().space.chosen(policy.ask())) <= {"1", "2"}
 
 
-@settings(max_examples=10)
-@given(
-    costs=st.lists(st.sampled_from([0.05, 0.1, 0.2, 0.5]), min_size=3, max_size=3),
-    cost_std=st.sampled_from([0.0, 0.0, 0.05, 0.4]),
-    allowed=st.sampled_from([0.01, 0.5, 1.0, 2.0]),
-    seed=st.integers(0, 1000),
-)
-def test_exploration_keeps_to_its_budget(costs, cost_std, allowed, seed):
-    """Whole rounds, at least one; each but the first was within the budget at the averages before it.
-
-    So exploration exceeds its budget by no more than what one round costs above those averages, unless the first round
-    does alone; without noise it never does. And it goes on while another round fits.
-    """
-    problem = flat().with_budget(9.0)
-    problem = dataclasses.replace(problem, cost_means=torch.tensor(costs, dtype=F64), cost_std=cost_std)
-    policy = CheapestGoodSubset(problem.space, prior=prior(problem), effort=Effort(4, 4, 1), exploration_budget=allowed)
-    history = run(problem, policy, 15, [seed, seed + 1])
-    for r in range(2):
-        explored, cost = int(history["exploring"][r].sum()), history["cost"][r]
-        rounds, rest = divmod(explored, 3)
-        assert bool(history["exploring"][r, :explored].all())
-        assert history["subset"][r, :explored].tolist() == [0, 1, 2] * rounds + list(range(rest))
-        table = cost[: 3 * rounds].reshape(rounds, 3)
-        for k in range(1, rounds):
-            assert float(table[:k].sum() + table[:k].mean(0).sum()) <= allowed + 1e-9
-        if explored < 15:
-            assert rest == 0 and rounds >= 1
-            assert float(table.sum() + table.mean(0).sum()) > allowed - 1e-9
-            if rounds > 1:
-                above = float((table[-1] - table[:-1].mean(0)).sum())
-                assert float(table.sum()) <= allowed + max(above, 0.0) + 1e-9
-                assert cost_std > 0 or float(table.sum()) <= allowed + 1e-9
+def test_a_bill_may_come_late():
+    now, late = (CheapestGoodSubset(flat().space, prior=prior(), rounds=2, contexts=8) for _ in range(2))
+    row = [1, 0.2, 0.4]
+    now.tell(row, 1.0, cost=0.1)
+    late.tell(row, 1.0, cost=float("nan"))
+    assert late.batch.billed.sum() == 0 and late.batch.spent == 0
+    late.amend(0, cost=0.1)
+    assert late.batch.billed.tolist() == now.batch.billed.tolist() and late.batch.spent == now.batch.spent
+    torch.testing.assert_close(late.ask(), now.ask())
+    with pytest.raises(ValueError, match="place must be an integer from 0 to 0"):
+        late.amend(1, cost=0.1)
 
 
-def test_the_policies_find_the_best_decision_of_an_easy_problem():
-    """Simple regret after twenty-five plays, and the proposed method spends less than those that look for the best."""
-    problem = solid((0.05, 0.1, 0.2, 1.0), 0.0)
-    ends, spent = {}, {}
-    for name in ("proposed", "ucb", "thompson"):
-        history = run(problem, MAKERS[name](problem, prior(problem)), 25)
-        ends[name] = problem.optimum - history["value"].amax(-1)
-        spent[name] = float(history["spent"][:, -1].mean())
-    assert all(bool((end < 0.05).all()) for end in ends.values())
-    assert spent["proposed"] < min(spent["ucb"], spent["thompson"])
+def test_old_plays_with_bills_are_exploration_that_was_paid():
+    rows = np.column_stack([np.arange(30) % 3, np.linspace(0.1, 0.9, 30), np.linspace(0.8, 0.2, 30)])
+    y = flat().f(torch.tensor(rows[:, 1:])).numpy()
+    bills = np.array([0.2, 0.1, 0.5])[rows[:, 0].astype(int)]
+    policy = CheapestGoodSubset(flat().space, prior=prior(), contexts=8)
+    policy.tell(rows, y, cost=bills)
+    assert policy.batch.begun.tolist() == [30] and policy.batch.spent == 0  # 8 units: above 60 percent of 6
+    assert policy.batch.plays.tolist() == [[10, 10, 10]]
+    unpaid = CheapestGoodSubset(flat().space, prior=prior(), contexts=8)
+    unpaid.tell(rows, y, cost=np.full(30, np.nan))
+    assert unpaid.batch.begun.tolist() == [-1] and unpaid.recommend().shape == (3,)
+
+
+def test_a_negative_outcome_without_a_floor_is_refused_at_once():
+    space = Space(flat().space.bounds, SETS, flat().space.free, 6.0)
+    policy = CheapestGoodSubset(space, prior=prior(), contexts=8)
+    policy.tell([0, 0.5, 0.5], 1.0, cost=0.2)
+    with pytest.raises(ValueError, match="y must not be negative unless the space has a floor"):
+        policy.tell([1, 0.5, 0.5], -0.1, cost=0.1)
+    assert policy.count == 1 and policy.ask().shape == (3,)
+
+
+def test_exploration_ends_by_the_budget_and_a_lost_set_brings_a_reset():
+    policy = CheapestGoodSubset(flat().space, prior=prior(), exploration_budget=2.0, contexts=8)
+    batch = policy.start([0])
+    batch.upper[:], batch.lower[:] = 0.1, 50.0  # bounds that contradict each other
+    batch.begun[:] = 0
+    rows = torch.tensor([[[0, 0.1, 0.2], [1, 0.5, 0.5], [2, 0.8, 0.3]]], dtype=F64)
+    batch.learn(rows, torch.tensor([[1.0, 1.2, 1.4]], dtype=F64), torch.tensor([[0.2, 0.1, 0.5]], dtype=F64))
+    batch.ask()
+    assert batch.resets.tolist() == [1] and bool(batch.good.any()) and float(batch.lower) < 5
+    spent = told(CheapestGoodSubset(flat().space, prior=prior(), exploration_budget=2.0, contexts=8), 9)
+    assert spent.batch.begun.tolist() == [6]  # 0.8 a round: a third would be too many
+
+
+@needed
+def test_a_run_on_the_device():
+    space = Space(flat().space.bounds.to(DEVICE), SETS, flat().space.free, 6.0, floor=0.0)
+    there, here = UCBPSQ(space, contexts=8).start([1]), UCBPSQ(flat().space, contexts=8).start([1])
+    with torch.no_grad():
+        close(there.ask(), here.ask(), 1e-4)

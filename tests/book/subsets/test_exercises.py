@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.subsets import UCBCVS, SubsetPolicy
-from cbo_lib.subsets.search import Decisions
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
 from tests.exercises import Exercises, code, draws_a_figure
 
@@ -55,10 +53,12 @@ def with_lists(upper: Tensor, lower: float, average: Tensor, plays: Tensor, hori
     return max((i for i in good if bound[i] == least), key=lambda i: float(upper[i]))
 
 
-def by_weights(cov: Tensor) -> tuple[float, float, float]:
-    w = torch.full((len(cov),), 1 / len(cov), dtype=cov.dtype)
-    std = cov.diagonal().sqrt()
-    return math.sqrt(float(w @ cov @ w)), float(w @ std), math.sqrt(float(w @ std.square()))
+def by_counting(gap: float, horizon: int) -> int:
+    """Play on while two radii hide the gap."""
+    n = 1
+    while gap <= 2 * math.sqrt(2 * math.log(horizon) / n):
+        n += 1
+    return n
 
 
 def by_trial(radius: float, horizon: int, spread: float) -> int:
@@ -82,7 +82,7 @@ def by_loop(subset: Tensor, value: Tensor, costs: Tensor, optimum: float, star: 
         (2, draw_by_draw),
         (3, by_search),
         (4, with_lists),
-        (5, by_weights),
+        (5, by_counting),
         (6, by_trial),
         (7, by_loop),
     ],
@@ -204,13 +204,8 @@ def own_root(log, n):
     return torch.full_like(n, float((2 * log / n.mean()).sqrt()))
 
 
-def widths(cov, first=None, second=None, third=None):
-    one, two, three = by_weights(cov)
-    return one if first is None else first(cov), two if second is None else second(cov), third(cov) if third else three
-
-
-def wrong_widths(**mistakes):
-    return lambda cov: widths(cov, **mistakes)
+def wrong_plays(factor=8.0, power=2, log=math.log, extra=1):
+    return lambda gap, horizon: math.floor(factor * log(horizon) / gap**power) + extra
 
 
 def rounds(radius, horizon, spread, factor=8.0, power=2, root=2, log=math.log, extra=1):
@@ -407,41 +402,31 @@ MISTAKES: list[Case] = [
     *changed(
         5,
         0,
-        (wrong_widths(first=lambda cov: cov.mean()), "first is a variance"),
-        (wrong_widths(first=lambda cov: cov.sum().sqrt()), "sd of the sum"),
-        (wrong_widths(first=lambda cov: cov.sum().div(len(cov)).sqrt()), "by n^2"),
-        (wrong_widths(first=lambda cov: cov.diagonal().sum().sqrt() / len(cov)), "are correlated"),
-        (wrong_widths(first=lambda cov: cov.diagonal().sqrt().mean()), "This is the second"),
-        (wrong_widths(first=lambda cov: cov.abs().mean().sqrt()), "keep their sign"),
-        (wrong_widths(first=lambda cov: 77.0), "sd(g), is wrong"),
-        (wrong_widths(second=lambda cov: cov.diagonal().mean()), "not variances"),
-        (wrong_widths(second=lambda cov: cov.diagonal().mean().sqrt()), "This is the third"),
-        (wrong_widths(second=lambda cov: cov.diagonal().sqrt().sum()), "Divide by n."),
-        (wrong_widths(second=lambda cov: cov.mean().sqrt()), "This is the first"),
-        (wrong_widths(second=lambda cov: 77.0), "E sigma, is wrong"),
-        (wrong_widths(third=lambda cov: cov.diagonal().mean()), "third is a variance"),
-        (wrong_widths(third=lambda cov: cov.diagonal().sqrt().mean()), "takes the root last"),
-        (wrong_widths(third=lambda cov: cov.diagonal().sum().sqrt()), "under the root"),
-        (wrong_widths(third=lambda cov: cov.mean().sqrt()), "only variances enter"),
-        (wrong_widths(third=lambda cov: 77.0), "third is wrong"),
-        (lambda cov: by_weights(cov)[:2], "Three numbers"),
+        (wrong_plays(extra=0), "played once more"),
+        (lambda gap, horizon: 8 * math.log(horizon) / gap**2, "A whole number"),
+        (wrong_plays(factor=2), "two radii too much"),
+        (wrong_plays(power=1), "square the gap"),
+        (wrong_plays(log=math.log10), "natural one"),
+        (lambda gap, horizon: 7, "It should be"),
         (print, "still returns None"),
     ),
     *changed(
         5,
         1,
-        (0.5, "Divide by 4"),
-        (0.0, "root of 2"),
-        (-1.0, "cancel"),
-        (-0.75, "is a root"),
-        (1.0, "both are equal"),
-        (0.25, "variance of g"),
-        (0.9, "must be 1 / 4"),
+        (1382 + 346 + 87, "Each wastes its gap"),
+        (484.4 + 14, "counts the exploration too"),
+        (484.4 - 14, "wastes money as well"),
+        (8 * LOG * (5 + 2.5 + 1.25), "whole numbers"),
+        (7.0, "Sum gap times"),
     ),
-    (5, "its inverse", lambda s: (*s[:2], 1 / s[2])),
-    (5, "its square", lambda s: (*s[:2], s[2] ** 2)),
-    (5, "second by the first", lambda s: (*s[:2], 7.0)),
-    (5, "Nearly, but not to four digits.", lambda s: (*s[:2], 1.01 * s[2])),
+    *changed(
+        5,
+        2,
+        (8 * math.sqrt(LOG / 1e4) * 5 / 4, "m - 1 subsets"),
+        (8 * math.sqrt(LOG / 1e4) / 4, "All four"),
+        (64 * LOG / 1e4, "the square"),
+        (0.7, "solve for the gap"),
+    ),
     *changed(
         6,
         0,
@@ -520,70 +505,51 @@ def test_mistake_is_named(number: int, says: str, answer: Callable[..., object],
     assert any(part in verdict for part in says.split("|")), verdict
 
 
-def test_mistakes_about_the_factor(solved: dict[str, Any]) -> None:
-    check, (function, rho, _) = solved["check_5"], solved["solution_5"]
-    sd, mean, root = (float(w) for w in function(solved["covariances"]))
-    assert "third over the first" in check((function, rho, root / sd))
-    assert "second over the third" in check((function, rho, mean / root))
-    assert "difference" in check((function, rho, mean - sd))
-
-
 def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     aim, difference, error = solved["solution_8"]
     check, UCBPSQ = solved["check_8"], solved["UCBPSQ"]
 
     def returning(change: Callable[..., Any]) -> type:
         class Changed(UCBPSQ):  # type: ignore[misc]
-            def decide(self) -> Any:
-                return change(*super().decide())
+            def choose(self) -> Any:
+                return change(*super().choose())
 
         return Changed
 
     class Stub(SubsetPolicy):
-        def decide(self) -> Any:
+        def choose(self) -> Any:
             return None
-
-    class Greedy(UCBPSQ):  # type: ignore[misc]
-        """Not all subsets are wanted, and one that is not is played."""
-
-        def decide(self) -> Any:
-            wanted = torch.zeros_like(self.plays, dtype=torch.bool)
-            wanted[:, 1] = True
-            return torch.zeros_like(self.plays[:, 0]), self.search.maximize(wanted, self.sqrt_beta)
 
     class Peeping(SubsetPolicy):
         """The best subset by its true value."""
 
-        def decide(self) -> Any:
-            every = torch.ones_like(self.plays, dtype=torch.bool)
+        def choose(self) -> Any:
             subset = torch.full_like(self.plays[:, 0], self.problem.best_subset)
-            return subset, self.search.maximize(every, self.sqrt_beta)
+            return subset, self.search(torch.ones_like(self.plays, dtype=torch.bool)).points
 
     class Remembers(UCBPSQ):  # type: ignore[misc]
         asked: ClassVar[list[int]] = []  # of the class, which a new start does not clear
 
-        def decide(self) -> Any:
-            self.asked.append(self.count)
-            subset, found = super().decide()
-            return subset, replace(found, points=(found.points + 0.001 * len(self.asked)).clamp(0, 1))
+        def choose(self) -> Any:
+            self.asked.append(self.round)
+            subset, points = super().choose()
+            return subset, (points + 0.001 * len(self.asked)).clamp(0, 1)
 
     class Mixes(SubsetPolicy):
         """All replicates play what suits them on average."""
 
-        def decide(self) -> Any:
-            every = torch.ones_like(self.plays, dtype=torch.bool)
-            found = self.search.maximize(every, self.sqrt_beta)
-            best = found.bound(self.sqrt_beta).mean(0).argmax()
+        def choose(self) -> Any:
+            found = self.search(torch.ones_like(self.plays, dtype=torch.bool))
+            best = (found.mean + self.sqrt_beta * found.std).mean(0).argmax()
             points = (found.points.mean(0) * 64).round().div(64).expand_as(found.points)
-            return best.expand(len(self.plays)), replace(found, points=points)
+            return best.expand(len(self.plays)), points
 
     class Worst(SubsetPolicy):
-        """The smallest lower bound of any decision, and it says that nothing is better."""
+        """Always a bad corner, which is then recommended."""
 
-        def decide(self) -> Any:
-            n, m = self.plays.shape
-            corner = torch.tensor([1.0, 1.0, 0.0]).expand(n, m, -1)
-            return torch.zeros_like(self.plays[:, 0]), Decisions(corner, torch.zeros(n, m), torch.zeros(n, m))
+        def choose(self) -> Any:
+            corner = torch.tensor([1.0, 1.0, 0.0]).expand(*self.plays.shape, -1)
+            return torch.zeros_like(self.plays[:, 0]), corner
 
     def says(policy: object) -> str:
         verdict = check((policy, difference, error))
@@ -592,16 +558,16 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
 
     assert "subclass of SubsetPolicy" in says(GaussianProcess)
     assert "subclass of SubsetPolicy" in says(aim(solved["space"], prior=solved["prior"]))
-    assert "a tuple: subset, decisions" in says(Stub)
-    assert "a tuple: subset, decisions" in says(returning(lambda i, d: (i, d.points)))
+    assert "a tuple: subset, points" in says(Stub)
+    assert "a tuple: subset, points" in says(returning(lambda i, d: [i, d]))
     assert "one subset a replicate" in says(returning(lambda i, d: (i[:1], d)))
     assert "whole indices" in says(returning(lambda i, d: (i.double(), d)))
     assert "indices from 0 to 3" in says(returning(lambda i, d: (i + 4, d)))
-    assert "points in [0, 1]" in says(returning(lambda i, d: (i, replace(d, points=d.points + 1))))
-    assert "not all are wanted" in says(Greedy)
+    assert "points in [0, 1]" in says(returning(lambda i, d: (i, d + 1)))
+    assert "must give points (20, 4, 3)" in says(returning(lambda i, d: (i, d[:, 0])))
     assert "cannot be used: TypeError" in says(UCBCVS)  # it wants the true costs
     assert "cannot be used: AttributeError" in says(Peeping)
-    assert "state in begin" in says(Remembers)
+    assert "no global state" in says(Remembers)
     assert "depends on its company" in says(Mixes)
     assert "A random decision has" in says(Worst)
     assert "These are Algorithm 1's queries" in check((type("Mine", (solved["CheapestGoodSubset"],), {}), 0.0, 0.0))

@@ -85,8 +85,8 @@ def test_observations_hold_the_point_the_value_and_the_cost():
     p = problem(noise_std=0.0)
     q = queries()[:3]
     seen = p.observe(q, generators())
-    assert set(seen) == {"played", "y", "subset", "cost"} and torch.equal(seen["subset"], q[:, 0].long())
-    point, cost = seen["played"], seen["cost"]
+    assert set(seen) == {"played", "y", "cost"} and torch.equal(seen["played"][:, 0], q[:, 0])
+    point, cost = seen["played"][:, 1:], seen["cost"]
     assert point.shape == (3, 3) and point.dtype == F64 and cost.shape == (3,)
     controlled = p.space.controlled[q[:, 0].long()]
     assert torch.equal(point[controlled], q[:, 1:][controlled])
@@ -99,7 +99,7 @@ def test_free_coordinates_noise_and_costs_have_their_distributions():
     p, draws = problem(), ReplicateGenerators(range(4))
     q = torch.tensor([[0, 0.3, 0.5, 0.5], [1, 0.5, 0.2, 0.9], [2, 0.1, 0.6, 0.7], [1, 0.5, 0.2, 0.9]], dtype=F64)
     rows = [p.observe(q, draws.at(t)) for t in range(1500)]
-    seen = torch.stack([torch.cat([row["played"], row["y"][:, None], row["cost"][:, None]], -1) for row in rows])
+    seen = torch.stack([torch.cat([row["played"][:, 1:], row["y"][:, None], row["cost"][:, None]], -1) for row in rows])
     free = seen[:, [1, 3], 0].flatten().numpy()
     a = 0.5 / MARGINALS[0].scale
     assert kstest(free, truncnorm(-a, a, 0.5, MARGINALS[0].scale).cdf).pvalue > 1e-4
@@ -210,7 +210,7 @@ def test_observed_rows_are_drawn_together_and_averaged_exactly(rng):
         mark = p.space.controlled[q[:, 0].long()]
         full = torch.where(mark.unsqueeze(1), q[:, 1:].unsqueeze(1), rows)
         torch.testing.assert_close(p.value(q), waves(full).mean(-1), rtol=0, atol=1e-9)
-        played = torch.cat([p.observe(q[:1], generators([s]))["played"] for s in range(60)])
+        played = torch.cat([p.observe(q[:1], generators([s]))["played"][:, 1:] for s in range(60)])
         pairs = {tuple(row) for row in rows[:, 1:].tolist()}
         assert all(tuple(row) in pairs for row in played[:, 1:].tolist()) and len(played.unique(dim=0)) > 20
     assert torch.equal(p.space.samples(64), rows) and p.space.samples(16).shape == (16, 3)
