@@ -59,8 +59,11 @@ class Run:
         return self.batch.y.shape[-1]
 
     @torch.no_grad()
-    def ask(self) -> Tensor:
-        """The next query; the same one until something is told."""
+    def ask(self, **known: Any) -> Tensor:
+        """The next query; the same one until something is told. What is ``known`` of the round goes by its name."""
+        if known:
+            parts = {name: self.space.read_seen(name, part) for name, part in known.items()}
+            return self.batch.ask_for(**parts)[0].clone()
         if self._asked is None:
             self._asked = self.batch.ask()
         return self._asked[0].clone()
@@ -77,6 +80,9 @@ class Run:
             ValueError: if something is missing, does not fit or is not finite; nothing is learned then.
         """
         if y is None and isinstance(query, pd.DataFrame) and "y" in query:
+            for name, columns in self._seen_columns().items():
+                if {*columns} <= {*query}:
+                    seen, query = {name: query[columns], **seen}, query.drop(columns=columns)
             query, y = query.drop(columns="y"), query["y"]
         rows = self._read(query, y, seen)
         before, self._asked = self.observations(), None
@@ -139,10 +145,17 @@ class Run:
         known = {"query": self.batch.queries, "y": self.batch.y} | {s: getattr(self.batch, s) for s in self.kind.sees}
         return {name: part[0] for name, part in known.items()}
 
+    def _seen_columns(self) -> dict[str, list[str]]:
+        """The columns of what is seen besides ``y``, where the space names them."""
+        named = getattr(self.space, "seen_columns", {})
+        return {name: named[name] for name in self.kind.sees if name in named}
+
     def to_frame(self) -> pd.DataFrame:
         """One row an observation, in columns that ``tell`` takes again; ``y`` is the last."""
         rows = self.batch.queries[0].reshape(self.count, len(self.space.columns))
         frame = pd.DataFrame(rows.cpu().numpy(), columns=list(self.space.columns))
+        for name, columns in self._seen_columns().items():
+            frame[columns] = getattr(self.batch, name)[0].cpu().numpy()
         return frame.assign(y=self.batch.y[0].cpu().numpy())
 
     def __repr__(self) -> str:

@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-from book.contexts.experiments import MAKERS
-from book.contexts.problems import modified_branin
 from book.hyperparameters.adaptive import AGPUCB
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import LENGTHSCALES, lengthscale_candidates, slope_and_peak
@@ -36,13 +34,6 @@ class Run:
     policy: Any
     steps: int
     stop: Callable | None = None
-
-
-def _contexts(name, given, device):
-    problem = modified_branin(noise_std=0.0, device=torch.device(device))
-    known = {"prior": GaussianProcess(rbf_kernel(0.3, 900.0).to(device), 1.0, -30.0)} if given else {}
-    size = 100 if name == "DRBO-MMD" else 128
-    return Run(problem, MAKERS[name](problem, size, **known), 350)
 
 
 _CANDIDATES = {
@@ -124,7 +115,6 @@ def _subsets(name, given, device):
 
 
 MAKERS_OF = {
-    "contexts": (_contexts, tuple(name for name in MAKERS if name not in ("random", "SBO, density known"))),
     "hyperparameters": (_hyperparameters, tuple(_CANDIDATES)),
     "indirect": (_indirect, ("CMES", "CMES, paths", "CMETS", "MES on g", "UCB on g", "EI on g")),
     "subsets": (_subsets, ("proposed", "TS-PSQ", "UCB-PSQ", "UCB-CVS", "ETC-50")),

@@ -80,7 +80,7 @@ def test_of_a_frame_the_order_of_the_columns_counts():
     space = contexts.Space(pd.DataFrame({"heat": [0.0, 1.0], "flow": [0.0, 1.0]}), [[0.0], [1.0]])
     policy = sbokde(space, prior=prior(3))
     policy.tell(frame, [1.0, 2.0], context=[0.1, 0.2])
-    assert policy.data["query"][0].tolist() == [[0.1, 0.9], [0.2, 0.8]]
+    assert policy.batch.queries[0].tolist() == [[0.9, 0.1], [0.8, 0.2]]
 
 
 def test_a_robust_policy_recommends_what_stays_good_nearby():

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from book._grading.boxes import Kind
-from cbo_lib import contexts, hyperparameters, indirect, subsets
+from cbo_lib import hyperparameters, indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
+from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.former.policy import Policy
 from cbo_lib.policy import Policy as CellPolicy
 
@@ -28,9 +29,7 @@ def _place(query: Tensor, low: int, high: int, name: str) -> None:
 
 def check_point(space: Any, query: Tensor, name: str) -> None:
     """Raise ``ValueError`` if queries or recommendations of a batch lie where nobody may ask."""
-    if isinstance(space, contexts.Space):
-        _inside(query, space.decisions, name)
-    elif isinstance(space, subsets.Space):
+    if isinstance(space, subsets.Space):
         _inside(query[:, 1:], space.bounds, name)
         index = query[:, 0]
         known = (index >= 0) & (index < space.m) & (index == index.round())
@@ -137,6 +136,36 @@ class RemoteCells(GPOO):
         self._twin.tell("tell", cell, y)
 
 
+class RemoteDecisions(ContextPolicy):
+    """A policy for unknown contexts that asks and recommends what the student's object does."""
+
+    kind: Kind
+
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        CellPolicy.__init__(self, space, seeds, (space.decision_dim,))
+        self.context = space.like.new_zeros(len(self.y), 0, space.context_dim)
+        self._twin = self.kind.make(space, seeds=list(seeds), **options)
+
+    def _decisions(self, method: str, name: str) -> Tensor:
+        found, shape = self._twin.ask(method), (len(self.y), self.space.decision_dim)
+        require(found.shape == shape, f"{name} must have shape {shape}", tuple(found.shape))
+        _inside(found, self.space.decisions, name)
+        return found.to(self.y)
+
+    def ask(self) -> Tensor:
+        """The student's decisions, if they lie in their box."""
+        return self._decisions("ask", "query")
+
+    def recommend(self) -> Tensor:
+        """The student's recommendation."""
+        return self._decisions("recommend", "recommendation")
+
+    def tell(self, query: Tensor, y: Tensor, context: Tensor) -> None:
+        """Tell the student's object, and count the rounds."""
+        super().tell(query, y, context)
+        self._twin.tell("tell", query, y, context)
+
+
 def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
     """A class for the judge that stands for a student's class; none if that is derived from no policy.
 
@@ -146,6 +175,8 @@ def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
     """
     if f"{GPOO.__module__}.{GPOO.__qualname__}" in kind.bases:
         return type(kind.name, (RemoteCells,), {"kind": kind})
+    if f"{ContextPolicy.__module__}.{ContextPolicy.__qualname__}" in kind.bases:
+        return type(kind.name, (RemoteDecisions,), {"kind": kind})
     base = next((known[name] for name in kind.bases if name in known), None)
     if base is None:
         return None
