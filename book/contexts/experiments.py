@@ -69,6 +69,10 @@ class Effort:
 #: What the paper states (Appendix B.1): a fit in every round, 1,024 samples, and 32 raw decisions or more.
 PAPER = Effort(1024, 32, 5, 1.0)
 
+#: What is stored: evaluations and effort by panel. Chosen by what they cost, and not by what they gave.
+SIZES: Mapping[str, tuple[int, Effort]] = {"newsvendor": (60, Effort())}
+OTHERS = (40, Effort(32, 32, 1, 1.5))
+
 #: Who runs in the figures; ``FIVE`` at twenty seeds, ``SLOW`` at five, as the paper has them.
 FIVE = ("SBO, empirical law", "SBO-KDE", "SBO, density known", "DRBO-KDE", "GP-UCB")
 SLOW = ("StableOpt", "DRBO-MMD", "DRBO-MMD-MinimaxApprox")

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from book.contexts import experiments, regret
-from book.contexts.experiments import FIVE, PANELS, PAPER, SLOW, Effort
+from book.contexts.experiments import FIVE, OTHERS, PANELS, PAPER, SIZES, SLOW
 from book.registry import Experiment, Scale
 
 HOME = "book/contexts/results"
@@ -19,10 +19,11 @@ def _seeds(count: int) -> Any:
     return lambda part, scale: range(2000, 2000 + count) if scale == "paper" else range(3)
 
 
-def _panel(effort: Effort, long: int, short: int) -> Any:
+def _panel(whole: bool) -> Any:
     def work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
         panel, _, policy = part.partition("/")
-        rounds = (long if scale == "paper" else short) if steps is None else steps
+        long, effort = (350, PAPER) if whole else SIZES.get(panel, OTHERS)
+        rounds = (long if scale == "paper" else 20) if steps is None else steps
         return experiments.figure_1(panel, [policy], seeds, rounds, effort)
 
     return work
@@ -48,9 +49,9 @@ def _figure(name: str, policies: Sequence[str], work: Any, seeds: int) -> Experi
 
 
 RUNS: Mapping[str, Experiment] = {
-    "figure_1": _figure("figure_1", FIVE, _panel(Effort(), 60, 20), 20),
-    "baselines": _figure("baselines", SLOW, _panel(Effort(), 60, 20), 5),
-    "whole": _figure("whole", (*FIVE, *SLOW), _panel(PAPER, 350, 20), 20),
+    "figure_1": _figure("figure_1", FIVE, _panel(False), 20),
+    "baselines": _figure("baselines", SLOW, _panel(False), 5),
+    "whole": _figure("whole", (*FIVE, *SLOW), _panel(True), 20),
     "estimates": Experiment(
         parts=lambda: ["1", "2", "4", "8"],
         work=_estimates,

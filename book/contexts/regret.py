@@ -240,7 +240,7 @@ def theorem_constants(lengthscale: float = 0.2) -> Constants:
 
 
 @torch.no_grad()
-def walk(kind: str, constants: Constants, rounds: int = 40, seeds: Sequence[int] = range(10), each: int = 16) -> Any:
+def walk(kind: str, constants: Constants, rounds: int = 40, seeds: Sequence[int] = range(10), each: int = 8) -> Any:
     """Every term of the proof in every round after the design, on draws of the prior, ``replicates x rounds``.
 
     ``W`` is the average under the estimate, of DRBO-KDE the worst one in its ball.
@@ -253,9 +253,10 @@ def walk(kind: str, constants: Constants, rounds: int = 40, seeds: Sequence[int]
         each: nodes of every bell of the density estimate.
     """
     problem = drawn_problem(list(seeds))
-    options: dict[str, Any] = {"prior": GaussianProcess(rbf_kernel(0.2), 0.1), "initial": 3, "raw": 64}
-    makers = {"SBO-KDE": SBOKDE, "SBO, empirical law": SBOEmpirical, "DRBO-KDE": DRBOKDE}
-    batch = makers[kind](problem.space, sqrt_beta=constants.sqrt_beta, **options).start(seeds)
+    options: dict[str, Any] = {"prior": GaussianProcess(rbf_kernel(0.2), 0.1), "initial": 3, "raw": 32, "starts": 1}
+    kinds = {"SBO-KDE": SBOKDE, "SBO, empirical law": SBOEmpirical, "DRBO-KDE": DRBOKDE}
+    options |= {} if kind == "SBO, empirical law" else {"samples": 64}
+    batch = kinds[kind](problem.space, sqrt_beta=constants.sqrt_beta, **options).start(seeds)
     world, best, records = ReplicateGenerators(seeds, stream=0), problem.maximizer, []
     rule, weights = problem.expectation_nodes
     bells = torch.special.ndtri((torch.arange(each, dtype=torch.float64) + 0.5) / each)

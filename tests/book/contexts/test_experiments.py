@@ -1,0 +1,54 @@
+"""The experiments: they run small, what is stored is whole, and the claims are paired differences."""
+
+import torch
+
+from book.contexts import experiments
+from book.contexts.experiments import FIVE, PANELS, SLOW, Effort, claims, ends, figure_1, play, policy, stored
+from book.contexts.problems import modified_branin, newsvendor
+from book.registry import load
+
+
+def test_every_policy_runs_and_all_share_the_design():
+    problem, effort = modified_branin(), Effort(8, 8, 1, 1.5)
+    first = None
+    for name in (*FIVE, *SLOW):
+        regret = play(problem, policy(name, problem, effort, initial=3), 5, [2, 3])
+        assert regret.shape == (2, 5) and (regret > -1e-9).all(), name
+        first = regret[:, :3] if first is None else first
+        torch.testing.assert_close(regret[:, :3], first)
+
+
+def test_a_row_holds_the_cumulative_regret():
+    frame = figure_1("newsvendor", ["GP-UCB"], [0, 1], 11, Effort(8, 8, 1))
+    (row,) = frame.to_dict("records")
+    shop = newsvendor()
+    regret = play(shop, policy("GP-UCB", shop, Effort(8, 8, 1)), 11, [0, 1]).cumsum(1)
+    torch.testing.assert_close(torch.tensor(row["end"], dtype=torch.float64), regret[:, -1], rtol=1e-4, atol=1e-4)
+    assert len(row["by round"]) == 11
+
+
+def test_what_is_stored_is_whole_and_paired():
+    frame = stored("figure_1")
+    panels = list(frame["panel"].unique())
+    assert set(panels) <= set(PANELS) and "newsvendor" in panels
+    for panel in panels:
+        part = frame[frame["panel"] == panel]
+        assert set(part["policy"]) == set(FIVE) and len(set(part["rounds"])) == 1
+        assert all(len(end) == 20 for end in part["end"])
+        assert all(len(means) == rounds for means, rounds in zip(part["by round"], part["rounds"], strict=True))
+    found = claims()
+    assert len(found) == 4 * len(panels)
+    for (rival, panel), pair in found.items():
+        assert pair.n == 20
+        gap = float((ends(frame, panel, rival) - ends(frame, panel, "SBO-KDE")).mean())
+        assert abs(pair.mean - gap) < 1e-9
+    experiments.draw_effects(found, frame)
+    experiments.draw_figure_1(frame)
+
+
+def test_the_whole_figure_can_be_run_by_name():
+    whole = load("contexts.whole")
+    assert len(whole.parts()) == len(PANELS) * (len(FIVE) + len(SLOW))
+    assert list(whole.seeds("ackley/SBO-KDE", "paper")) == list(range(2000, 2020))
+    small = load("contexts.figure_1").work("newsvendor/GP-UCB", range(2), "reader", 11)
+    assert small["rounds"].tolist() == [11]
