@@ -174,8 +174,8 @@ def ends(frame: pd.DataFrame, panel: str, name: str) -> Tensor:
 def claims() -> dict[tuple[str, str], Paired]:
     """The regret of each rival minus that of SBO-KDE, by rival and panel, widened by Holm over all of them."""
     frame, found = stored("figure_1"), {}
-    for rival in (name for name in FIVE if name != "SBO-KDE"):
-        for panel in frame["panel"].unique():
+    for panel, rival in zip(frame["panel"], frame["policy"], strict=True):
+        if rival != "SBO-KDE":
             found[rival, panel] = paired(ends(frame, panel, "SBO-KDE"), ends(frame, panel, rival))
     return holm(found)
 
@@ -204,11 +204,13 @@ def draw_figure_1(frame: pd.DataFrame) -> Figure:
 
 def draw_effects(found: Mapping[tuple[str, str], Paired], frame: pd.DataFrame) -> Figure:
     """The rival's regret minus SBO-KDE's, in shares of SBO-KDE's, a column a rival; right of zero SBO-KDE is ahead."""
-    rivals = [name for name in FIVE if name != "SBO-KDE"]
+    rivals = [name for name in FIVE if name in {rival for rival, _ in found}]
     panels = [panel for panel in PANELS if panel in set(frame["panel"])]
     figure, axes = figures.subplots(1, len(rivals), figsize=(9.2, 0.36 * len(panels) + 1.3), sharey=True)
     for axis, rival in zip(axes.flat, rivals, strict=True):
         for at, panel in enumerate(panels):
+            if (rival, panel) not in found:
+                continue
             pair, scale = found[rival, panel], float(ends(frame, panel, "SBO-KDE").mean())
             color = figures.style(rival)["color"]
             axis.plot([pair.low / scale, pair.high / scale], [at, at], "-", color=color, linewidth=1.6)
