@@ -1,5 +1,6 @@
 """SBO-KDE and DRBO-KDE ([Huang2024]), and SBO with the law of the contexts seen or with a known one."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -20,6 +21,8 @@ from cbo_lib.search import argmax_finite, maximize_box, on_grid
 
 # Fits look at no more observations than this, evenly spread; bounds are computed in slices of so many numbers.
 _FITTED, _SLICE = 400, 2**22
+# Of a search: at a kink L-BFGS-B may go on for long without a gain.
+_ITERATIONS = 60
 
 
 class ContextPolicy(Policy):
@@ -34,8 +37,8 @@ class ContextPolicy(Policy):
         kernel: ``"matern"`` (the default) or ``"rbf"``, products of a kernel of the decisions and one of the contexts;
             or a GPyTorch kernel of the unit box whose parameters have priors. See ``fit_gaussian_process``.
         prior: a known Gaussian process in the place of a fitted one, its noise included.
-        refit: hyperparameters are fitted anew when the observations have grown by this factor. Default 1.1; with 1 in
-            every round, as [Huang2024].
+        refit: hyperparameters are fitted anew when the observations have grown by this factor, from the design on.
+            Default 1.1; with 1 in every round, as [Huang2024].
         raw: how many scrambled Sobol decisions begin each search. Default 64.
         starts: how many of the best of them are refined. Default 2.
         record: contexts that were seen without a decision, ``n x Dc``. Default none.
@@ -99,16 +102,25 @@ class ContextPolicy(Policy):
         groups = (range(self.space.decision_dim), range(self.space.decision_dim, self.space.dim))
         return torch.cat([self.queries, self.context], -1), self.space.bounds, groups
 
+    def fitted_count(self) -> int:
+        """How many of the observations the last fit looks at: it depends on how many there are, and on nothing else."""
+        t, n = self.y.shape[1], self.initial
+        if t <= n:
+            return t
+        while (later := max(n + 1, math.ceil(self.refit * n - 1e-9))) <= t:
+            n = later
+        return n
+
     @property
     def prior(self) -> GaussianProcess:
         """The prior in force, a fitted one if none was given."""
-        t = self.y.shape[1]
-        if self._prior is None or (self.given is None and t > self._fitted_at and t >= self.refit * self._fitted_at):
+        n = self.fitted_count()
+        if self._prior is None or (self.given is None and n != self._fitted_at):
             points, box, groups = self.inputs()
-            some = torch.linspace(0, t - 1, min(t, _FITTED), device=points.device).round().long()
+            some = torch.linspace(0, n - 1, min(n, _FITTED), device=points.device).round().long()
             rows = Measure.dirac(points[:, some], known=True)
             self._prior = fit_gaussian_process(rows, self.y[:, some], box, self.kernel, groups)
-            self._fitted_at = t
+            self._fitted_at = n
         return self._prior
 
     @property
@@ -135,7 +147,7 @@ class ContextPolicy(Policy):
     def best(self, values: Callable[[Tensor], Tensor], generators: Sequence[torch.Generator]) -> Tensor:
         """The decision of the largest of ``values``, from ``replicates x n x Dx`` to ``replicates x n``."""
         box = self.space.decisions
-        found, _ = maximize_box(values, box, self.sobol(self.raw, generators), self.starts)
+        found, _ = maximize_box(values, box, self.sobol(self.raw, generators), self.starts, _ITERATIONS)
         return on_grid(found, box)
 
     def ask_for(self, context: Tensor) -> Tensor:

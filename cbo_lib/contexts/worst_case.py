@@ -23,9 +23,10 @@ def tv_worst_case(values: Tensor, floor: Tensor | float, radius: Tensor | float)
     Raises:
         ValueError: if there is no sample, or the radius is negative.
     """
-    m, radius = values.shape[-1], torch.as_tensor(radius).to(values)
+    m = values.shape[-1]
+    radius, floor = (torch.as_tensor(part, dtype=values.dtype, device=values.device) for part in (radius, floor))
     require(m > 0 and bool((radius >= 0).all()), "radius must be nonnegative, and values hold one or more", radius)
-    floor = torch.minimum(torch.as_tensor(floor).to(values), values.amin(-1)).unsqueeze(-1)
+    floor = torch.minimum(floor, values.amin(-1)).unsqueeze(-1)
     # Of each sample, from the largest value down, the part of its mass 1/m that is taken.
     taken = ((radius / 2).clamp_max(1).unsqueeze(-1) * m - torch.arange(m).to(values)).clamp(0, 1) / m
     return values.mean(-1) - (taken * (values.sort(-1, descending=True).values - floor)).sum(-1)

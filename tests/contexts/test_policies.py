@@ -160,13 +160,14 @@ def test_a_known_context_is_answered_and_a_record_of_contexts_counts():
     world = hill(0.0)
     x = torch.rand(40, 1, generator=torch.Generator().manual_seed(0), dtype=F64) * 2
     c = torch.rand(40, 1, generator=torch.Generator().manual_seed(1), dtype=F64) * 2 - 1
-    prior = GaussianProcess(rbf_kernel([0.3, 0.5]), 0.05)
-    policy = contexts.SBOEmpirical(world.space, prior=prior)
-    policy.tell(x, world.f(torch.cat([x, c], -1)), context=c)
+    y = -((x - 0.8 - 0.5 * c) ** 2)[:, 0]
+    prior = GaussianProcess(rbf_kernel([0.6, 0.8]), 0.05)
+    policy = contexts.SBOEmpirical(world.space, prior=prior, sqrt_beta=0.0)
+    policy.tell(x, y, context=c)
     low, high = (float(policy.ask(context=[at])) for at in (-0.6, 0.3))
     assert abs(low - 0.5) < 0.1 and abs(high - 0.95) < 0.1  # x - 0.8 - c / 2 = 0
-    recorded = contexts.SBOEmpirical(world.space, prior=prior, record=np.full((4000, 1), -0.6))
-    recorded.tell(x, world.f(torch.cat([x, c], -1)), context=c)
+    recorded = contexts.SBOEmpirical(world.space, prior=prior, sqrt_beta=0.0, record=np.full((4000, 1), -0.6))
+    recorded.tell(x, y, context=c)
     assert abs(float(recorded.ask()) - low) < 0.1 < abs(float(policy.ask()) - low)
     with pytest.raises(ValueError, match="context"):
         contexts.GPUCB(world.space).ask(context=[0.1])
