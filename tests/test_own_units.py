@@ -69,7 +69,7 @@ def test_a_fit_keeps_to_the_bounds_of_its_kernel_and_may_be_saved(high, tmp_path
     policy = contexts.GPUCB(contexts.Space([[0.0], [1.0]], [[0.0], [1.0]]), kernel=kernel)
     policy.tell(x, 2 * x, context=torch.full_like(x, 0.5))
     asked = policy.ask()
-    lengthscale = float(policy.posterior.prior.kernel.base_kernel.lengthscale)
+    lengthscale = float(policy.posterior.prior.kernel.base_kernel.kernel.lengthscale)
     assert 0.05 <= lengthscale <= high + 1e-6
     policy.save(tmp_path / "policy")
     assert torch.equal(contexts.GPUCB.load(tmp_path / "policy").ask(), asked)
