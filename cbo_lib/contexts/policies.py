@@ -87,7 +87,7 @@ class ContextPolicy(Policy):
         return self.given_sqrt_beta(self.round) if callable(self.given_sqrt_beta) else self.given_sqrt_beta
 
     @torch.no_grad()
-    def tell(self, query: Tensor, y: Tensor, context: Tensor) -> None:
+    def tell(self, query: Tensor, y: Tensor, context: Tensor) -> None:  # type: ignore[override]
         """Keep the decision (``replicates x Dx``), its value and the context (``replicates x Dc``): lines 6 and 7."""
         super().tell(query, y)
         self.context = torch.cat([self.context, context.unsqueeze(1)], 1)
