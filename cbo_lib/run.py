@@ -59,8 +59,11 @@ class Run:
         return self.batch.y.shape[-1]
 
     @torch.no_grad()
-    def ask(self) -> Tensor:
-        """The next query; the same one until something is told."""
+    def ask(self, **known: Any) -> Tensor:
+        """The next query; the same one until something is told. What is ``known`` of the round goes by its name."""
+        if known:
+            parts = {name: self.space.read_seen(name, part) for name, part in known.items()}
+            return self.batch.ask_for(**parts)[0].clone()
         if self._asked is None:
             self._asked = self.batch.ask()
         return self._asked[0].clone()
@@ -77,9 +80,12 @@ class Run:
             ValueError: if something is missing, does not fit or is not finite; nothing is learned then.
         """
         if y is None and isinstance(query, pd.DataFrame) and "y" in query:
-            own = [name for name in self.kind.sees if name in query and name not in seen]
-            seen |= {name: query[name] for name in own}
-            query, y = query.drop(columns=["y", *own]), query["y"]
+            named = getattr(self.space, "seen_columns", {})
+            for name, columns in self._seen_columns().items():
+                if {*columns} <= {*query}:
+                    part = query[columns] if name in named else query[name]
+                    seen, query = {name: part, **seen}, query.drop(columns=columns)
+            query, y = query.drop(columns="y"), query["y"]
         rows = self._read(query, y, seen)
         before, self._asked = self.observations(), None
         try:
@@ -141,13 +147,19 @@ class Run:
         known = {"query": self.batch.queries, "y": self.batch.y} | {s: getattr(self.batch, s) for s in self.kind.sees}
         return {name: part[0] for name, part in known.items()}
 
+    def _seen_columns(self) -> dict[str, list[str]]:
+        """The columns of what is seen besides ``y``: those that the space names, or one of its own name for a number."""
+        named = getattr(self.space, "seen_columns", {})
+        numbers = [name for name in self.kind.sees if getattr(self.batch, name).dim() == 2]
+        return {name: named.get(name, [name]) for name in self.kind.sees if name in named or name in numbers}
+
     def to_frame(self) -> pd.DataFrame:
         """One row an observation, in columns that ``tell`` takes again; ``y`` is the last."""
         rows = self.batch.queries[0].reshape(self.count, len(self.space.columns))
         frame = pd.DataFrame(rows.cpu().numpy(), columns=list(self.space.columns))
-        seen = {name: getattr(self.batch, name)[0] for name in self.kind.sees}
-        single = {name: part.cpu().numpy() for name, part in seen.items() if part.dim() == 1}
-        return frame.assign(**single, y=self.batch.y[0].cpu().numpy())
+        for name, columns in self._seen_columns().items():
+            frame[columns] = getattr(self.batch, name)[0].reshape(self.count, len(columns)).cpu().numpy()
+        return frame.assign(y=self.batch.y[0].cpu().numpy())
 
     def amend(self, place: int, **seen: Any) -> None:
         """Say later what else was seen with an observation, such as a bill that came late.

@@ -31,7 +31,7 @@ def argmax_finite(values: Tensor, allowed: Tensor | None = None, order: Tensor |
 
 
 def maximize_box(
-    values: Function, bounds: Tensor, raw: Tensor, starts: int = 4, iterations: int | None = None
+    values: Function, bounds: Tensor, raw: Tensor, starts: int = 4, iterations: int = 15_000
 ) -> tuple[Tensor, Tensor]:
     """The maximum over a box of one function a replicate: points ``replicates x d`` and values ``replicates``.
 
@@ -44,7 +44,7 @@ def maximize_box(
         bounds: the box, ``2 x d``, lower corner first, in the units of the inputs.
         raw: candidate points in the box, ``replicates x n x d``.
         starts: how many raw points of each replicate are refined. Default 4.
-        iterations: of each search, at most. Default: until it converges.
+        iterations: of each search, at most. Default that of BoTorch, which no smooth function reaches.
     """
     low, side = bounds[0], bounds[1] - bounds[0]
     with torch.no_grad():
@@ -63,8 +63,7 @@ def maximize_box(
 
     with torch.enable_grad():
         unit = [(0.0, 1.0)] * len(low)
-        most = 15000 if iterations is None else iterations
-        found, least, _ = fmin_l_bfgs_b_batched(negative, rows, unit, pass_batch_indices=True, maxiter=most)
+        found, least, _ = fmin_l_bfgs_b_batched(negative, rows, unit, maxiter=iterations, pass_batch_indices=True)
     points = (low + side * torch.from_numpy(found).to(raw).view_as(begin)).clamp(low, bounds[1])
     points, results = (
         torch.cat([points, begin], -2),

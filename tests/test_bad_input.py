@@ -91,7 +91,7 @@ def gpoo(space=None, **options):
 
 def sbokde(space=None, kind=contexts.SBOKDE, **options):
     small = {} if kind is not contexts.SBOKDE else {"samples": 4}
-    given = {"prior": prior(2), "initial": 2, "raw": 4, "starts": 1, "iterations": 1, **small}
+    given = {"prior": prior(2), "initial": 2, "raw": 4, "starts": 1, **small}
     return kind(space or boxes(), **given | options)
 
 
@@ -193,11 +193,8 @@ FOUNDATION = [
     ("samples", lambda: contexts.GaussianKDE(torch.zeros(0, 1)), "n >= 1"),
     ("samples", lambda: contexts.GaussianKDE(torch.tensor([[NAN]])), "finite"),
     ("bandwidth", lambda: contexts.GaussianKDE(torch.ones(2, 1), torch.tensor([-1.0])), "nonnegative"),
-    ("c", lambda: contexts.GaussianKDE(torch.rand(3, 1)).density(torch.zeros(2, 2)), "shape (..., m, 1)"),
-    ("values", lambda: contexts.tv_worst_case(torch.tensor([NAN]), 0.0, 0.1), "finite"),
+    ("samples", lambda: contexts.GaussianKDE(torch.ones(2, 1)).density(torch.zeros(2, 1)), "differ"),
     ("radius", lambda: contexts.tv_worst_case(torch.ones(3), torch.tensor(0.0), -0.1), "nonnegative"),
-    ("reference", lambda: contexts.MMDBall(torch.tensor([0.5, 0.6]), torch.eye(2), 0.1), "sum to one"),
-    ("reference", lambda: contexts.MMDBall(torch.tensor([1.5, -0.5]), torch.eye(2), 0.1), "nonnegative"),
     # partition, maximization
     ("bounds", lambda: PartitionTree([[1.0], [0.0]]), "lower bound"),
     ("bounds", lambda: PartitionTree(None), "numbers|shape"),
@@ -326,7 +323,7 @@ SETTINGS = [
     ("initial", lambda: sbokde(initial=1), "integer of at least 2"),
     ("initial", lambda: cmes(initial=-1), "integer of at least 0"),
     ("initial", lambda: hegpucb(initial=2.5), "integer of at least 0"),
-    ("resolution", lambda: sbokde(resolution=0.0), "in (0, 1)"),
+    ("record", lambda: sbokde(record=[[0.1, 0.2]]), "coordinates"),
     ("prior", lambda: gpoo(prior=rbf_kernel(0.1)), "GaussianProcess"),
     ("prior", lambda: sbokde(prior="flat"), "GaussianProcess"),
     ("prior", lambda: ucbpsq(prior=rbf_kernel(0.1)), "GaussianProcess"),
@@ -334,7 +331,7 @@ SETTINGS = [
     ("kernel", lambda: gpoo(prior=None, kernel="cubic"), "'matern', 'rbf'"),
     ("kernel", lambda: sbokde(prior=None, kernel=None), "'matern', 'rbf'"),
     ("kernel", lambda: cmes(prior=None, kernel="cubic"), "'matern', 'rbf'"),
-    ("refit_every", lambda: sbokde(refit_every=0), "integer of at least 1"),
+    ("refit", lambda: sbokde(refit=0.5), "at least 1"),
     ("seeds", lambda: gpoo().start([-1]), "integer of at least 0"),
     ("seeds", lambda: gpoo().start(2), "one or more"),
     ("recommend", lambda: gpoo().recommend(), "follow an observation"),
@@ -352,7 +349,6 @@ SETTINGS = [
     ("samples", lambda: sbokde(samples=0), "integer of at least 1"),
     ("starts", lambda: sbokde(starts=9), "from 1 to 4"),
     ("raw", lambda: sbokde(raw="many"), "integer of at least 1"),
-    ("iterations", lambda: sbokde(iterations=0), "integer of at least 1"),
     ("radius", lambda: sbokde(kind=contexts.DRBOKDE, radius=-0.1), "nonnegative"),
     ("cover", lambda: sbokde(kind=contexts.DRBOKDE, cover=0), "integer of at least 1"),
     ("gamma", lambda: sbokde(kind=contexts.DRBOMMD, gamma=0.0), "in (0, 1)"),
@@ -418,8 +414,8 @@ TELLS = [
     ),
     ("contexts", "context", {"context": [0.1, 0.2]}, None, "as many rows"),
     ("contexts", "context", {"context": [NAN]}, None, "finite"),
-    ("contexts", "context", {"context": LEFT_OUT}, None, "missing"),
-    ("contexts", "wind", {"wind": 1.0}, None, "unknown"),
+    ("contexts", "context", {"context": LEFT_OUT}, None, "tell takes"),
+    ("contexts", "wind", {"wind": 1.0}, None, "tell takes"),
     ("subsets", "y", {}, -1.0, "floor"),
     ("subsets", "cost", {"cost": -1.0}, None, "nonnegative"),
     ("subsets", "cost", {"cost": INF}, None, "nonnegative"),

@@ -20,7 +20,6 @@ from book._grading.boxes import Box, Function, Kind, Lost
 from book._grading.policies import remote
 from book._tools.handout import Exercise, exercises
 from book.checks import finite
-from cbo_lib.former.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -167,19 +166,14 @@ class Judge:
         kind, *values = answer
         if (said := form(kind, "class")) is not None:
             return self._nothing(exercise, said)
-        known = {
-            f"{found.__module__}.{found.__qualname__}": found
-            for found in self.space.values()
-            if isinstance(found, type) and issubclass(found, Policy)
-        }
         parts = [Part(value) for value in values]
         probe, fault = self.space.get("probe"), None
 
         def probed(policy_class: Any) -> Any:
-            return remote(policy_class.kind.probed(self.probes[exercise.number]), known)
+            return remote(policy_class.kind.probed(self.probes[exercise.number]))
 
         try:
-            policy = remote(kind, known)
+            policy = remote(kind)
             if policy is None:
                 return self._nothing(exercise, "The policy must be derived from the class that the exercise names.")
             if probe is not None:

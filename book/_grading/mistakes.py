@@ -61,8 +61,8 @@ s = (Right, change.mean(), change.std() / math.sqrt(40))
 """,
     "contexts": """
 class Right(SBOKDE):
-    def draw(self):
-        return self.contexts
+    def draw(self, generators):
+        return self.seen
 
 
 change = cumulative_regret(run_policy(Right), beach)[:, -1] - base_regret

@@ -1,19 +1,20 @@
 """Students' policies as the judge sees them: asked in their box, and judged by what they ask.
 
-What a policy says of itself counts for nothing. What it spent, and which runs are over, is counted here.
+What a policy says of itself counts for nothing. What it spent is counted here.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from book._grading.boxes import Kind
-from cbo_lib import contexts, hyperparameters, indirect, subsets
+from cbo_lib import indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
-from cbo_lib.former.policy import Policy
-from cbo_lib.policy import Policy as CellPolicy
+from cbo_lib.contexts.policies import ContextPolicy
+from cbo_lib.hyperparameters import CandidatePolicy
+from cbo_lib.policy import Policy
 
 
 def _inside(points: Tensor, bounds: Tensor, name: str) -> None:
@@ -26,147 +27,145 @@ def _listed(points: Tensor, listed: Tensor, name: str) -> None:
     require(near.any(-1), f"{name} must be points of the domain", points)
 
 
-def check_point(space: Any, query: Tensor, name: str) -> None:
-    """Raise ``ValueError`` if queries or recommendations of a batch lie where nobody may ask."""
-    if isinstance(space, contexts.Space):
-        _inside(query, space.decisions, name)
-    elif isinstance(space, subsets.Space):
-        _inside(query[:, 1:], space.bounds, name)
-        index = query[:, 0]
-        known = (index >= 0) & (index < space.m) & (index == index.round())
-        require(known, f"{name} must begin with the index of a subset", index)
-    elif isinstance(space, hyperparameters.Space):
-        if space.points is None:
-            _inside(query, space.bounds, name)
-        else:
-            _listed(query, space.points, name)
+class Remote(Policy):
+    """A policy that asks and recommends what an object in a box does; the classes that ``remote`` makes have ``kind``.
 
-
-class Remote:
-    """What ``simulate`` needs of a policy, asked of an object in a box; mixed into the class that it is derived from.
-
-    The classes that ``remote`` makes have ``kind``, the student's class.
+    A class for a setting stands before the class of the library that students derive theirs from.
     """
 
-    kind: Kind
-    space: Any
-    initial: int
+    kind: ClassVar[Kind]
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._twin = self.kind.make(*arguments, **options)
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        Policy.__init__(self, space, seeds, self.shape(space))
+        self._twin = self.kind.make(space, seeds=list(seeds), **options)
 
-    def start(self, seeds: Any) -> None:
-        """Begin a batch, and its accounts."""
-        self._twin.tell("start", list(seeds))
-        self._count = len(list(seeds))
-        self._told = 0
-        self._trace: dict[str, Tensor] = {}
-        if isinstance(self.space, subsets.Space):
-            self._spent = torch.zeros(self._count)
+    @staticmethod
+    def shape(space: Any) -> tuple[int, ...]:
+        """Of one query."""
+        return (space.dim,)
 
-    def _point(self, method: str, name: str) -> Tensor:
-        point = self._twin.ask(method)
-        require(len(point.shape) > 0 and len(point) == self._count, f"{name} must be one a replicate", point.shape)
-        check_point(self.space, point, name)
-        return point
+    def check(self, points: Tensor, name: str) -> None:
+        """Raise ``ValueError`` if queries or recommendations ``replicates x ...`` lie where nobody may ask."""
+        require(self.space.contains(points), f"{name} must be points of the domain", points)
+
+    def _points(self, method: str, name: str, shape: tuple[int, ...]) -> Tensor:
+        points = self._twin.ask(method)
+        require(points.shape == (len(self.y), *shape), f"{name} must have shape {shape} each", tuple(points.shape))
+        self.check(points, name)
+        return points.to(self.y)
 
     def ask(self) -> Tensor:
-        """The student's query, if it may be asked."""
-        return self._point("ask", "query")
+        """The student's queries, if they may be asked."""
+        return self._points("ask", "query", self.shape(self.space))
 
     def recommend(self) -> Tensor:
         """The student's recommendation, if there is such a point."""
-        return self._point("recommend", "recommendation")
+        return self._points("recommend", "recommendation", self.shape(self.space))
 
     def tell(self, query: Tensor, y: Tensor, **seen: Tensor) -> None:
-        """Tell the student's object, and keep the accounts."""
-        self._told += 1
-        if isinstance(self.space, hyperparameters.Space):
-            self._trace = {"initial": torch.full((self._count,), self._told <= self.initial)}
-        elif isinstance(self.space, subsets.Space):
-            self._spent = self._spent + seen["cost"].to(self._spent)
-            self._trace = {"spent": self._spent}
+        """Tell the student's object, and count the rounds."""
+        Policy.tell(self, query, y)
+        for name, part in seen.items():
+            setattr(self, name, torch.cat([getattr(self, name), part.unsqueeze(1)], 1))
         self._twin.tell("tell", query, y, **seen)
 
-    def trace(self) -> dict[str, Tensor]:
-        """The accounts."""
-        return self._trace
+
+class RemoteCells(Remote, GPOO):
+    """Over cells of a tree."""
+
+    @staticmethod
+    def shape(space: Any) -> tuple[int, ...]:
+        """Of one cell."""
+        return (2, space.dim)
+
+    def check(self, points: Tensor, name: str) -> None:
+        """Cells lie in the root."""
+        _inside(points, self.space.bounds.unsqueeze(1), name)
 
 
-class RemoteCells(GPOO):
-    """A policy over cells that asks and recommends what the student's object does."""
+class RemoteActions(Remote, indirect.IndirectPolicy):
+    """Over actions, recommending a point of the inputs."""
 
-    kind: Kind
+    @staticmethod
+    def shape(space: Any) -> tuple[int, ...]:
+        """Of one action."""
+        return tuple(space.actions.shape[1:])
 
-    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
-        CellPolicy.__init__(self, space, seeds, (2, space.dim))
-        self._twin = self.kind.make(space, seeds=list(seeds), **options)
-
-    def _cells(self, method: str, name: str) -> Tensor:
-        cells, shape = self._twin.ask(method), (len(self.y), 2, self.space.dim)
-        require(cells.shape == shape, f"{name} must have shape {shape}", tuple(cells.shape))
-        _inside(cells, self.space.bounds.unsqueeze(1), name)
-        return cells.to(self.y)
-
-    def ask(self) -> Tensor:
-        """The student's cells, if they lie in the root."""
-        return self._cells("ask", "query")
-
-    def recommend(self) -> Tensor:
-        """The student's recommendation."""
-        return self._cells("recommend", "recommendation")
-
-    def tell(self, cell: Tensor, y: Tensor) -> None:
-        """Tell the student's object, and count the rounds."""
-        CellPolicy.tell(self, cell, y)
-        self._twin.tell("tell", cell, y)
-
-
-class RemoteActions(indirect.IndirectPolicy):
-    """A policy over actions that asks and recommends what the student's object does."""
-
-    kind: Kind
-
-    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
-        CellPolicy.__init__(self, space, seeds, space.actions.shape[1:])
-        self._twin = self.kind.make(space, seeds=list(seeds), **options)
-
-    def _rows(self, method: str, name: str, listed: Tensor) -> Tensor:
-        rows, shape = self._twin.ask(method), (len(self.y), listed.shape[-1])
-        require(rows.shape == shape, f"{name} must have shape {shape}", tuple(rows.shape))
-        _listed(rows, listed, name)
-        return rows.to(self.y)
-
-    def ask(self) -> Tensor:
-        """The student's actions, if they are those of the space."""
-        return self._rows("ask", "query", self.space.actions)
+    def check(self, points: Tensor, name: str) -> None:
+        """Actions and points are those of the space."""
+        _listed(points, self.space.actions if name == "query" else self.space.points, name)
 
     def recommend(self) -> Tensor:
         """The student's points, if they are those of the space."""
-        return self._rows("recommend", "recommendation", self.space.points)
-
-    def tell(self, query: Tensor, y: Tensor) -> None:
-        """Tell the student's object, and count the rounds."""
-        CellPolicy.tell(self, query, y)
-        self._twin.tell("tell", query, y)
+        return self._points("recommend", "recommendation", tuple(self.space.points.shape[1:]))
 
 
-def remote(kind: Kind, known: dict[str, type[Policy]]) -> type[Any] | None:
-    """A class for the judge that stands for a student's class; none if that is derived from no policy.
+class RemoteDecisions(Remote, ContextPolicy):
+    """Over decisions under unknown contexts."""
 
-    Args:
-        kind: the student's class.
-        known: the judge's own classes, by module and name.
-    """
-    if f"{GPOO.__module__}.{GPOO.__qualname__}" in kind.bases:
-        return type(kind.name, (RemoteCells,), {"kind": kind})
-    own = indirect.IndirectPolicy
-    if f"{own.__module__}.{own.__qualname__}" in kind.bases:
-        return type(kind.name, (RemoteActions,), {"kind": kind})
-    base = next((known[name] for name in kind.bases if name in known), None)
-    if base is None:
-        return None
-    made = type(kind.name, (Remote, base), {"kind": kind})
-    made.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
-    return made
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        Remote.__init__(self, space, seeds=seeds, **options)
+        self.context = space.like.new_zeros(len(self.y), 0, space.context_dim)
+
+    @staticmethod
+    def shape(space: Any) -> tuple[int, ...]:
+        """Of one decision."""
+        return (space.decision_dim,)
+
+    def check(self, points: Tensor, name: str) -> None:
+        """Decisions lie in their box."""
+        _inside(points, self.space.decisions, name)
+
+
+class RemotePlays(Remote):
+    """Over variable subsets; what was spent is counted here."""
+
+    sees = subsets.SubsetPolicy.sees
+
+    def __init__(self, space: Any, *, seeds: Any, **options: Any) -> None:
+        super().__init__(space, seeds=seeds, **options)
+        self.cost, self.spent = self.y, torch.zeros(len(self.y)).to(self.y)
+
+    @staticmethod
+    def shape(space: Any) -> tuple[int, ...]:
+        """Of one play: a subset and values of all variables."""
+        return (1 + space.dim,)
+
+    def check(self, points: Tensor, name: str) -> None:
+        """There is such a subset, and the values lie in the box."""
+        _inside(points[:, 1:], self.space.bounds, name)
+        index = points[:, 0]
+        known = (index >= 0) & (index < self.space.m) & (index == index.round())
+        require(known, f"{name} must begin with the index of a subset", index)
+
+    @property
+    def posterior(self) -> Any:
+        """None that the judge asks for."""
+        raise NotImplementedError
+
+    def tell(self, query: Tensor, y: Tensor, **seen: Tensor) -> None:
+        """Tell the student's object, and count what it spent."""
+        super().tell(query, y, **seen)
+        self.spent = self.spent + seen["cost"]
+
+
+class RemotePoints(Remote, CandidatePolicy):
+    """Over points, with candidates."""
+
+
+#: What stands for a class that is derived from one of the library's.
+REMOTE: dict[type, type] = {
+    GPOO: RemoteCells,
+    indirect.IndirectPolicy: RemoteActions,
+    ContextPolicy: RemoteDecisions,
+    subsets.SubsetPolicy: RemotePlays,
+    CandidatePolicy: RemotePoints,
+}
+
+
+def remote(kind: Kind) -> type[Any] | None:
+    """A class for the judge that stands for a student's class; none if that is derived from no policy."""
+    for base, stand_in in REMOTE.items():
+        if f"{base.__module__}.{base.__qualname__}" in kind.bases:
+            return type(kind.name, (stand_in,), {"kind": kind})
+    return None

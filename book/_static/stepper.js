@@ -340,5 +340,5 @@
     }
   };
   if (document.readyState === "complete") all();
-  else document.addEventListener("DOMContentLoaded", all); // when cell.js and gpoo.js, which come later, are there
+  else document.addEventListener("DOMContentLoaded", all); // when cell.js and its kind, which come later, are there
 })();

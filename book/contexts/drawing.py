@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -11,9 +12,8 @@ from torch import Tensor
 from book import figures
 from book.contexts.problem import ContextProblem
 from book.functions import interval
-from book.harness import rounds
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.policies import SBOKDE
+from cbo_lib.random import ReplicateGenerators
 
 
 def loop_steps(
@@ -75,14 +75,15 @@ def _loop(problem: ContextProblem, x: Tensor, c: Tensor, y: Tensor, judged: bool
     return figure
 
 
+@torch.no_grad()
 def density_steps(
-    problem: ContextProblem, policy: SBOKDE, steps: Sequence[int], seed: int = 100
+    problem: ContextProblem, policy: Any, steps: Sequence[int], seed: int = 100
 ) -> tuple[list[Figure], list[str], list[str]]:
     """The density estimate and the acquisition as contexts arrive, for ``figures.slider``.
 
     Args:
         problem: with one decision and one context.
-        policy: to run for one replicate.
+        policy: an ``SBOKDE``, of which one replicate runs.
         steps: after how many evaluations to draw, each past the initial design.
         seed: of the replicate.
 
@@ -91,30 +92,32 @@ def density_steps(
     """
     frames, labels, alts = [], [], []
     c, x = (interval(box, 301) for box in (problem.space.contexts, problem.space.decisions))
-    value = problem.value(x)
-    with torch.no_grad():
-        for step, _, told in rounds(problem, policy, max(steps), seed):
-            policy.tell(**told)
-            if step not in steps:
-                continue
-            acquisition = policy.acquisition(policy.posterior).values(x[None])[0]
-            estimate = GaussianKDE(policy.contexts[0]).density(c)
-            figure, axes = figures.subplots(1, 2, figsize=(9.6, 3.6))
-            axes[0, 0].plot(c[:, 0], problem.distribution.density(c), color=figures.COLORS[-1], label="true density")
-            axes[0, 0].plot(c[:, 0], estimate, "--", color=figures.COLORS[0], label="estimate")
-            axes[0, 0].plot(policy.contexts[0, :, 0], torch.zeros(step), "|", color=figures.COLORS[1], label="contexts")
-            axes[0, 0].set(xlabel="context c", ylabel="density")
-            axes[0, 1].plot(x[:, 0], value, color=figures.COLORS[-1], label="expected value")
-            axes[0, 1].plot(x[:, 0], acquisition, "--", color=figures.COLORS[0], label="acquisition")
-            best = float(x[acquisition.argmax(), 0])
-            axes[0, 1].axvline(best, color=figures.COLORS[1], linewidth=1, label="next decision")
-            axes[0, 1].set(xlabel="decision x", ylabel="units of f")
-            for axis in axes.flat:
-                axis.legend(fontsize="small")
-            frames.append(figure)
-            labels.append(f"{step} contexts")
-            alts.append(
-                f"After {step} evaluations: the density estimate beside the true density of the context, and the "
-                f"acquisition beside the expected value; the next decision is {best:.3f}."
-            )
+    value, batch, world = problem.value(x), policy.start([seed]), ReplicateGenerators([seed])
+    for step in range(1, max(steps) + 1):
+        decision = batch.ask()
+        seen = problem.observe(decision, world.at(step))
+        batch.tell(decision, seen["y"], seen["context"])
+        if step not in steps:
+            continue
+        estimate = GaussianKDE(batch.seen)
+        drawn = estimate.sample(256, batch.generators, problem.space.contexts)
+        acquisition = batch.ucb(drawn)(x[None]).mean(-1)[0]
+        figure, axes = figures.subplots(1, 2, figsize=(9.6, 3.6))
+        axes[0, 0].plot(c[:, 0], problem.distribution.density(c), color=figures.COLORS[-1], label="true density")
+        axes[0, 0].plot(c[:, 0], estimate.density(c)[0], "--", color=figures.COLORS[0], label="estimate")
+        axes[0, 0].plot(batch.seen[0, :, 0], torch.zeros(step), "|", color=figures.COLORS[1], label="contexts")
+        axes[0, 0].set(xlabel="context c", ylabel="density")
+        axes[0, 1].plot(x[:, 0], value, color=figures.COLORS[-1], label="expected value")
+        axes[0, 1].plot(x[:, 0], acquisition, "--", color=figures.COLORS[0], label="acquisition")
+        best = float(x[acquisition.argmax(), 0])
+        axes[0, 1].axvline(best, color=figures.COLORS[1], linewidth=1, label="next decision")
+        axes[0, 1].set(xlabel="decision x", ylabel="units of f")
+        for axis in axes.flat:
+            axis.legend(fontsize="small")
+        frames.append(figure)
+        labels.append(f"{step} contexts")
+        alts.append(
+            f"After {step} evaluations: the density estimate beside the true density of the context, and the "
+            f"acquisition beside the expected value; the next decision is {best:.3f}."
+        )
     return frames, labels, alts

@@ -13,9 +13,9 @@ from torch import Tensor
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.checks import as_number, as_tensor, require, require_inside, require_shape
 from cbo_lib.contexts.space import Space
-from cbo_lib.former.maximize import maximize_box
 from cbo_lib.measure import Function
 from cbo_lib.random import standard_normal
+from cbo_lib.search import maximize_box
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ContextProblem:
         box = self.space.decisions
         sobol = torch.quasirandom.SobolEngine(self.space.decision_dim, scramble=False)
         raw = torch.lerp(box[0], box[1], sobol.draw(2**10, dtype=torch.float64).to(box))
-        return maximize_box(self.value, box, raw, starts=16, max_iterations=200)[0].squeeze(0)
+        return maximize_box(self.value, box, raw.unsqueeze(0), starts=16)[0].squeeze(0)
 
     @cached_property
     def optimum(self) -> Tensor:

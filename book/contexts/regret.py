@@ -1,63 +1,36 @@
-"""Regret under unknown contexts: the paper's notions, its proofs' terms and its bounds."""
+"""Regret under unknown contexts: the paper's notions, the terms of its proof on runs, and how fast laws are learned."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
+from book.contexts.marginals import Marginal
 from book.contexts.problem import ContextProblem
-from book.ledger import Claim, RegretLedger
+from book.contexts.quadrature import QuadratureDistribution
+from book.functions import maximum
 from cbo_lib.contexts.density import GaussianKDE, silverman_bandwidth
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, SBOEmpirical
+from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import tv_worst_case
-from cbo_lib.former.history import History
-from cbo_lib.former.partial import PartialPosterior
-from cbo_lib.gp import Posterior
+from cbo_lib.distributions import Normal
+from cbo_lib.gp import GaussianProcess
+from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Function, Measure
+from cbo_lib.random import ReplicateGenerators, standard_normal
 
 
-def instantaneous_regret(history: History, problem: ContextProblem) -> Tensor:
-    """``E_p f(x*, c) - E_p f(x_t, c)``, ``replicates x T``, with the initial design ([Huang2024], Definition 1)."""
-    return problem.optimum.unsqueeze(-1) - history["value"]
-
-
-def cumulative_regret(history: History, problem: ContextProblem) -> Tensor:
-    """``R_t`` ([Huang2024], Eq. 1), ``replicates x T``; the initial design counts, as in the paper's figures."""
-    return instantaneous_regret(history, problem).cumsum(-1)
-
-
-def cumulative_reward(history: History) -> Tensor:
-    """The sum of the values seen, ``replicates x T``: what [Huang2024] reports for Complicated Hartmann."""
-    return history["observation"].cumsum(-1)
-
-
-def density_error(contexts: Tensor, problem: ContextProblem, counts: Sequence[int], margin: float = 1.0) -> Tensor:
-    """``|p - p_hat|_1`` of the density estimate from the first ``n`` contexts.
-
-    Both densities are those before clipping; in one dimension on the context box and ``margin`` of its side beyond each
-    end, in more everywhere, see ``sampled_distance``. Clipping brings two distributions no further apart, so this
-    bounds the distance of the clipped ones but for the tails.
-
-    Args:
-        contexts: ``replicates x T x Dc``.
-        problem: which knows the true density.
-        counts: the ``n``, from 2 to ``T``.
-        margin: see above.
-
-    Returns:
-        ``replicates x len(counts)``.
-    """
-    if contexts.shape[-1] > 1:
-        return torch.stack([sampled_distance(contexts[:, :n], problem) for n in counts], -1)
-    low, high = problem.space.contexts[:, 0].tolist()
-    reach = margin * (high - low)
-    density = problem.distribution.density
-    ends = low - reach, high + reach
-    return torch.stack([density_distance(GaussianKDE(contexts[:, :n]), density, *ends, 8193) for n in counts], -1)
+def cumulative_regret(history: Any, problem: ContextProblem) -> Tensor:
+    """``R_t`` ([Huang2024], Eq. 1) of a run, ``replicates x T``; the initial design counts, as in the paper."""
+    return (problem.optimum.unsqueeze(-1) - history["value"]).cumsum(-1)
 
 
 def density_distance(estimate: GaussianKDE, density: Function, low: float, high: float, points: int = 4097) -> Tensor:
@@ -90,72 +63,6 @@ def density_distance(estimate: GaussianKDE, density: Function, low: float, high:
     return torch.trapezoid((estimate.density(grid) - density(grid)).abs(), grid.squeeze(-1), dim=-1)
 
 
-def sampled_distance(contexts: Tensor, problem: ContextProblem, points: int = 2048) -> Tensor:
-    """``|p - p_hat|_1`` of the density estimate from contexts ``replicates x n x Dc``, ``replicates``.
-
-    The mean of ``2 |p - p_hat| / (p + p_hat)`` under the half-half mixture of both, by at least so many Sobol points of
-    each.
-    """
-    replicates, n, dim = contexts.shape
-    sobol = torch.quasirandom.SobolEngine(dim, scramble=True, seed=1).draw(points, dtype=torch.float64).to(contexts)
-    true = problem.distribution.from_uniform(sobol, clip=False).expand(replicates, -1, -1)
-    free = torch.tensor([[-math.inf], [math.inf]]).to(contexts).expand(2, dim)
-    parts = []
-    for at in (true, density_nodes(contexts, free, math.ceil(points / n))):
-        p, estimated = problem.distribution.density(at), GaussianKDE(contexts).density(at)
-        parts.append(((p - estimated).abs() / (p + estimated)).mean(-1))
-    return parts[0] + parts[1]
-
-
-def context_cover(bounds: Tensor) -> Tensor:
-    """Contexts of the box ``2 x Dc`` that stand for all: 257 on a line, or 1,024 Sobol points and the corners."""
-    dim = bounds.shape[-1]
-    if dim == 1:
-        unit = torch.linspace(0, 1, 257, dtype=bounds.dtype, device=bounds.device).unsqueeze(-1)
-    else:
-        sobol = torch.quasirandom.SobolEngine(dim, scramble=False).draw(1024, dtype=bounds.dtype)
-        unit = torch.cat([torch.cartesian_prod(*[torch.arange(2.0)] * dim).to(sobol), sobol]).to(bounds)
-    return torch.lerp(bounds[0], bounds[1], unit)
-
-
-def density_nodes(contexts: Tensor, bounds: Tensor, each: int = 32) -> Tensor:
-    """Equally weighted nodes for expectations under the clipped density estimate.
-
-    Each observed context gets ``each`` nodes: equally probable quantiles of its kernel in one dimension, Sobol points
-    taken to it in more.
-
-    Args:
-        contexts: ``replicates x n x Dc``.
-        bounds: the context box.
-        each: nodes a context, at least 1.
-
-    Returns:
-        ``replicates x (n each) x Dc``.
-    """
-    dim = contexts.shape[-1]
-    if dim == 1:
-        uniform = (torch.arange(each, dtype=contexts.dtype, device=contexts.device)[:, None] + 0.5) / each
-    else:
-        sobol = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(each, dtype=contexts.dtype)
-        uniform = sobol.to(contexts).clamp(1e-9, 1 - 1e-9)
-    offsets = silverman_bandwidth(contexts)[..., None, None, :] * torch.special.ndtri(uniform)
-    return (contexts.unsqueeze(-2) + offsets).flatten(-3, -2).clamp(bounds[0], bounds[1])
-
-
-def worst_weights(values: Tensor, radius: float, count: int | None = None) -> Tensor:
-    """The distribution in the ball that ``tv_worst_case`` finds for values ``... x N``, of the same shape.
-
-    Args:
-        values: at all contexts; the worst of them takes the mass.
-        radius: L1.
-        count: the first so many contexts carry the estimate, with equal weights. Default: all.
-    """
-    with torch.enable_grad():
-        leaf = values.detach().requires_grad_()
-        total = tv_worst_case(leaf[..., :count], leaf.amin(-1), radius).sum()
-    return torch.autograd.grad(total, leaf)[0]
-
-
 @dataclass(frozen=True)
 class Constants:
     """What the bounds of [Huang2024] need to know.
@@ -167,7 +74,6 @@ class Constants:
         decision_dim: ``Dx``.
         context_dim: ``Dc``.
         noise_std: of the observations.
-        density: ``C0 r^(Dc / 2)``: ``E |p - p_hat_t|_1 <= density * t^(-2 / (4 + Dc))``.
     """
 
     a: float
@@ -176,7 +82,6 @@ class Constants:
     decision_dim: int
     context_dim: int
     noise_std: float
-    density: float
 
     def parts(self, t: int) -> int:
         """``tau_t``: into how many parts each coordinate of the decisions is divided, a whole number."""
@@ -196,279 +101,280 @@ class Constants:
         dim = self.decision_dim + self.context_dim
         return self.a * self.b * dim * self.side * math.sqrt(math.pi) / 2 + math.sqrt(2 / math.pi)
 
-    def theorem(self, gain: Tensor, radius: Callable[[int], float] | None = None) -> dict[str, Tensor]:
-        """The terms of Theorem 1, or with a radius ``delta_t`` those of Theorem 2, each ``T``.
 
-        ``C = 8 / log(1 + noise_std^-2)`` as in [Srinivas2010], Lemma 5.4; the paper prints ``noise_std^2``.
+class PriorDraws:
+    """Draws of a Gaussian process with an RBF kernel of variance one on the unit square, one a seed.
 
-        Args:
-            gain: an upper bound of the maximum information gain of 1, ..., T observations, ``T``.
-            radius: ``delta_t``.
-        """
-        dc = self.context_dim
-        t = torch.arange(1, len(gain) + 1, dtype=torch.float64)
-        beta = torch.tensor([max(0.0, self.beta(int(i))) for i in t], dtype=t.dtype)
-        c = 8 / math.log1p(self.noise_std**-2)
-        c2 = c * max(1.0, self.density**2 * (4 + dc) / dc)
-        root = (beta * gain.to(t) * c2).sqrt()
-        terms = {
-            "constant": torch.full_like(t, math.pi**2 / 3),
-            "widths": root * (t ** (dc / (2 * (4 + dc))) + t.sqrt()),
-            "estimate": 2 * self.largest * self.density * (4 + dc) / (2 + dc) * t ** ((2 + dc) / (4 + dc)),
-        }
-        if radius is not None:
-            delta = torch.tensor([radius(int(i)) for i in t], dtype=t.dtype)
-            terms["widths in the ball"] = root * (c / c2 * delta.square().cumsum(0)).sqrt()
-            terms["radius"] = self.largest * delta.cumsum(0)
-        return terms
-
-    def proven(self, gain: Tensor, radius: Callable[[int], float] | None = None) -> dict[str, Tensor]:
-        """What the corrected proofs give, by the term of the ledger that each bounds, each ``T``.
-
-        With ``d_t = density * t^(-2 / (4 + Dc))``: ``grid`` and ``optimism`` are ``pi^2 / 6`` each, ``widths`` is
-        ``sqrt(C beta_T gamma_T T) / 2``, ``widths moved`` ``sqrt(beta_T) / 2`` and ``estimate`` ``2 C4`` times the sum
-        of ``d_t``, and with a radius ``delta_t`` the sum of it times ``C4 + sqrt(beta_T) / 2``.
-
-        Args:
-            gain: see ``theorem``.
-            radius: ``delta_t``.
-        """
-        t = torch.arange(1, len(gain) + 1, dtype=torch.float64)
-        root = torch.tensor([self.sqrt_beta(int(i)) for i in t], dtype=t.dtype)
-        distance = (self.density * t ** (-2 / (4 + self.context_dim))).cumsum(0)
-        terms = {
-            "grid": (1 / t**2).cumsum(0),
-            "optimism": (1 / t**2).cumsum(0),
-            "widths": 0.5 * root * (8 / math.log1p(self.noise_std**-2) * gain.to(t) * t).sqrt(),
-            "widths moved": 0.5 * root * distance,
-            "estimate": 2 * self.largest * distance,
-        }
-        if radius is not None:
-            delta = torch.tensor([radius(int(i)) for i in t], dtype=t.dtype)
-            terms["radius"] = (self.largest + 0.5 * root) * delta.cumsum(0)
-        return terms
-
-
-def ledger(
-    history: History,
-    problem: ContextProblem,
-    policy: SBOKDE,
-    constants: Constants,
-    gain: Tensor,
-    each: int = 32,
-) -> RegretLedger:
-    """The accounts of a run with a known prior ([Huang2024], Eqs. 7 and 10; of DRBO-KDE Eqs. 18 and 20).
-
-    The terms add up to the cumulative regret exactly. ``p_hat`` is the clipped density estimate; its expectations are
-    averages over ``density_nodes``. With ``W[g]`` for the expectation under ``p_hat``, or of DRBO-KDE the worst one
-    within its radius, and ``[x*]_t`` for the nearest point of the grid of the proof:
-
-    - ``estimate at x*`` is ``E_p f(x*) - E_p_hat f(x*)``, ``estimate at x_t`` is ``E_p_hat f(x_t) - E_p f(x_t)``;
-    - ``radius at x*`` and ``radius at x_t`` are what the ball costs; the second is never positive;
-    - ``grid`` is ``W[f(x*)] - W[f([x*]_t)]``;
-    - ``optimism`` is ``W[f([x*]_t)] - W[ucb_t([x*]_t)]``, which Lemmas 7 and 9 bound;
-    - ``maximization`` is ``W[ucb_t([x*]_t)] - W[ucb_t(x_t)]``, at most zero for an exact maximizer;
-    - ``width`` is ``W[ucb_t(x_t)] - W[f(x_t)]``, which Lemmas 8 and 10 bound.
+    Exact at a square grid, and the process's own interpolation between its points; with at least five points a
+    lengthscale the error is far below the standard deviation.
 
     Args:
-        history: of the policy.
-        problem: with one context, whose f is a draw of the prior.
-        policy: ``SBOKDE`` or ``DRBOKDE`` with a ``prior`` of batch shape ``()``.
-        constants: for the grid and the bounds.
-        gain: an upper bound of the maximum information gain of 1, 2, ... observations, at least as many as rounds.
-        each: see ``density_nodes``.
-
-    Returns:
-        A ledger of the rounds after the initial design. Claims on expectations compare means over the replicates.
+        lengthscale: of both coordinates, in the units of the inputs.
+        seeds: one a replicate.
+        grid: points a coordinate, at least 2.
 
     Raises:
-        ValueError: if nothing follows the initial design, or the policy has no prior.
+        ValueError: if ``lengthscale`` is not positive or ``grid`` below 2.
     """
-    start = int(history["initial"][0].sum())
-    record = accounts(history, problem, policy, constants, each)
-    radius = policy.radius if isinstance(policy, DRBOKDE) else None
-    terms = {name: record[name].cumsum(-1) for name in _TERMS if radius is not None or "radius" not in name}
-    schedule = radius if callable(radius) or radius is None else lambda _: radius
-    promised = [term[start : history.steps] for term in constants.theorem(gain, schedule).values()]
-    y = history["observation"]
-    return RegretLedger(
-        cumulative_regret(history, problem)[:, start:] - cumulative_regret(history, problem)[:, start - 1 : start],
-        terms,
-        bounds={f"Theorem {1 if radius is None else 2}": torch.stack(promised).sum(0).to(y)},
-        claims=_claims(record, terms, constants, gain[start : history.steps].to(y), start),
-        identity=True,
+
+    def __init__(self, lengthscale: float, seeds: Sequence[int], grid: int = 41) -> None:
+        if not lengthscale > 0:
+            raise ValueError(f"lengthscale must be positive, got {lengthscale}")
+        if grid < 2:
+            raise ValueError(f"grid must be at least 2, got {grid}")
+        self.lengthscale = lengthscale
+        self.grid = torch.linspace(0, 1, grid, dtype=torch.float64)
+        # The jitter is a thousandth of the standard deviation; it keeps the smooth kernel's matrix invertible.
+        gram = self._kernel(self.grid) + 1e-6 * torch.eye(grid, dtype=torch.float64)
+        factor = torch.linalg.cholesky(gram)
+        z = standard_normal(ReplicateGenerators(seeds, stream=2).generators, (grid, grid), gram)
+        left = torch.linalg.solve_triangular(factor.mT, z, upper=True)
+        self.weights = torch.linalg.solve_triangular(factor, left, upper=False, left=False)  # replicates grid grid
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Points ``replicates x ... x 2`` to values ``replicates x ...``."""
+        flat = points.reshape(len(self.weights), -1, 2)
+        first, second = self._kernel(flat[..., 0]), self._kernel(flat[..., 1])
+        return ((first @ self.weights.to(flat)) * second).sum(-1).reshape(points.shape[:-1])
+
+    def average(self, contexts: Tensor, weights: Tensor) -> Function:
+        """The weighted average over contexts ``N x 1``, from decisions ``replicates x ... x 1`` to values."""
+        over = (weights @ self._kernel(contexts[:, 0])).to(self.weights)
+        rows = (self.weights @ over.unsqueeze(-1)).squeeze(-1)  # replicates grid
+
+        def mean(x: Tensor) -> Tensor:
+            flat = x.reshape(len(rows), -1)
+            return (self._kernel(flat) @ rows.to(x).unsqueeze(-1)).reshape(x.shape[:-1])
+
+        return mean
+
+    def slopes(self, points: int = 101) -> Tensor:
+        """The largest absolute partial derivatives over a square grid, ``replicates x 2``."""
+        u = torch.linspace(0, 1, points, dtype=torch.float64)
+        kernel = self._kernel(u)
+        derivative = (self.grid - u.unsqueeze(-1)) / self.lengthscale**2 * kernel
+        pairs = ((derivative, kernel), (kernel, derivative))
+        return torch.stack([(a @ self.weights @ b.mT).abs().flatten(1).amax(-1) for a, b in pairs], -1)
+
+    def _kernel(self, u: Tensor) -> Tensor:
+        return (-0.5 * ((u.unsqueeze(-1) - self.grid.to(u)) / self.lengthscale).square()).exp()
+
+
+@dataclass(frozen=True)
+class DrawnProblem(ContextProblem):
+    """A problem with one function a replicate.
+
+    ``f`` maps points ``replicates x ... x (Dx + Dc)`` to ``replicates x ...``, and ``expectation``, which must be
+    given, decisions ``replicates x ... x Dx``; ``maximizer`` and ``optimum`` have the replicates in front.
+
+    Args:
+        replicates: how many functions.
+    """
+
+    replicates: int = 1
+
+    def value(self, query: Tensor) -> Tensor:
+        """``E_p f(x, c)`` of decisions ``replicates x ... x Dx``, ``replicates x ...``."""
+        if self.expectation is None:
+            raise ValueError("expectation must be given, got None")
+        return self.expectation(query)
+
+    @cached_property
+    def _best(self) -> tuple[Tensor, Tensor]:
+        return maximum(self.value, self.space.decisions, self.replicates)
+
+    @property
+    def maximizer(self) -> Tensor:
+        """The best decision of each replicate, ``replicates x Dx``."""
+        return self._best[0]
+
+    @property
+    def optimum(self) -> Tensor:
+        """Its value, ``replicates``."""
+        return self._best[1]
+
+
+def drawn_problem(
+    seeds: Sequence[int], lengthscale: float = 0.2, noise_std: float = 0.1, marginal: Marginal | None = None
+) -> DrawnProblem:
+    """Draws of a known prior with one decision and one context: what the theorems are about.
+
+    Args:
+        seeds: one a replicate.
+        lengthscale: of the prior, whose variance is one.
+        noise_std: of the observations.
+        marginal: of the context, clipped onto [0, 1]. Default ``N(0.5, 0.15^2)``.
+    """
+    box = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    breaks = (tuple(j / 16 for j in range(1, 16)),)
+    contexts = QuadratureDistribution((marginal or Normal(0.5, 0.15),), box, breaks, order=8)
+    f = PriorDraws(lengthscale, seeds)
+    return DrawnProblem(
+        Space(box, box),
+        f,
+        contexts,
+        noise_std,
+        f.average(*contexts.nodes),
+        value_error=1e-8,
+        name="draws of the prior",
+        replicates=len(seeds),
     )
 
 
-def accounts(
-    history: History, problem: ContextProblem, policy: SBOKDE, constants: Constants, each: int = 32
-) -> dict[str, Tensor]:
-    """Every quantity that the proofs speak of, in every round after the initial design, each ``replicates x rounds``.
+def slope_tail(slopes: Tensor, b: float) -> float:
+    """The least ``a`` for which ``P(sup |df / dz_i| > L) <= a exp(-(L / b)^2)`` holds in a sample, at least 1.
 
     Args:
-        history: see ``ledger``.
-        problem: see ``ledger``.
-        policy: see ``ledger``.
-        constants: for the grid.
-        each: see ``density_nodes``.
-
-    Raises:
-        ValueError: see ``ledger``.
+        slopes: the suprema, ``draws x D``; the worst coordinate counts.
+        b: positive, the scale of the tail.
     """
-    start = int(history["initial"][0].sum())
-    if history.steps <= start:
-        raise ValueError("history must hold at least one round after its initial design, got none")
-    if policy.prior is None:
-        raise ValueError("policy must have the prior of f, got None")
-    radius = policy.radius if isinstance(policy, DRBOKDE) else 0.0
-
-    def delta(t: int) -> float:
-        return radius(t) if callable(radius) else radius
-
-    posterior = policy.prior.posterior(history.replicates)
-    contexts, y = history["context"], history["observation"]
-    rounds = []
-    for step in range(history.steps):
-        query, context = history["query"][:, step], contexts[:, step]
-        if step >= start:
-            t = step + 1
-            setting = _Round(posterior, problem, contexts[:, :step], query, context, policy.multiplier(t))
-            rounds.append(setting.account(constants.parts(t), delta(t), each))
-        points = Measure.dirac(problem.space.join(query, context).unsqueeze(-2))
-        posterior = posterior.extend(points, y[:, step : step + 1])
-    return {name: torch.stack([part[name] for part in rounds], -1) for name in rounds[0]}
+    ordered = slopes.sort(0, descending=True).values
+    rank = torch.arange(1, len(ordered) + 1, dtype=slopes.dtype).unsqueeze(-1) / len(ordered)
+    return max(1.0, float((rank * (ordered / b).square().exp()).max()))
 
 
-_TERMS = (
-    "estimate at x*",
-    "radius at x*",
-    "grid",
-    "optimism",
-    "maximization",
-    "width",
-    "radius at x_t",
-    "estimate at x_t",
-)
+def theorem_constants(lengthscale: float = 0.2) -> Constants:
+    """Of ``drawn_problem``: ``b`` is twice the deviation of a slope, ``a`` the least number for 300 draws."""
+    slopes, b = PriorDraws(lengthscale, range(300)).slopes(), 2 / lengthscale
+    return Constants(slope_tail(slopes, b), b, 1.0, 1, 1, 0.1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """One round, before its observation; tensors have the replicates in front."""
+@torch.no_grad()
+def walk(kind: str, constants: Constants, rounds: int = 40, seeds: Sequence[int] = range(10), each: int = 8) -> Any:
+    """Every term of the proof in every round after the design, on draws of the prior, ``replicates x rounds``.
 
-    posterior: Posterior
-    problem: ContextProblem
-    seen: Tensor
-    query: Tensor
-    context: Tensor
-    sqrt_beta: float | Tensor
+    ``W`` is the average under the estimate, of DRBO-KDE the worst one in its ball.
 
-    def account(self, parts: int, radius: float, each: int) -> dict[str, Tensor]:
-        """Every term and what the claims need, ``replicates`` each."""
-        problem, space, count = self.problem, self.problem.space, len(self.query)
-        low, high = space.decisions
-        best = problem.maximizer.expand_as(self.query)
-        step = (high - low) / parts
-        near = low + (((best - low) / step).floor().clamp(0, parts - 1) + 0.5) * step  # the center of its cell
-        x = torch.stack([best, near, self.query], 1)  # replicates 3 Dx
-        nodes = density_nodes(self.seen, space.contexts, each)
-        cover = context_cover(space.contexts)
-        rule, weights = problem.expectation_nodes
-        shared = torch.cat([cover, rule]).expand(count, -1, -1)
-        contexts = torch.cat([nodes, shared, self.context.unsqueeze(-2)], -2)
-        ends = [nodes.shape[-2], nodes.shape[-2] + len(cover)]
-        f = problem.f(space.join(x.unsqueeze(-2), contexts.unsqueeze(-3)))  # replicates 3 N
-        mean, std = self._moments(x, contexts)
-        ucb = mean + self.sqrt_beta * std
+    Args:
+        kind: ``"SBO-KDE"``, ``"SBO, empirical law"`` or ``"DRBO-KDE"``.
+        constants: for the multiplier and the grid.
+        rounds: the design of three included.
+        seeds: one a draw.
+        each: nodes of every bell of the density estimate.
+    """
+    problem = drawn_problem(list(seeds))
+    options: dict[str, Any] = {"prior": GaussianProcess(rbf_kernel(0.2), 0.1), "initial": 3, "raw": 32, "starts": 1}
+    kinds = {"SBO-KDE": SBOKDE, "SBO, empirical law": SBOEmpirical, "DRBO-KDE": DRBOKDE}
+    options |= {} if kind == "SBO, empirical law" else {"samples": 64}
+    batch = kinds[kind](problem.space, sqrt_beta=constants.sqrt_beta, **options).start(seeds)
+    world, best, records = ReplicateGenerators(seeds, stream=0), problem.maximizer, []
+    rule, weights = problem.expectation_nodes
+    bells = torch.special.ndtri((torch.arange(each, dtype=torch.float64) + 0.5) / each)
+    for t in range(1, rounds + 1):
+        x = batch.ask()
+        context = problem.draw_context(world.at(t))
+        if t > 3:
+            radius, side = (batch.radius() if kind == "DRBO-KDE" else 0.0), 1 / constants.parts(t)
+            near = ((best / side).floor() + 0.5) * side  # the center of its cell
+            three = torch.stack([best, near, x], 1)
+            nodes = batch.seen
+            if kind != "SBO, empirical law":
+                spread = silverman_bandwidth(nodes).unsqueeze(-2) * bells.unsqueeze(-1)
+                nodes = (nodes.unsqueeze(-2) + spread.unsqueeze(1)).flatten(1, 2).clamp(0, 1)
+            m = nodes.shape[1]
+            c = torch.cat([nodes, rule.expand(len(x), -1, -1), context.unsqueeze(1)], 1)
+            pairs = problem.space.join(three.unsqueeze(2), c.unsqueeze(1))
+            f, flat = problem.f(pairs), Measure.dirac(pairs.flatten(1, 2))
+            mean, variance = (part.unflatten(1, pairs.shape[1:3]) for part in batch.posterior.mean_and_variance(flat))
+            std, root = variance.clamp_min(0).sqrt(), batch.sqrt_beta()
+            ucb, true, estimate = mean + root * std, problem.value(three), f[..., :m].mean(-1)
 
-        def worst(values: Tensor) -> Tensor:
-            return tv_worst_case(values[..., : ends[0]], values[..., : ends[1]].amin(-1), radius)
+            def W(values: Tensor, m: int = m, radius: float = radius) -> Tensor:
+                return tv_worst_case(values[..., :m], values[..., :-1].amin(-1), radius)
 
-        def under(values: Tensor, of: Tensor) -> Tensor:  # under the worst distribution for others
-            return (worst_weights(of[..., : ends[1]], radius, ends[0]) * values[..., : ends[1]]).sum(-1)
-
-        def extent(values: Tensor) -> Tensor:
-            return values[..., : ends[1]].amax(-1) - values[..., : ends[1]].amin(-1)
-
-        robust, bound, estimated = worst(f), worst(ucb), f[..., : ends[0]].mean(-1)
-        plain, above = ucb[..., : ends[0]].mean(-1), (ucb - f)[:, 2]
-        true = problem.value(x)
-        spread = std[:, 2]
-        return {
-            "estimate at x*": true[:, 0] - estimated[:, 0],
-            "radius at x*": estimated[:, 0] - robust[:, 0],
-            "grid": robust[:, 0] - robust[:, 1],
-            "optimism": robust[:, 1] - bound[:, 1],
-            "maximization": bound[:, 1] - bound[:, 2],
-            "width": bound[:, 2] - robust[:, 2],
-            "radius at x_t": robust[:, 2] - estimated[:, 2],
-            "estimate at x_t": estimated[:, 2] - true[:, 2],
-            "excess": under((f - ucb)[:, 1].clamp_min(0.0), ucb[:, 1]),
-            "mean width": self.sqrt_beta * (spread[:, ends[1] : -1] @ weights),
-            "estimated width": self.sqrt_beta * spread[:, : ends[0]].mean(-1),
-            "width seen": self.sqrt_beta * spread[:, -1],
-            "width range": self.sqrt_beta * extent(spread),
-            "above, under q": under(above, f[:, 2]),
-            "above": above[:, : ends[0]].mean(-1),
-            "above, range": extent(above),
-            "average maximization": plain[:, 1] - plain[:, 2],
-            "bound range": extent(ucb[:, 1]),
-            "variance seen": spread[:, -1].square(),
-            "largest variance": spread[:, ends[0] : ends[1]].amax(-1).square(),
-            "distance": density_error(self.seen, problem, [self.seen.shape[-2]])[:, 0],
-            "largest at x*": f[:, 0].abs().amax(-1),
-            "largest at x_t": f[:, 2].abs().amax(-1),
-            "range at x*": extent(f[:, 0]),
-            "range at x_t": extent(f[:, 2]),
-            "delta": torch.full_like(spread[:, 0], radius),
-        }
-
-    def _moments(self, x: Tensor, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean and standard deviation, ``replicates x 3 x N``."""
-        space = self.problem.space
-        padded = space.join(x.new_zeros(space.decision_dim), contexts)
-        partial = PartialPosterior(self.posterior, padded, space.controlled)
-        mean, variance = partial.mean_and_variance(space.join(x, x.new_zeros(space.context_dim)))
-        return mean, variance.sqrt()
+            records.append(
+                {
+                    "estimate at x*": true[:, 0] - estimate[:, 0],
+                    "radius at x*": estimate[:, 0] - W(f)[:, 0],
+                    "grid": W(f)[:, 0] - W(f)[:, 1],
+                    "optimism": W(f)[:, 1] - W(ucb)[:, 1],
+                    "maximization": W(ucb)[:, 1] - W(ucb)[:, 2],
+                    "width": W(ucb)[:, 2] - W(f)[:, 2],
+                    "radius at x_t": W(f)[:, 2] - estimate[:, 2],
+                    "estimate at x_t": estimate[:, 2] - true[:, 2],
+                    "regret": true[:, 0] - true[:, 2],
+                    "width under the estimate": root * std[:, 2, :m].mean(-1),
+                    "width under p": root * (std[:, 2, m:-1] @ weights),
+                    "width seen": root * std[:, 2, -1],
+                    "square under the estimate": std[:, 2, :m].square().mean(-1),
+                    "square under p": std[:, 2, m:-1].square() @ weights,
+                    "square seen": std[:, 2, -1].square(),
+                    "range": f[:, 2].amax(-1) - f[:, 2].amin(-1),
+                }
+            )
+        y = problem.f(problem.space.join(x, context).unsqueeze(1)).squeeze(1)
+        batch.tell(x, y + 0.1 * standard_normal(world.generators, (), y), context)
+    return {name: torch.stack([record[name] for record in records], 1) for name in records[0]}
 
 
-def _claims(
-    record: dict[str, Tensor], terms: dict[str, Tensor], constants: Constants, gain: Tensor, start: int
-) -> dict[str, Claim]:
-    """What the proofs assert on the way; see ``ledger``."""
+#: Contexts after which errors of estimates are measured.
+COUNTS = (10, 32, 100, 316, 1000, 3162, 10_000)
 
-    def average(values: Tensor) -> Tensor:
-        return values.mean(0, keepdim=True)
 
-    zero = torch.zeros_like(record["width"])
-    limit = average(zero) + math.pi**2 / 6
-    t = torch.arange(start + 1, start + 1 + zero.shape[-1]).to(zero)
-    rate = constants.density * t ** (-2 / (4 + constants.context_dim))
-    factor = 2 / math.log1p(constants.noise_std**-2)
-    seen, largest = record["variance seen"].cumsum(-1), record["largest variance"].cumsum(-1)
-    realized = 0.5 * torch.log1p(record["variance seen"] / constants.noise_std**2).cumsum(-1)
-    claims = {
-        f"estimate at {at}": Claim(
-            record[f"estimate at {at}"].abs(),
-            record["distance"] * record[f"largest at {at}"],
-            "Lemma 5, proof",
-            slack=1e-3,  # the rule for the estimate
-        )
-        for at in ("x*", "x_t")
-    }
-    claims |= {
-        "distance, mean": Claim(average(record["distance"]), average(zero) + rate, "Lemma 1"),
-        "maximizer": Claim(record["maximization"], zero, "Eq. 10"),
-        "optimism, mean": Claim(
-            average(record["excess"]).cumsum(-1), limit, "Lemma 9" if "radius at x*" in terms else "Lemma 7"
-        ),
-        "grid, mean": Claim(average(terms["grid"]), limit, "Eq. 11"),
-        "variances seen": Claim(seen, factor * realized, "Srinivas et al., Lemma 5.4"),
-        "largest variances": Claim(largest, factor * gain.expand_as(largest), "Lemma 8, proof"),
-    }
-    if "radius at x*" in terms:
-        delta = record["delta"]
-        claims["radius"] = Claim(record["radius at x*"], delta * record["largest at x*"], "Theorem 2, proof")
-        claims["radius, half the range"] = Claim(
-            record["radius at x*"], delta / 2 * record["range at x*"], "closed form"
-        )
-    return claims
+def estimate_errors(dim: int, draws: int = 30, features: int = 256, seed: int = 0) -> dict[str, Tensor]:
+    """The largest error of ``E_p_hat f(x, c)`` over 65 decisions, known f, ``draws x len(COUNTS)``, by estimate.
+
+    Draws of a squared exponential kernel by random Fourier features, lengthscale 0.2 in the decision and 0.5 in each
+    context; contexts ``N(0.5, 0.15^2)``, not clipped. The averages are exact, as a cosine under a normal law has one.
+
+    Args:
+        dim: ``Dc``.
+        draws: of f, each with contexts of its own.
+        features: of a draw.
+        seed: of all.
+    """
+    rng = torch.Generator().manual_seed(seed + 1000 * dim)
+    x = torch.linspace(0, 1, 65, dtype=torch.float64)
+    found: dict[str, list[Tensor]] = {"empirical law": [], "density estimate": [], "bound": []}
+    for _ in range(draws):
+        own = torch.randn(features, generator=rng, dtype=torch.float64) / 0.2
+        omega = torch.randn(features, dim, generator=rng, dtype=torch.float64) / 0.5
+        phase = 2 * math.pi * torch.rand(features, generator=rng, dtype=torch.float64)
+        size = math.sqrt(2 / features) * torch.randn(features, generator=rng, dtype=torch.float64)
+        contexts = 0.5 + 0.15 * torch.randn(COUNTS[-1], dim, generator=rng, dtype=torch.float64)
+        angle = contexts @ omega.T
+        cosine, sine = (size * (x[:, None] * own + phase).cos()).T, (size * (x[:, None] * own + phase).sin()).T
+        blur = (-0.5 * 0.15**2 * omega.square().sum(-1)).exp()
+        middle = 0.5 * omega.sum(-1)
+        true = (blur * middle.cos()) @ cosine - (blur * middle.sin()) @ sine
+        parts: dict[str, list[Tensor]] = {name: [] for name in found}
+        largest = (angle[:500].cos() @ cosine - angle[:500].sin() @ sine).abs().max()
+        for n in COUNTS:
+            bandwidth = silverman_bandwidth(contexts[:n])
+            for name, h in (("empirical law", 0 * bandwidth), ("density estimate", bandwidth)):
+                damped = (-0.5 * (h * omega).square().sum(-1)).exp()
+                average = (damped * angle[:n].cos().mean(0)) @ cosine - (damped * angle[:n].sin().mean(0)) @ sine
+                parts[name].append((average - true).abs().max())
+            parts["bound"].append(largest * math.sqrt(2 * math.log(2 * 65) / n))
+        for name, values in parts.items():
+            found[name].append(torch.stack(values))
+    return {name: torch.stack(values) for name, values in found.items()}
+
+
+def estimates(dim: int, draws: int = 30) -> pd.DataFrame:
+    """What ``estimate_errors`` finds, a row an estimate: mean errors by count, the exponent of n and its error.
+
+    ``of T`` is the exponent of the sum of such errors over rounds, up to 10,000.
+    """
+    rows = []
+    for name, values in estimate_errors(dim, draws).items():
+        slope, error = exponent(COUNTS, values)
+        n, known = np.arange(COUNTS[0], COUNTS[-1] + 1), np.log(COUNTS)
+        first = 2 * COUNTS[0]  # times the first error: the sum of the rounds before, which fall like a root
+        each = [
+            first * float(line[0]) + np.exp(np.interp(np.log(n), known, line.log().numpy())).cumsum() for line in values
+        ]
+        ends = [np.searchsorted(n, count) for count in COUNTS[2:]]
+        summed = exponent(COUNTS[2:], torch.tensor(np.array(each)[:, ends]))
+        row = {"contexts": dim, "estimate": name, "exponent": slope, "standard error": error}
+        row |= {"of T": summed[0], "its error": summed[1]}
+        rows.append(row | {"errors": [float(f"{v:.4g}") for v in values.mean(0)]})
+    return pd.DataFrame(rows)
+
+
+def exponent(counts: Sequence[float], values: Tensor) -> tuple[float, float]:
+    """The slope of log ``values`` (``draws x counts``) over log ``counts``: mean over draws, and its standard error."""
+    at = torch.tensor(counts, dtype=torch.float64).log()
+    at = at - at.mean()
+    slopes = (values.clamp_min(1e-300).log() * at).sum(-1) / at.square().sum()
+    return float(slopes.mean()), float(slopes.std() / len(slopes) ** 0.5)

@@ -2,19 +2,19 @@
 
 from cbo_lib.contexts.baselines import DRBOMMD, GPUCB, DRBOMMDMinimax, StableOpt
 from cbo_lib.contexts.density import GaussianKDE
-from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, ContextPolicy
+from cbo_lib.contexts.policies import DRBOKDE, SBOKDE, SBOEmpirical, SBOKnown
 from cbo_lib.contexts.space import Space
-from cbo_lib.contexts.worst_case import MMDBall, tv_worst_case
+from cbo_lib.contexts.worst_case import tv_worst_case
 
 __all__ = [
     "DRBOKDE",
     "DRBOMMD",
     "GPUCB",
     "SBOKDE",
-    "ContextPolicy",
     "DRBOMMDMinimax",
     "GaussianKDE",
-    "MMDBall",
+    "SBOEmpirical",
+    "SBOKnown",
     "Space",
     "StableOpt",
     "tv_worst_case",

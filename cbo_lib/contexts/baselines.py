@@ -1,56 +1,72 @@
-"""What SBO-KDE and DRBO-KDE are compared with: GP-UCB, StableOpt, balls of the mean discrepancy, random decisions."""
+"""What SBO-KDE and DRBO-KDE are compared with ([Srinivas2010], [Bogunovic2018], [Kirschner2020], [Tay2022])."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cbo_lib.acquisition import DecisionUpperConfidenceBound, PartialAcquisition, RobustUpperConfidenceBound
-from cbo_lib.checks import as_count, as_number
-from cbo_lib.contexts.acquisition import MinimaxUpperConfidenceBound, MMDUpperConfidenceBound
-from cbo_lib.contexts.policies import ContextPolicy
+from cbo_lib.checks import as_count, as_number, require
+from cbo_lib.contexts.policies import ContextPolicy, sobol_points
 from cbo_lib.contexts.space import Space
-from cbo_lib.contexts.worst_case import MMDBall
-from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.contexts.worst_case import mmd_minimax, mmd_worst_distribution
+from cbo_lib.kernels import matrix
+from cbo_lib.measure import Measure
+from cbo_lib.search import argmax_finite
 
 
 class GPUCB(ContextPolicy):
-    """GP-UCB on a model of the decision alone ([Srinivas2010]): the effect of the context counts as noise."""
+    """GP-UCB on a model of the decision alone ([Srinivas2010]): what the context does counts as noise."""
 
-    models_contexts = False
+    def inputs(self) -> tuple[Tensor, Tensor, Any]:
+        """Decisions, and no contexts."""
+        return self.queries, self.space.decisions, None
 
-    def acquisition(self, posterior: Posterior) -> DecisionUpperConfidenceBound:
-        """See ``DecisionUpperConfidenceBound``."""
-        return DecisionUpperConfidenceBound(posterior, self.multiplier())
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        posterior, beta = self.posterior, self.sqrt_beta()  # line 3
 
-    def merit(self, posterior: Posterior) -> Tensor:
-        """The posterior mean."""
-        return DecisionUpperConfidenceBound(posterior, 0.0).values(self.decisions)
+        def ucb(x: Tensor) -> Tensor:
+            mean, variance = posterior.mean_and_variance(Measure.dirac(x, known=True))
+            return mean + beta * variance.clamp_min(1e-18).sqrt()
+
+        return self.best(ucb, self.generators)  # line 4
+
+    def ask_for(self, context: Tensor) -> Tensor:
+        """There is no model of contexts: always a ``ValueError``."""
+        require(False, "context must go to a policy that models contexts", "GPUCB")
+        return context
+
+    def recommend(self) -> Tensor:
+        """The decision made so far of the largest posterior mean."""
+        best = argmax_finite(self.posterior.mean(Measure.dirac(self.queries, known=True)))[:, None, None]
+        return self.queries.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
 
 
 class StableOpt(ContextPolicy):
     """StableOpt ([Bogunovic2018]), the worst case over a standard deviation around the mean of the contexts seen.
 
-    ``[mean - std, mean + std]`` in each coordinate ([Huang2024], section 4.1) is searched at clipped Sobol points.
+    ``[mean - std, mean + std]`` in each coordinate ([Huang2024], Appendix B.1) is searched at clipped Sobol points.
 
     Args:
-        cover: how many Sobol points. Default 1,024.
-        space, options: see ``ContextPolicy``.
+        cover: how many Sobol points. Default 256; [Huang2024] has 1,024.
+        options: see ``ContextPolicy``.
     """
 
-    def __init__(self, space: Space, *, cover: int = 1024, **options: Any) -> None:
+    def __init__(self, space: Space, *, cover: int = 256, **options: Any) -> None:
         super().__init__(space, **options)
-        self.cover = as_count("cover", cover, 1)
+        self.cover = sobol_points(as_count("cover", cover, 1), space.context_dim, space.like)
 
-    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
-        """See ``RobustUpperConfidenceBound``."""
-        return RobustUpperConfidenceBound(posterior, self.feared(), self.multiplier())
-
-    def feared(self) -> Tensor:
-        """The contexts of which the worst counts, ``replicates x N x Dc``."""
-        mean, std = self.contexts.mean(-2, keepdim=True), self.contexts.std(-2, keepdim=True)
-        return (mean + std * (2 * self.sobol_contexts(self.cover) - 1)).clamp(*self.space.contexts)
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        mean, std = self.seen.mean(1, keepdim=True), self.seen.std(1, keepdim=True)
+        feared = (mean + std * (2 * self.cover - 1)).clamp(*self.space.contexts)  # line 3
+        ucb = self.ucb(feared)  # line 4
+        return self.best(lambda x: ucb(x).amin(-1), self.generators)  # line 5
 
 
 class DRBOMMD(ContextPolicy):
@@ -63,72 +79,60 @@ class DRBOMMD(ContextPolicy):
     Args:
         size: of the grid, at least; it has ``ceil(size^(1 / Dc))`` points a coordinate. Default 100 ([Huang2024]).
         gamma: in (0, 1). Default 0.1.
-        space, options: see ``ContextPolicy``, also for errors.
+        options: see ``ContextPolicy``, also for errors.
     """
-
-    #: The classes of the balls and of the acquisition.
-    ball_type: ClassVar[type[MMDBall]] = MMDBall
-    acquisition_type: ClassVar[type[MinimaxUpperConfidenceBound]] = MMDUpperConfidenceBound
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)
-        self.size, self.gamma = as_count("size", size, 1), as_number("gamma", gamma, 0, 1, "()")
-        self.points = context_grid(space.contexts, size)
+        self.gamma, self.grid = as_number("gamma", gamma, 0, 1, "()"), context_grid(space.contexts, size)
 
-    def begin(self) -> None:
-        """Nothing is known yet."""
-        super().begin()
-        self._gram: tuple[GaussianProcess | None, Tensor | None] = None, None
-        self._ball: MMDBall | None = None
-
-    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
-        """See ``acquisition_type``."""
-        return self.acquisition_type(posterior, self.points, self.ball(posterior), self.multiplier())
-
-    def ball(self, posterior: Posterior) -> MMDBall:
-        """The distributions within ``(2 + sqrt(2 log(1 / gamma))) / sqrt(t)`` of those seen, for this round."""
-        radius = (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
-        self._ball = self.ball_type(self.reference(), self.gram(posterior), radius, self._ball)
-        return self._ball
-
-    def reference(self) -> Tensor:
-        """The empirical distribution on the grid, ``replicates x M``."""
+    def ball(self) -> tuple[Tensor, Tensor, float]:
+        """Center ``replicates x M``, kernel matrix ``replicates x M x M`` and radius of this round."""
         low, high = self.space.contexts
-        own, grid = ((c - low) / (high - low) for c in (self.contexts, self.points))
+        own, grid = ((c - low) / (high - low) for c in (self.seen, self.grid))
         nearest = torch.cdist(own, grid, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
-        counts = self.contexts.new_zeros(len(nearest), len(self.points))
-        return counts.scatter_add(-1, nearest, torch.ones_like(self.contexts[..., 0])) / nearest.shape[-1]
+        counts = low.new_zeros(len(nearest), len(grid)).scatter_add(-1, nearest, torch.ones_like(own[..., 0]))
+        gram = matrix(self.prior.kernel, self.space.join(self.space.decisions[0], self.grid))
+        gram = (gram / gram[..., :1, :1]).expand(len(nearest), -1, -1)
+        return counts / nearest.shape[1], gram, (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
 
-    def gram(self, posterior: Posterior) -> Tensor:
-        """The kernel on the grid, ``... x M x M``; computed once a fit."""
-        if self._gram[0] is not posterior.prior:
-            dense = posterior.prior.kernel(self.space.join(self.space.decisions[1], self.points)).to_dense()
-            self._gram = posterior.prior, dense / dense[..., :1, :1]
-        assert self._gram[1] is not None
-        return self._gram[1]
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        ball = self.ball()  # line 3
+        ucb = self.ucb(self.grid.expand(len(self.y), -1, -1))  # line 4
+
+        def worst(x: Tensor) -> Tensor:
+            bounds = ucb(x)
+            return (mmd_worst_distribution(bounds, *ball) * bounds).sum(-1)  # its slope is that of the worst q
+
+        return self.best(worst, self.generators)  # line 5
 
 
 class DRBOMMDMinimax(DRBOMMD):
-    """DRBO-MMD-MinimaxApprox ([Tay2022]): the worst case of ``DRBOMMD`` approximated, on a grid of 1,024 points.
+    """DRBO-MMD-MinimaxApprox ([Tay2022]): the worst case of ``DRBOMMD`` approximated, on a finer grid.
 
     Args:
-        size: see ``DRBOMMD``. Default 1,024 ([Huang2024], section 4.1).
-        space, options: see ``DRBOMMD``.
+        size: see ``DRBOMMD``. Default 1,024 ([Huang2024], Appendix B.1).
+        options: see ``DRBOMMD``.
     """
-
-    acquisition_type = MinimaxUpperConfidenceBound
-    kinks = True
 
     def __init__(self, space: Space, *, size: int = 1024, **options: Any) -> None:
         super().__init__(space, size=size, **options)
 
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        ball = self.ball()  # line 3
+        ucb = self.ucb(self.grid.expand(len(self.y), -1, -1))  # line 4
+        return self.best(lambda x: mmd_minimax(ucb(x), *ball), self.generators)  # line 5
+
 
 def context_grid(bounds: Tensor, size: int) -> Tensor:
-    """Equally spaced contexts ``M x Dc``, ends included: ``ceil(size^(1 / Dc))`` a coordinate ([Huang2024], 4.1).
-
-    Of the box ``bounds``, ``2 x Dc``; ``size`` is the least number of points.
-    """
+    """Equally spaced contexts ``M x Dc`` of a box ``2 x Dc``, ends included: ``ceil(size^(1 / Dc))`` a coordinate."""
     dim = bounds.shape[-1]
-    count = max(1, math.ceil(size ** (1 / dim) - 1e-9))
+    count = max(1, math.ceil(as_count("size", size, 1) ** (1 / dim) - 1e-9))
     axis = torch.linspace(0, 1, count, dtype=bounds.dtype, device=bounds.device)
     return bounds[0] + (bounds[1] - bounds[0]) * torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)

@@ -1,255 +1,366 @@
-"""SBO-KDE, DRBO-KDE and what all policies for unknown contexts share."""
+"""SBO-KDE and DRBO-KDE ([Huang2024]), and SBO with the law of the contexts seen or with a known one."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cbo_lib.acquisition import DecisionAcquisition, ExpectedUpperConfidenceBound, PartialAcquisition, RobustAcquisition
-from cbo_lib.checks import as_count, as_schedule, as_tensor, require, require_inside
-from cbo_lib.contexts.acquisition import TotalVariationUpperConfidenceBound
+from cbo_lib.checks import as_count, as_number, as_schedule, require
 from cbo_lib.contexts.density import GaussianKDE
 from cbo_lib.contexts.space import Space
-from cbo_lib.former.maximize import argmax_finite, maximize_box, search_box
-from cbo_lib.former.partial import complete
-from cbo_lib.former.policy import Policy, Schedule
-from cbo_lib.former.surrogate import Surrogate
+from cbo_lib.contexts.worst_case import tv_worst_case
+from cbo_lib.fit import default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess, Posterior
+from cbo_lib.kernels import matrix
 from cbo_lib.measure import Measure
+from cbo_lib.policy import Policy
+from cbo_lib.search import argmax_finite, maximize_box, on_grid
+
+# Fits look at no more observations than this, evenly spread; bounds are computed in slices of so many numbers.
+_FITTED, _SLICE = 400, 2**22
+# Of a search: at a kink L-BFGS-B may go on for long without a gain.
+_ITERATIONS = 60
 
 
 class ContextPolicy(Policy):
-    """What the policies share: a Sobol design, a Gaussian process, and the search for the best decision.
-
-    ``tell`` takes decisions, values and ``context``. The first ``initial`` decisions are scrambled Sobol points, the
-    same for every policy with the same seed. Afterwards the policy's acquisition is maximized over the box of
-    decisions. The recommendation is the decision made so far with the largest posterior mean, averaged over the
-    contexts seen so far; ``GPUCB``, which models no contexts, takes its own. Before there are ``initial`` observations
-    it is the decision with the largest observed value.
-
-    The effort is the same for all. [Huang2024] gives its slow policies 32 raw points and 5 starts, others 1,024 and 50.
-    A worst case is searched by its values alone, see ``search_box``, as it has kinks or comes from an iteration.
-
-    Who writes a policy of their own overrides ``acquisition``, or one of the hooks that other policies offer.
+    """What the policies share: a Sobol design, a Gaussian process, the bounds of decisions, and the search.
 
     Args:
         space: the boxes of decisions and contexts.
-        sqrt_beta: see ``Policy``. Default 1.5 ([Huang2024], Appendix B.1).
-        initial: how many decisions the initial design has, at least 2. Default 10 ([Huang2024], section 4).
-        kernel: ``"matern"`` (Matern-5/2, the default), ``"rbf"`` or a GPyTorch kernel; the first two are products of
-            one kernel of the decisions and one of the contexts. See ``fit_gaussian_process``.
-        prior: a known Gaussian process, of batch shape ``()`` or ``(replicates,)``, instead of a fitted one.
-        refit_every: how many observations pass between two fits of the hyperparameters, the first after the initial
-            design. Default: a tenth of the observations, and at least one. [Huang2024] fits in every round.
-        raw: how many scrambled Sobol points begin the search for a decision, new ones in every round. Default 128.
-        starts: how many of the best of them are refined, by L-BFGS-B or by polls. Default 2.
-        iterations: of each L-BFGS-B run, or polls, at most. Default 15.
-        options: those of ``Policy``: ``seed`` and ``resolution``.
+        seeds: one a replicate.
+        sqrt_beta: the multiplier of the deviation, a number or a function of the round ``t = 1, 2, ...``. Default 1.5
+            ([Huang2024], Appendix B.1).
+        initial: how many scrambled Sobol decisions come first, the same for every policy. Default 10.
+        kernel: ``"matern"`` (the default) or ``"rbf"``, products of a kernel of the decisions and one of the contexts;
+            or a GPyTorch kernel of the unit box whose parameters have priors. See ``fit_gaussian_process``.
+        prior: a known Gaussian process in the place of a fitted one, its noise included.
+        refit: hyperparameters are fitted anew when the observations have grown by this factor, from the design on.
+            Default 1.1; with 1 in every round, as [Huang2024].
+        raw: how many scrambled Sobol decisions begin each search. Default 64.
+        starts: how many of the best of them are refined. Default 2.
+        record: contexts that were seen without a decision, ``n x Dc``. Default none.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if an argument is none of these.
     """
 
-    sees: ClassVar[Mapping[str, int]] = {"context": 1}
-    #: Whether the model has contexts among its inputs.
-    models_contexts = True
-    #: Whether the search by gradients sees rounded numbers, see ``maximize_box``.
-    kinks = False
+    sees: ClassVar[tuple[str, ...]] = ("context",)
 
-    space: Space
+    def __init__(
+        self,
+        space: Space,
+        seeds: Sequence[int],
+        *,
+        sqrt_beta: Any = 1.5,
+        initial: int = 10,
+        kernel: str | Kernel = "matern",
+        prior: GaussianProcess | None = None,
+        refit: float = 1.1,
+        raw: int = 64,
+        starts: int = 2,
+        record: Any = None,
+    ) -> None:
+        require(isinstance(space, Space), "space must be a contexts.Space", space)
+        super().__init__(space, seeds, (space.decision_dim,))
+        self.given_sqrt_beta, self.initial = as_schedule("sqrt_beta", sqrt_beta), as_count("initial", initial, 2)
+        self.refit, self.raw = as_number("refit", refit, 1), as_count("raw", raw, 1)
+        self.starts = as_count("starts", starts, 1, raw)
+        require(prior is None or isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", prior)
+        if not isinstance(kernel, Kernel):
+            default_kernel(kernel, space.dim)  # raises now
+        self.kernel, self.given, self._prior, self._fitted_at = kernel, prior, prior, 0
+        self.context = space.like.new_zeros(len(seeds), 0, space.context_dim)
+        past = space.like.new_zeros(0, space.context_dim) if record is None else space.read_seen("record", record)
+        self.past = past.expand(len(seeds), -1, -1)
+        self.design = self.sobol(initial, self.streams.at(0))
+
+    @property
+    def seen(self) -> Tensor:
+        """All contexts that are known, in the box, ``replicates x n x Dc``."""
+        return torch.cat([self.past, self.context], 1).clamp(*self.space.contexts)
+
+    def sqrt_beta(self) -> float:
+        """The multiplier of this round."""
+        return self.given_sqrt_beta(self.round) if callable(self.given_sqrt_beta) else self.given_sqrt_beta
+
+    @torch.no_grad()
+    def tell(self, query: Tensor, y: Tensor, context: Tensor) -> None:  # type: ignore[override]
+        """Keep the decision (``replicates x Dx``), its value and the context (``replicates x Dc``): lines 6 and 7."""
+        super().tell(query, y)
+        self.context = torch.cat([self.context, context.unsqueeze(1)], 1)
+
+    def learn(self, query: Tensor, y: Tensor, context: Tensor) -> None:  # type: ignore[override]
+        """Old observations, ``n`` at once, ``replicates x n x ...``."""
+        self.queries, self.y = torch.cat([self.queries, query], 1), torch.cat([self.y, y], 1)
+        self.context = torch.cat([self.context, context], 1)
+
+    def inputs(self) -> tuple[Tensor, Tensor, Any]:
+        """What the Gaussian process sees: points ``replicates x t x d``, their box, and the groups of its kernel."""
+        groups = (range(self.space.decision_dim), range(self.space.decision_dim, self.space.dim))
+        return torch.cat([self.queries, self.context], -1), self.space.bounds, groups
+
+    def fitted_count(self) -> int:
+        """How many of the observations the last fit looks at: it depends on how many there are, and on nothing else."""
+        t, n = self.y.shape[1], self.initial
+        if t <= n:
+            return t
+        while (later := max(n + 1, math.ceil(self.refit * n - 1e-9))) <= t:
+            n = later
+        return n
+
+    @property
+    def prior(self) -> GaussianProcess:
+        """The prior in force, a fitted one if none was given."""
+        n = self.fitted_count()
+        if self._prior is None or (self.given is None and n != self._fitted_at):
+            points, box, groups = self.inputs()
+            some = torch.linspace(0, n - 1, min(n, _FITTED), device=points.device).round().long()
+            rows = Measure.dirac(points[:, some], known=True)
+            self._prior = fit_gaussian_process(rows, self.y[:, some], box, self.kernel, groups)
+            self._fitted_at = n
+        return self._prior
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of f at full points, decision coordinates first."""
+        prior = self.prior.posterior(None if self.prior.kernel.batch_shape else len(self.y))
+        return prior.extend(Measure.dirac(self.inputs()[0], known=True), self.y)
+
+    def ucb(self, contexts: Tensor, sqrt_beta: float | None = None) -> Callable[[Tensor], Tensor]:
+        """``mu + sqrt_beta sigma`` of decisions with each of some contexts, ``replicates x M x Dc``.
+
+        The function takes decisions ``replicates x n x Dx`` to bounds ``replicates x n x M``.
+        """
+        return Bounds(self.posterior, contexts, self.sqrt_beta() if sqrt_beta is None else sqrt_beta)
+
+    def sobol(self, n: int, generators: Sequence[torch.Generator]) -> Tensor:
+        """Scrambled Sobol decisions, ``replicates x n x Dx``."""
+        low, high = self.space.decisions
+        seeds = [int(torch.randint(2**31 - 1, (), generator=g)) for g in generators]
+        engines = [torch.quasirandom.SobolEngine(len(low), scramble=True, seed=s) for s in seeds]
+        unit = torch.stack([engine.draw(n, dtype=torch.float64) for engine in engines]).to(low)
+        return on_grid(low + (high - low) * unit, self.space.decisions)
+
+    def best(self, values: Callable[[Tensor], Tensor], generators: Sequence[torch.Generator]) -> Tensor:
+        """The decision of the largest of ``values``, from ``replicates x n x Dx`` to ``replicates x n``."""
+        box = self.space.decisions
+        found, _ = maximize_box(values, box, self.sobol(self.raw, generators), self.starts, _ITERATIONS)
+        return on_grid(found, box)
+
+    def ask_for(self, context: Tensor) -> Tensor:
+        """The decision of the largest bound under a context that is known, ``replicates x Dc`` ([Krause2011])."""
+        ucb = self.ucb(context.unsqueeze(1))
+        return self.best(lambda x: ucb(x).squeeze(-1), self.generators)
+
+    def recommend(self) -> Tensor:
+        """The decision made so far of the largest posterior mean, averaged over at most 256 of the contexts seen."""
+        seen = self.seen
+        some = torch.linspace(0, seen.shape[1] - 1, min(seen.shape[1], 256), device=seen.device).round().long()
+        merit = self.ucb(seen[:, some], 0.0)(self.queries).mean(-1)
+        best = argmax_finite(merit)[:, None, None]
+        return self.queries.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
+
+
+class Bounds:
+    """``mu + sqrt_beta sigma`` of decisions with each of some contexts.
+
+    Where the kernel is a product over decisions and contexts, ``k = k_x k_c``, the contexts enter through
+    ``k_c(seen, contexts) = U W`` alone, with ``r`` orthonormal columns ``U``, few where the kernel is smooth. So a
+    decision costs ``r`` solutions and not ``M``. Any other kernel is asked pair by pair.
+
+    Args:
+        posterior: of f at full points, of batch shape ``(replicates,)``.
+        contexts: ``replicates x M x Dc``.
+        sqrt_beta: the multiplier; with zero no deviation is computed.
+    """
+
+    def __init__(self, posterior: Posterior, contexts: Tensor, sqrt_beta: float) -> None:
+        self.posterior, self.contexts, self.sqrt_beta = posterior, contexts, sqrt_beta
+        self.seen = posterior.data.measure.points.squeeze(-2) if posterior.data is not None else None
+        self.product = self.seen is not None and self._is_product()
+        if self.seen is None or not self.product:
+            return
+        data, kernel, dim = posterior.data, posterior.prior.kernel, contexts.shape[-1]
+        assert data is not None
+        self.corner = self.seen[:, :1, -dim:], self.seen[:, :1, :-dim]  # any context, any decision
+        one = matrix(kernel, self.seen[:, :1], self.seen[:, :1])
+        ours = _joined(self.corner[1], self.seen[..., -dim:])
+        cross = matrix(kernel, ours, _joined(self.corner[1], contexts)) / one  # R t M
+        left, values, right = torch.linalg.svd(cross, full_matrices=False)
+        rank = int((values > 1e-11 * values[:, :1]).sum(-1).max())
+        self.U = left[..., :rank]  # R t r
+        self.W = values[..., :rank, None] * right[..., :rank, :]  # R r M
+        self.alpha = torch.linalg.solve_triangular(data.factor.mT, data.whitened.unsqueeze(-1), upper=True)  # R t 1
+        self.weighted = self.alpha * cross  # R t M
+
+    def _is_product(self) -> bool:
+        """Whether ``k((x, c), (x', c')) k((x, c'), (x', c))`` and ``k((x, c), (x', c)) k((x, c'), (x', c'))`` agree."""
+        assert self.seen is not None
+        dim, some = self.contexts.shape[-1], self.seen[:, :8]
+        x, c = some[..., :-dim], some[..., -dim:]
+        kernel, other = self.posterior.prior.kernel, torch.cat([x, c.roll(1, -2)], -1)
+        same = matrix(kernel, some, some).diagonal(dim1=-2, dim2=-1)
+        pair = matrix(kernel, some, torch.cat([x.roll(3, -2), c.roll(1, -2)], -1)).diagonal(dim1=-2, dim2=-1)
+        left = matrix(kernel, some, torch.cat([x.roll(3, -2), c], -1)).diagonal(dim1=-2, dim2=-1)
+        right = matrix(kernel, some, other).diagonal(dim1=-2, dim2=-1)
+        return some.shape[1] > 3 and torch.allclose(pair * same, left * right, rtol=1e-7, atol=1e-12)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """At decisions ``replicates x n x Dx``, ``replicates x n x M``."""
+        t = self.posterior.count
+        size = len(x) * max(1, t) * (self.U.shape[-1] if self.product else self.contexts.shape[-2])
+        return torch.cat([self._some(part) for part in x.split(max(1, _SLICE // size), -2)], -2)
+
+    def _some(self, x: Tensor) -> Tensor:
+        n, contexts, beta = x.shape[-2], self.contexts, self.sqrt_beta
+        data, prior = self.posterior.data, self.posterior.prior
+        if not self.product:
+            pairs = [x.repeat_interleave(contexts.shape[-2], -2), contexts.repeat(1, n, 1)]
+            points = torch.cat(pairs, -1)
+            mean = prior.prior_mean(Measure.dirac(points, known=True)).expand(points.shape[:-1])
+            used = torch.zeros_like(mean)
+            if data is not None and self.seen is not None:
+                cross = matrix(prior.kernel, self.seen, points)
+                solved = torch.linalg.solve_triangular(data.factor, cross, upper=False)
+                mean, used = mean + (data.whitened.unsqueeze(-2) @ solved).squeeze(-2), solved.square().sum(-2)
+            if beta == 0:
+                return mean.unflatten(-1, (n, -1))
+            own = prior.kernel(points, diag=True)
+            return (mean + beta * (own - used).clamp_min(1e-18).sqrt()).unflatten(-1, (n, -1))
+        assert data is not None and self.seen is not None
+        kx = matrix(prior.kernel, _joined(x, self.corner[0]), _joined(self.seen[..., : x.shape[-1]], self.corner[0]))
+        mean = prior.prior_mean(Measure.dirac(_joined(x, self.corner[0]), known=True)).unsqueeze(-1)
+        mean = mean + kx @ self.weighted
+        if beta == 0:
+            return mean
+        side = (kx.unsqueeze(-1) * self.U.unsqueeze(1)).transpose(1, 2).flatten(2)  # R t (n r)
+        solved = torch.linalg.solve_triangular(data.factor, side, upper=False).unflatten(-1, (n, -1)).transpose(1, 2)
+        inner = solved.mT @ solved  # R n r r
+        used = ((inner @ self.W.unsqueeze(1)) * self.W.unsqueeze(1)).sum(-2)
+        own = matrix(prior.kernel, _joined(x[:, :1], contexts[:, :1]), _joined(x[:, :1], contexts[:, :1]))
+        return mean + beta * (own - used).clamp_min(1e-18).sqrt()
+
+
+def _joined(x: Tensor, c: Tensor) -> Tensor:
+    """Full points of decisions and contexts whose number may be one."""
+    n = max(x.shape[-2], c.shape[-2])
+    return torch.cat([x.expand(-1, n, -1), c.expand(-1, n, -1)], -1)
+
+
+class SBOKDE(ContextPolicy):
+    """SBO-KDE ([Huang2024], Algorithm 1): the average upper confidence bound under a density estimate.
+
+    Args:
+        samples: of the estimate in each round, ``M``. Default 256; [Huang2024] has 1,024.
+        options: see ``ContextPolicy``, also for errors.
+    """
+
+    def __init__(self, space: Space, *, samples: int = 256, **options: Any) -> None:
+        super().__init__(space, **options)
+        self.samples = as_count("samples", samples, 1)
+
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        generators = self.generators
+        ucb = self.ucb(self.draw(generators))  # lines 3 and 4
+        return self.best(lambda x: ucb(x).mean(-1), generators)  # line 5
+
+    def draw(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """The contexts that the bound is averaged over, ``replicates x M x Dc``."""
+        return GaussianKDE(self.seen).sample(self.samples, generators, self.space.contexts)  # line 3
+
+
+class SBOEmpirical(ContextPolicy):
+    """SBO with the empirical law: SBO-KDE without line 3, the average over the contexts that were seen.
+
+    Args:
+        options: see ``ContextPolicy``, also for errors.
+    """
+
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        ucb = self.ucb(self.seen)  # line 3
+        return self.best(lambda x: ucb(x).mean(-1), self.generators)  # line 4
+
+
+class SBOKnown(ContextPolicy):
+    """SBO under a distribution that its user knows: the ceiling of SBO-KDE.
+
+    Args:
+        draw: contexts of it, ``replicates x M x Dc``, from one generator a replicate and ``(M,)``.
+        samples: how many in each round, ``M``. Default 256.
+        options: see ``ContextPolicy``, also for errors.
+    """
 
     def __init__(
         self,
         space: Space,
         *,
-        sqrt_beta: Schedule = 1.5,
-        initial: int = 10,
-        kernel: str | Kernel = "matern",
-        prior: GaussianProcess | None = None,
-        refit_every: int | None = None,
-        raw: int = 128,
-        starts: int = 2,
-        iterations: int = 15,
+        draw: Callable[[Sequence[torch.Generator], tuple[int, ...]], Tensor],
+        samples: int = 256,
         **options: Any,
     ) -> None:
-        require(isinstance(space, Space), "space must be a contexts.Space", space)
-        super().__init__(space, sqrt_beta=sqrt_beta, initial=initial, **options)
-        as_count("initial", initial, 2)
-        self.kernel, self.prior, self.refit_every = kernel, prior, refit_every
-        self.raw, self.iterations = as_count("raw", raw, 1), as_count("iterations", iterations, 1)
-        self.starts = as_count("starts", starts, 1, raw)
-        replicates = prior.kernel.batch_shape.numel() if isinstance(prior, GaussianProcess) else 1
-        self.model(replicates)  # raises now if the kernel, the prior or the schedule of the fits is wrong
-
-    @abstractmethod
-    def acquisition(self, posterior: Posterior) -> DecisionAcquisition:
-        """What is maximized in this round; its ``values`` take decisions ``replicates x n x Dx``."""
-
-    def merit(self, posterior: Posterior) -> Tensor:
-        """How good the decisions made so far look, ``replicates x count``."""
-        space = self.space
-        nothing = self.contexts.new_zeros(space.dim)
-        contexts = space.join(nothing[: space.decision_dim], self.contexts)
-        completed = complete(posterior, contexts, space.controlled, tolerance=None)
-        return completed.mean(space.join(self.decisions, nothing[space.decision_dim :])).mean(-1)
-
-    @property
-    def decisions(self) -> Tensor:
-        """Those made so far, ``replicates x count x Dx``."""
-        return self.data["query"]
-
-    @property
-    def contexts(self) -> Tensor:
-        """Those seen so far, ``replicates x count x Dc``."""
-        return self.data["context"]
-
-    def sobol_contexts(self, n: int) -> Tensor:
-        """The first ``n`` Sobol points of the unit cube of contexts, ``n x Dc``."""
-        engine = torch.quasirandom.SobolEngine(self.space.context_dim, scramble=False)
-        return engine.draw(n, dtype=self.space.like.dtype).to(self.space.like)
-
-    def model(self, replicates: int) -> Surrogate:
-        """A Gaussian process that knows nothing yet, for so many replicates."""
-        space, groups = self.space, None
-        if self.models_contexts:
-            groups = (tuple(range(space.decision_dim)), tuple(range(space.decision_dim, space.dim)))
-        bounds = space.bounds if self.models_contexts else space.decisions
-        return Surrogate(bounds, replicates, self.prior, self.kernel, groups, self.refit_every, self.initial)
-
-    def begin(self) -> None:
-        """Nothing is known yet."""
-        self.surrogate = self.model(self.replicates)
-        zeros = self.space.like.new_zeros(self.replicates)
-        self.asked_with = {"acquisition": zeros}
-        if self.prior is None:
-            self.asked_with |= {"lengthscale": zeros.unsqueeze(-1).expand(-1, self.surrogate.bounds.shape[-1])}
-            self.asked_with |= dict.fromkeys(("scale", "mean", "noise_std"), zeros) | {"converged": zeros == 0}
-
-    def design(self, n: int) -> Tensor:
-        """Scrambled Sobol points."""
-        return self.rounded(self.sobol(n, self.space.decisions), self.space.decisions)
-
-    def propose(self) -> Tensor:
-        """The best decision for the acquisition."""
-        return self.asking(*self.search(self.acquisition(self.posteriors())))
-
-    def search(self, acquisition: Any) -> tuple[Tensor, Tensor]:
-        """Where its values are largest, ``replicates x Dx``, and how large they are there, ``replicates``."""
-        box = self.space.decisions
-        raw = self.sobol(self.raw, box)
-        if isinstance(acquisition, RobustAcquisition):
-            rounded = partial(self.rounded, bounds=box)
-            return search_box(acquisition.leading, box, rounded(raw), self.starts, self.iterations, rounded)
-        return maximize_box(acquisition.values, box, raw, self.starts, self.iterations, kinks=self.kinks)
-
-    def asking(self, query: Tensor, value: Tensor) -> Tensor:
-        """The decision at the policy's resolution; its acquisition and the hyperparameters in force are recorded."""
-        fit = self.surrogate.fit
-        self.asked_with = {"acquisition": value} | {
-            name: getattr(fit, name) for name in self.asked_with if fit is not None and name != "acquisition"
-        }
-        return self.rounded(query, self.space.decisions)
-
-    def learn(self, row: Mapping[str, Tensor], asked: Tensor) -> None:
-        """Condition the Gaussian process."""
-        query = row["query"]
-        points = self.space.join(query, row["context"]) if self.models_contexts else query
-        self.surrogate.observe(Measure.dirac(points.unsqueeze(-2), known=True), row["y"].unsqueeze(-1))
-
-    def best(self) -> Tensor:
-        """The decision of the largest merit; one that was done just outside of the box is moved there."""
-        merit = self.data["y"] if self.count < self.initial else self.merit(self.posteriors())
-        best = argmax_finite(merit)[:, None, None]
-        return self.decisions.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
-
-    def posteriors(self) -> Posterior:
-        """Of f at full points, decision coordinates first, or at decisions alone where contexts are not modeled."""
-        return self.surrogate.posterior()
-
-    def record(self) -> Mapping[str, Tensor]:
-        """``initial``, the ``acquisition`` reached, and the hyperparameters it was asked with where they are fitted.
-
-        These are ``lengthscale``, ``scale``, ``mean``, ``noise_std``, ``converged``; zeros in the initial design.
-        """
-        return {"initial": torch.full_like(self.active, self.count <= self.initial), **self.asked_with}
-
-    def check(self, **rows: Tensor) -> None:
-        """Raise ``ValueError`` if a decision is not in its box, or a row has another dimension than the space."""
-        for name, size in (("query", self.space.decision_dim), ("context", self.space.context_dim)):
-            require(rows[name].shape[-1] == size, f"{name} must have {size} coordinates", rows[name].shape[-1])
-        require_inside("query", rows["query"], self.space.decisions)
-
-    def encode(self, name: str, value: Any) -> Tensor:
-        """As in ``Policy``; where there is one coordinate, numbers will do."""
-        single = {"query": self.space.decision_dim, "context": self.space.context_dim}[name] == 1
-        rows = as_tensor(name, value, self.space.like)
-        return rows.reshape(-1, 1) if single and rows.dim() <= 1 else super().encode(name, rows)
-
-
-class SBOKDE(ContextPolicy):
-    """SBO-KDE ([Huang2024], Algorithm 1): the average upper confidence bound under the density estimate.
-
-    Line 3 estimates the density from the ``t - 1`` contexts seen, line 5 draws ``M`` samples of it, clipped into the
-    context box as the world clips its contexts.
-
-    Args:
-        samples: how many in each round, ``M``, at least 1. Default 1,024 ([Huang2024], Appendix B.1).
-        space, options: see ``ContextPolicy``, also for errors.
-    """
-
-    def __init__(self, space: Space, *, samples: int = 1024, **options: Any) -> None:
         super().__init__(space, **options)
-        self.samples = as_count("samples", samples, 1)
+        require(callable(draw), "draw must be a function of generators and a shape", draw)
+        self.draw, self.samples = draw, as_count("samples", samples, 1)
 
-    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
-        """See ``ExpectedUpperConfidenceBound``."""
-        return ExpectedUpperConfidenceBound(posterior, self.draw(), self.multiplier())
-
-    def draw(self) -> Tensor:
-        """The ``M`` contexts that the acquisition averages over, ``replicates x M x Dc``."""
-        return GaussianKDE(self.contexts).sample(self.samples, self.generators, self.space.contexts)
-
-
-@dataclass(frozen=True)
-class TotalVariationRadius:
-    """``delta_t = t^(-2 / (4 + Dc))`` ([Huang2024], section 4.1), an L1 distance."""
-
-    context_dim: int
-
-    def __call__(self, t: int) -> float:
-        """At round ``t``, from 1."""
-        return t ** (-2 / (4 + self.context_dim))
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        generators = self.generators
+        ucb = self.ucb(self.draw(generators, (self.samples,)))  # line 3
+        return self.best(lambda x: ucb(x).mean(-1), generators)  # line 4
 
 
-class DRBOKDE(SBOKDE):
+class DRBOKDE(ContextPolicy):
     """DRBO-KDE ([Huang2024], Algorithm 2): the worst average within an L1 distance of the density estimate.
 
     Args:
-        radius: ``delta_t``, a number or a function of the round. Default ``t^(-2 / (4 + Dc))``.
-        cover: how many Sobol contexts search for the infimum, at least 1. Default 1,024 ([Huang2024], Appendix B.1).
-        space, options: see ``SBOKDE``.
+        radius: ``delta_t``, nonnegative, a number or a function of the round. Default ``t^(-2 / (4 + Dc))``.
+        samples: of the estimate in each round, ``M``. Default 256; [Huang2024] has 1,024.
+        cover: how many Sobol contexts search for the infimum. Default ``samples``.
+        options: see ``ContextPolicy``, also for errors.
     """
 
-    kinks = True
-
     def __init__(
-        self, space: Space, *, radius: float | Callable[[int], float] | None = None, cover: int = 1024, **options: Any
+        self, space: Space, *, radius: Any = None, samples: int = 256, cover: int | None = None, **options: Any
     ) -> None:
         super().__init__(space, **options)
-        self.radius = TotalVariationRadius(space.context_dim) if radius is None else as_schedule("radius", radius)
-        self.cover = as_count("cover", cover, 1)
+        self.given_radius = None if radius is None else as_schedule("radius", radius)
+        self.samples = as_count("samples", samples, 1)
+        n = self.samples if cover is None else as_count("cover", cover, 1)
+        low, high = space.contexts
+        self.cover = low + (high - low) * sobol_points(n, space.context_dim, low)
 
-    def acquisition(self, posterior: Posterior) -> PartialAcquisition:
-        """See ``TotalVariationUpperConfidenceBound``."""
-        radius = self.radius(self.round) if callable(self.radius) else self.radius
-        return TotalVariationUpperConfidenceBound(posterior, self.draw(), self.covered(), radius, self.multiplier())
+    def radius(self) -> float:
+        """``delta_t`` of this round."""
+        if self.given_radius is None:
+            return self.round ** (-2 / (4 + self.space.context_dim))
+        return self.given_radius(self.round) if callable(self.given_radius) else self.given_radius
 
-    def covered(self) -> Tensor:
-        """The contexts whose smallest bound stands for the infimum, ``N x Dc``."""
-        low, high = self.space.contexts
-        return low + (high - low) * self.sobol_contexts(self.cover)
+    def ask(self) -> Tensor:
+        """The next decision, ``replicates x Dx``."""
+        if self.round <= self.initial:
+            return self.design[:, self.round - 1]  # line 1
+        generators, M = self.generators, self.samples
+        c = GaussianKDE(self.seen).sample(M, generators, self.space.contexts)  # line 3
+        ucb = self.ucb(torch.cat([c, self.cover.expand(len(c), -1, -1)], 1))  # line 4
+
+        def worst(x: Tensor) -> Tensor:
+            bounds = ucb(x)
+            return tv_worst_case(bounds[..., :M], bounds.amin(-1), self.radius())  # Proposition 2
+
+        return self.best(worst, generators)  # line 5
+
+
+def sobol_points(n: int, dim: int, like: Tensor) -> Tensor:
+    """The first Sobol points of the unit cube, ``n x dim``."""
+    return torch.quasirandom.SobolEngine(dim, scramble=False).draw(n, dtype=torch.float64).to(like)

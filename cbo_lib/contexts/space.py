@@ -1,12 +1,14 @@
 """What a learner knows of a problem with unknown contexts: two boxes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_tensor, require_shape
+from cbo_lib.checks import as_box, as_tensor, as_values, require, require_inside, require_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,21 +16,35 @@ class Space:
     """The box of the decisions and that of the contexts, in the user's units.
 
     Args:
-        decisions: ``2 x Dx``, lower corner first; a tensor, an array, lists or a frame.
+        decisions: ``2 x Dx``, lower corner first; a tensor, an array, lists or a frame, whose columns are names.
         contexts: ``2 x Dc``, likewise. The world may show contexts outside of it; what is estimated lies inside.
+        names: of the decisions, then of the contexts. Default: the columns of the frames, else ``x0 ...`` and
+            ``c0 ...``.
 
     Raises:
-        ValueError: if one of them is no box.
+        ValueError: if one of them is no box, or there is not one name a coordinate.
     """
 
     decisions: Any
     contexts: Any
+    names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Turn what was given into boxes of one dtype and device."""
+        given = [(letter, getattr(self, part)) for letter, part in (("x", "decisions"), ("c", "contexts"))]
         decisions = as_box("decisions", self.decisions)
         object.__setattr__(self, "decisions", decisions)
         object.__setattr__(self, "contexts", as_box("contexts", self.contexts, like=decisions))
+        names = self.names
+        if names is None:
+            widths = (self.decision_dim, self.context_dim)
+            names = [
+                str(name)
+                for (letter, box), width in zip(given, widths, strict=True)
+                for name in (box.columns if isinstance(box, pd.DataFrame) else [f"{letter}{i}" for i in range(width)])
+            ]
+        object.__setattr__(self, "names", [str(name) for name in names])
+        require(len(set(names)) == self.dim, f"names must be {self.dim} different ones", list(names))
 
     @property
     def like(self) -> Tensor:
@@ -56,9 +72,14 @@ class Space:
         return torch.cat([self.decisions, self.contexts], -1)
 
     @property
-    def controlled(self) -> Tensor:
-        """Which coordinates of a full point are the learner's, boolean, ``Dx + Dc``."""
-        return torch.arange(self.dim, device=self.like.device) < self.decision_dim
+    def columns(self) -> list[str]:
+        """Names of the coordinates of a decision."""
+        return list(self.names or ())[: self.decision_dim]
+
+    @property
+    def seen_columns(self) -> dict[str, list[str]]:
+        """Names of the coordinates of a context."""
+        return {"context": list(self.names or ())[self.decision_dim :]}
 
     def join(self, x: Tensor, c: Tensor) -> Tensor:
         """Full points ``... x (Dx + Dc)`` of decisions ``... x Dx`` and contexts ``... x Dc``, broadcast.
@@ -71,3 +92,24 @@ class Space:
             require_shape(name, tensor, ..., size)
         batch = torch.broadcast_shapes(x.shape[:-1], c.shape[:-1])
         return torch.cat([x.expand(*batch, -1), c.expand(*batch, -1)], -1)
+
+    def read(self, query: Any) -> Tensor:
+        """Decisions as a user gives them, ``n x Dx``; where there is one coordinate, numbers will do.
+
+        Raises:
+            ValueError: if they are none, or lie outside of the box.
+        """
+        rows = self._rows("query", query, self.decision_dim)
+        require_inside("query", rows, self.decisions)
+        return rows
+
+    def read_seen(self, name: str, value: Any) -> Tensor:
+        """Contexts as a user gives them, ``n x Dc``, in the box or not."""
+        return self._rows(name, value, self.context_dim)
+
+    def _rows(self, name: str, value: Any, dim: int) -> Tensor:
+        rows = as_values(name, value, like=self.like)
+        if rows.dim() <= 1:
+            rows = rows.reshape(-1, 1) if dim == 1 else rows.reshape(1, -1)
+        require(rows.dim() == 2 and rows.shape[1] == dim, f"{name} must have {dim} coordinates", rows.shape)
+        return rows

@@ -1,197 +1,128 @@
 """The worst expectation over a ball of distributions around an estimate."""
 
 import math
-from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_expanded, as_number, as_tensor, as_values, require, require_shape
-from cbo_lib.contexts.conic import SimplexBall
-from cbo_lib.former.cholesky import pivoted_cholesky, rows_of, stable_cholesky
+from cbo_lib.checks import as_values, require
 
 
-def tv_worst_case(values: Tensor, floor: Tensor, radius: float | Tensor) -> Tensor:
-    """The worst expectation, ``...``, within an L1 distance of equally weighted samples ([Huang2024], Proposition 2).
+def tv_worst_case(values: Tensor, floor: Tensor | float, radius: Tensor | float) -> Tensor:
+    """The worst expectation within an L1 distance of equally weighted samples, ``...`` ([Huang2024], Proposition 2).
 
-    The program of Proposition 2 has a closed form. The worst distribution takes the mass ``min(radius / 2, 1)`` from
-    the samples with the largest values and puts it where the function is smallest. The paper calls the radius one of
-    total variation, but measures the L1 distance, twice the usual total variation; beyond 2 it has no more effect.
-    The result is differentiable in ``values`` and ``floor``.
+    The worst distribution takes the mass ``min(radius / 2, 1)`` from the samples with the largest values and puts it
+    where the function is smallest: a sort solves the program. The paper calls the radius one of total variation, but
+    measures the L1 distance, twice that; beyond 2 it has no more effect.
 
     Args:
         values: of the function at ``m >= 1`` samples, ``... x m``.
-        floor: the smallest value over the context space, broadcasts to ``...``; ``inf`` if only the samples count. The
-            mass that is moved goes there, or to the smallest of ``values`` if that is less.
-        radius: L1, nonnegative: a number, or a tensor that broadcasts to ``...``.
+        floor: the smallest value over the context space, broadcasts to ``...``; ``inf`` if only the samples count.
+        radius: L1, nonnegative, broadcasts to ``...``.
 
     Raises:
-        ValueError: if there is no sample, a value, ``floor`` or ``radius`` is out of range, or a shape does not fit.
+        ValueError: if there is no sample, or the radius is negative.
     """
-    values = as_values("values", values, (..., "m >= 1"))
-    radius = _check_radius(radius, values, values.shape[:-1])
-    floor = as_expanded("floor", floor, values.shape[:-1])
-    require(floor > -torch.inf, "floor must be a number or inf", "a NaN or -inf")
-    floor = torch.minimum(floor, values.amin(-1))
-    return tv_average(values, floor, radius, float(radius.max()) if radius.numel() else 0.0)
-
-
-def tv_average(values: Tensor, floor: Tensor, radius: float | Tensor, most: float) -> Tensor:
-    """``tv_worst_case`` of right arguments; no radius is larger than ``most``, no value smaller than ``floor``."""
     m = values.shape[-1]
-    moved = torch.as_tensor(radius, dtype=values.dtype, device=values.device).div(2).clamp_max(1.0)
-    # Of each sample in descending order, the part of its mass 1/m that is taken.
-    count = min(m, max(1, math.ceil(min(most / 2, 1.0) * m - 1e-9)))
-    top = values.topk(count, dim=-1).values
-    taken = (moved.unsqueeze(-1) * m - torch.arange(count).to(values)).clamp(0.0, 1.0) / m
-    return values.mean(-1) - (taken * (top - floor.unsqueeze(-1))).sum(-1)
+    radius, floor = (torch.as_tensor(part, dtype=values.dtype, device=values.device) for part in (radius, floor))
+    require(m > 0 and bool((radius >= 0).all()), "radius must be nonnegative, and values hold one or more", radius)
+    floor = torch.minimum(floor, values.amin(-1)).unsqueeze(-1)
+    # Of each sample, from the largest value down, the part of its mass 1/m that is taken.
+    taken = ((radius / 2).clamp_max(1).unsqueeze(-1) * m - torch.arange(m).to(values)).clamp(0, 1) / m
+    return values.mean(-1) - (taken * (values.sort(-1, descending=True).values - floor)).sum(-1)
 
 
-class MMDBall:
-    """The distributions on ``m`` contexts within a maximum mean discrepancy of a reference ([Kirschner2020]).
+def mmd_reach(reference: Tensor, gram: Tensor) -> Tensor:
+    """The discrepancy of ``p`` and all mass at one context, for every context, ``... x m``."""
+    embedded = (gram @ reference.unsqueeze(-1)).squeeze(-1)
+    own = (embedded * reference).sum(-1, keepdim=True)
+    return (gram.diagonal(dim1=-2, dim2=-1) - 2 * embedded + own).clamp_min(0).sqrt()
 
-    ``(q - p)' K (q - p) <= radius^2``. Whoever needs it for many values makes it once: it keeps a factor of ``K``.
+
+@torch.no_grad()
+def mmd_worst_distribution(
+    values: Tensor, reference: Tensor, gram: Tensor, radius: float, tolerance: float = 1e-6
+) -> Tensor:
+    """The ``q`` of the smallest ``q'v`` with ``(q - p)' K (q - p) <= radius^2``, ``R x n x m`` ([Kirschner2020]).
+
+    A primal-dual interior point method for ``z_j q_j = mu``, ``w (radius^2 - (q - p)'K(q - p)) = mu`` and the slope of
+    the Lagrangian, zero. Every ``q`` on the way lies in the ball.
 
     Args:
-        reference: ``p``, ``*b x m``, nonnegative, of sum one.
-        gram: ``K``, ``*b x m x m``, a kernel matrix of the contexts; the theory wants ``k <= 1``.
-        radius: nonnegative: a number, or a tensor of shape ``*b``. At zero the ball holds the reference alone.
-        like: a ball whose inverse of ``K`` is taken over, if its ``gram`` is the same tensor.
+        values: ``v``, ``R x n x m``.
+        reference: ``p``, ``R x m``, nonnegative, of sum one.
+        gram: ``K``, ``R x m x m``, a kernel matrix of the contexts.
+        radius: nonnegative.
+        tolerance: on the gap, in shares of the range of each ``v``.
 
     Raises:
-        ValueError: if a shape, the ``reference`` distribution, the symmetric ``gram`` or ``radius`` is out of range.
+        ValueError: if a value is not finite, or the radius is negative.
     """
+    as_values("values", values, (..., "m >= 1"))
+    require(radius >= 0 and math.isfinite(radius), "radius must be nonnegative and finite", radius)
+    m, p, K = values.shape[-1], reference.unsqueeze(-2), gram.unsqueeze(-3)
+    low, place = values.min(-1, keepdim=True)
+    spread = values.amax(-1, keepdim=True) - low
+    corner = torch.zeros_like(values).scatter_(-1, place, 1.0)
+    all_of_it = mmd_reach(reference, gram).unsqueeze(-2).expand_as(values).gather(-1, place) <= radius
+    easy = torch.where(all_of_it & (radius > 0), corner, p.expand_as(values))
+    hard = ~all_of_it & (spread > 0) & (radius > 0)
+    if not bool(hard.any()):
+        return easy
+    v = (values - low) / torch.where(spread > 0, spread, 1.0)
+    away = 1 / m - p  # from the reference toward equal weights: positive everywhere, strictly inside of the ball
+    length = ((away.unsqueeze(-2) @ K).squeeze(-2) * away).sum(-1, keepdim=True).clamp_min(1e-30).sqrt()
+    q = (p + (0.7 * radius / length).clamp_max(0.9) * away).expand_as(v)
 
-    #: Added to the diagonal of ``K`` in ``squared_slope``, positive. It lowers the slope, so the line may be no bound.
-    jitter: ClassVar[float] = 1e-3
+    def apply(x: Tensor) -> Tensor:
+        return (K @ x.unsqueeze(-1)).squeeze(-1)
 
-    def __init__(self, reference: Tensor, gram: Tensor, radius: float | Tensor, like: "MMDBall | None" = None) -> None:
-        m = gram.shape[-1]
-        require_shape("gram", gram, ..., "m >= 1", "m >= 1")
-        old = like if like is not None and like.given is gram else None
-        # A NaN or an infinity fails this too; allclose would take several times as long.
-        symmetric = old is not None or (gram - gram.mT).abs().amax() <= 1e-8 + 1e-5 * gram.abs().amax()
-        require(symmetric, "gram must be finite and symmetric", gram)
-        require_shape("reference", reference, ..., m)
-        sums = bool((reference >= 0).all()) and bool(((reference.sum(-1) - 1).abs() <= 1e-6).all())
-        require(sums, "reference must be nonnegative and sum to one", reference)
-        batch = torch.broadcast_shapes(reference.shape[:-1], gram.shape[:-2], torch.as_tensor(radius).shape)
-        self._radius = _check_radius(radius, gram, batch).reshape(-1)  # g
-        self._reference = reference.expand(*batch, m).reshape(-1, m)  # g m
-        self._gram: Tensor = gram.expand(*batch, m, m).reshape(-1, m, m)  # g m m
-        self.given: Tensor = gram
-        self.batch_shape = batch
-        if old is not None and old.batch_shape == batch and "_inverse" in vars(old):
-            self._inverse = old._inverse
-
-    def worst_case(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
-        """The smallest ``q'v`` over the ball, of the batch of ``v``; its gradient holds ``q`` fixed (envelope theorem).
-
-        Args:
-            values: ``v``, ``*b x n x m``; without batch dimensions ``... x m``.
-            tolerance: how far the result may be above the minimum, relative to the range of each ``v``; below 1e-8 it
-                counts as that. The ball is larger by at most a relative ``1e-5``, which is a rank reduction of ``K``.
-            known: whether the values are known to be finite; to look at them makes a device wait. Default no.
-
-        Raises:
-            ValueError: if a shape is wrong, a value is not finite or ``tolerance`` is negative.
-        """
-        return (self.worst_distribution(values, tolerance, known) * values).sum(-1)
-
-    @torch.no_grad()
-    def worst_distribution(self, values: Tensor, tolerance: float = 2e-5, known: bool = False) -> Tensor:
-        """The ``q`` of ``worst_case``, of the shape of ``values``; arguments and errors as there."""
-        as_number("tolerance", tolerance, 0)
-        rows = self._rows(values, known).detach()
-        low, place = rows.min(-1, keepdim=True)
-        spread = rows.amax(-1, keepdim=True) - low
-        radius = self._radius[:, None, None]
-        corner = torch.zeros_like(rows).scatter_(-1, place, 1.0)
-        reference = self._reference.unsqueeze(-2).expand_as(rows)
-        # A ball that holds all mass at the smallest value, or nothing but its center, needs no solver.
-        everything = self._reaches.take_along_dim(place, -1) <= radius
-        wanted = ~everything & (radius > 0) & (spread > 0)
-        result = torch.where(everything & (radius > 0), corner, reference)
-        if self._solver is not None:
-            scaled = (rows - low) / torch.where(spread > 0, spread, 1.0)
-            solved = self._solver.minimizers(scaled.double(), wanted, tolerance)
-            result = torch.where(wanted, solved.to(result), result)
-        return result.reshape(values.shape)
-
-    def minimax_approx(self, values: Tensor, known: bool = False) -> Tensor:
-        """The midpoint of two bounds on ``worst_case`` that need no optimization ([Tay2022], minimax approximation).
-
-        As a function of the radius the worst case is convex. So it lies above the smallest value and above a line whose
-        slope, the worst-case sensitivity, is that at zero if weights may be negative; and below the chord to the radius
-        ``d*`` at which all mass may sit on the smallest value. From ``d*`` on it is that value.
-
-        Shapes and errors are those of ``worst_case``; differentiable in ``values``.
-        """
-        rows = self._rows(values, known)
-        worst, place = rows.min(-1, keepdim=True)
-        mean = (rows * self._reference.unsqueeze(-2)).sum(-1, keepdim=True)
-        radius, tiny = self._radius[:, None, None], torch.finfo(rows.dtype).tiny
-        lower = torch.maximum(mean - radius * self.squared_slope(rows).clamp_min(tiny).sqrt(), worst)
-        reach = self._reaches.take_along_dim(place, -1)
-        chord = mean + (worst - mean) * radius / reach.clamp_min(tiny)
-        return torch.where(radius >= reach, worst, (lower + chord) / 2).reshape(values.shape[:-1])
-
-    def squared_slope(self, rows: Tensor) -> Tensor:
-        """The least ``(v - c)' K^-1 (v - c)``, as if weights could be negative, of ``v``, ``g x n x m``."""
-        inverse, weights = self._inverse
-        values = rows.double()
-        values = values - (values * weights).sum(-1, keepdim=True)
-        square = values.square().sum(-1, keepdim=True) - (values @ inverse.mT).square().sum(-1, keepdim=True)
-        return (square / self.jitter).to(rows)
-
-    def _rows(self, values: Tensor, known: bool) -> Tensor:
-        """Values as ``g x n x m``."""
-        values = values if known else as_values("values", values, (..., "m >= 1"))
-        m = self._gram.shape[-1]
-        shape = ", ".join([*map(str, self.batch_shape), "n", str(m)]) if self.batch_shape else f"..., {m}"
-        fits = values.shape[-1] == m and (not self.batch_shape or values.shape[:-2] == self.batch_shape)
-        require(fits, f"values must have shape ({shape})", values.shape)
-        return values.reshape(len(self._gram), -1, m)
-
-    @cached_property
-    def _reaches(self) -> Tensor:
-        """The discrepancy of the reference and all mass at one context, of every context, ``g x 1 x m``."""
-        embedded = (self._gram @ self._reference.unsqueeze(-1)).squeeze(-1)  # g m
-        own = (embedded * self._reference).sum(-1, keepdim=True)
-        return (self._gram.diagonal(dim1=-2, dim2=-1) - 2 * embedded + own).clamp_min(0.0).sqrt().unsqueeze(-2)
-
-    @cached_property
-    def _solver(self) -> SimplexBall | None:
-        """None where all mass may sit at any context."""
-        if bool((self._reaches <= self._radius[:, None, None]).all()):
-            return None
-        eps = torch.finfo(torch.float64).eps
-        radius = self._radius.double().clamp_min(eps)  # rows of radius zero are not solved
-        # d'(K - F'F)d is at most four times the tolerance for a difference d of two distributions.
-        return SimplexBall(self._factor(2.5e-6 * radius.square(), 16 * eps), self._reference.double(), radius)
-
-    @cached_property
-    def _inverse(self) -> tuple[Tensor, Tensor]:
-        """``G`` with ``(K + jitter)^-1 = (1 - G'G) / jitter``, and the weights of the best ``c``, ``g x 1 x m``."""
-        # By the identity of Woodbury: smooth kernels have a low rank. In double precision, as much cancels.
-        factor = self._factor(0.0, 1e-9)
-        ridge = self.jitter * torch.eye(factor.shape[-2]).to(factor)
-        inverse = torch.linalg.solve_triangular(stable_cholesky(factor @ factor.mT + ridge)[0], factor, upper=False)
-        ones = 1 - inverse.sum(-1).unsqueeze(-2) @ inverse  # g 1 m
-        return inverse, ones / ones.sum(-1, keepdim=True)
-
-    def _factor(self, tolerance: float | Tensor, relative: float) -> Tensor:
-        """``F`` of at least one row, ``F'F`` close to ``K``; in double precision, as single stalls far from the end."""
-        gram = self._gram.double()
-        diagonal = gram.diagonal(dim1=-2, dim2=-1)
-        tolerance = (relative * diagonal.amax(-1)).clamp_min(tolerance)
-        factor = pivoted_cholesky(rows_of(gram), diagonal, gram.shape[-1] + 1, tolerance, 1e-6)
-        assert factor is not None
-        return factor if factor.shape[-2] else torch.zeros_like(gram[:, :1])
+    slack = radius**2 - ((q - p) * apply(q - p)).sum(-1, keepdim=True)
+    z, w, y, ones = 1 / (m * q), 1 / (m * slack), torch.zeros_like(slack), torch.ones_like(q)
+    for _ in range(60):
+        Kd = apply(q - p)
+        gap = (q * z).sum(-1, keepdim=True) + w * slack
+        live = hard & (gap > tolerance)
+        if not bool(live.any()):
+            break
+        mu = 0.1 * gap / (m + 1)
+        H = 2 * w.unsqueeze(-1) * K + torch.diag_embed(z / q)
+        H = H + (4 * w / slack).unsqueeze(-1) * Kd.unsqueeze(-1) * Kd.unsqueeze(-2)
+        slope = v + 2 * w * Kd - z + y
+        right = -slope - 2 * Kd * (mu - w * slack) / slack + (mu - q * z) / q
+        factor = torch.linalg.cholesky_ex(H).L
+        a, b = torch.cholesky_solve(torch.stack([right, ones], -1), factor).unbind(-1)
+        dy = a.sum(-1, keepdim=True) / b.sum(-1, keepdim=True)
+        dq = a - dy * b
+        dw = (mu - w * slack + 2 * w * (Kd * dq).sum(-1, keepdim=True)) / slack
+        dz = (mu - q * z - z * dq) / q
+        A, B = (dq * apply(dq)).sum(-1, keepdim=True), (Kd * dq).sum(-1, keepdim=True)
+        root = (B.square() + A.clamp_min(0) * slack).sqrt()
+        out = slack / (B + root).clamp_min(1e-300)  # where the ball ends
+        lengths = [torch.where(d < 0, -x / d, torch.inf).amin(-1, keepdim=True) for x, d in ((q, dq), (z, dz), (w, dw))]
+        step = (0.95 * torch.stack([out, *lengths]).amin(0)).clamp_max(1)
+        q, z, w, y = (torch.where(live, x + step * d, x) for x, d in ((q, dq), (z, dz), (w, dw), (y, dy)))
+        slack = radius**2 - ((q - p) * apply(q - p)).sum(-1, keepdim=True)
+    return torch.where(hard, q, easy)
 
 
-def _check_radius(radius: float | Tensor, like: Tensor, shape: torch.Size) -> Tensor:
-    radius = as_tensor("radius", radius, like)
-    require(radius >= 0, "radius must be nonnegative", radius)
-    return as_expanded("radius", radius, shape)
+def mmd_minimax(values: Tensor, reference: Tensor, gram: Tensor, radius: float, jitter: float = 1e-3) -> Tensor:
+    """The midpoint of two bounds on the worst case that need no optimization, ``R x n`` ([Tay2022]).
+
+    As a function of the radius the worst case is convex. So it lies above the smallest value and above a line whose
+    slope, the worst-case sensitivity, is that at zero if weights may be negative; and below the chord to the radius at
+    which all mass may sit on the smallest value. From there on it is that value.
+
+    Arguments are those of ``mmd_worst_distribution``; ``jitter`` is added to the diagonal of ``K`` for the slope.
+    """
+    worst, place = values.min(-1)
+    mean = (values * reference.unsqueeze(-2)).sum(-1)
+    reach = mmd_reach(reference, gram).unsqueeze(-2).expand_as(values).gather(-1, place.unsqueeze(-1)).squeeze(-1)
+    factor = torch.linalg.cholesky(gram + jitter * torch.eye(gram.shape[-1]).to(gram))
+    ones = torch.linalg.solve_triangular(factor, torch.ones_like(gram[..., :1]), upper=False).mT  # R 1 m
+    white = torch.linalg.solve_triangular(factor, values.mT, upper=False).mT
+    best = (white * ones).sum(-1, keepdim=True) / ones.square().sum(-1, keepdim=True)
+    slope = (white - best * ones).square().sum(-1).clamp_min(1e-30).sqrt()
+    lower = torch.maximum(mean - radius * slope, worst)
+    chord = mean + (worst - mean) * radius / reach.clamp_min(1e-30)
+    return torch.where(radius >= reach, worst, (lower + chord) / 2)

@@ -11,13 +11,15 @@ F64 = torch.float64
 DECISIONS, CONTEXTS = [[-1.0, 0.0], [1.0, 2.0]], [[0.0], [1.0]]
 
 
-@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, pd.DataFrame])
+@pytest.mark.parametrize(
+    "kind", [list, np.array, torch.tensor, lambda box: pd.DataFrame(box, columns=["a", "b"][: len(box[0])])]
+)
 def test_boxes_come_in_any_form(kind):
-    space = Space(kind(DECISIONS), kind(CONTEXTS))
+    space = Space(kind(DECISIONS), CONTEXTS)
     assert space.like.dtype == (torch.float32 if kind is torch.tensor else F64)
     assert (space.decision_dim, space.context_dim, space.dim) == (2, 1, 3)
     assert space.bounds.tolist() == [[-1.0, 0.0, 0.0], [1.0, 2.0, 1.0]]
-    assert space.controlled.tolist() == [True, True, False]
+    assert space.columns in (["a", "b"], ["x0", "x1"]) and space.seen_columns == {"context": ["c0"]}
 
 
 def test_join_puts_decisions_first_and_broadcasts(rng):

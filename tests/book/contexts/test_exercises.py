@@ -12,10 +12,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 from torch import Tensor
 
-from book.contexts.controls import KnownDensity
-from cbo_lib.acquisition import ExpectedUpperConfidenceBound
-from cbo_lib.contexts import GaussianKDE, tv_worst_case
-from cbo_lib.contexts.baselines import DRBOMMD
+from cbo_lib.contexts import DRBOMMD, GaussianKDE, SBOKnown, tv_worst_case
 from cbo_lib.contexts.policies import ContextPolicy
 from cbo_lib.gp import GaussianProcess
 from tests.exercises import *  # noqa: F403  # the tests of all exercise notebooks
@@ -37,7 +34,7 @@ def remembered(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[
     simulate, runs = solved["simulate"], solved.setdefault("runs", {})
 
     def once(problem: Any, policy: Any, steps: int, seeds: Any) -> Any:
-        key = (type(policy).__name__, type(policy).__mro__[1], steps, tuple(seeds))  # a probe, or what it probes
+        key = (policy.kind.__name__, policy.kind.__mro__[1], steps, tuple(seeds))  # a probe, or what it probes
         if key not in runs:
             runs[key] = simulate(problem, policy, steps, seeds)
         return runs[key]
@@ -676,37 +673,40 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
 
     def drawing(change: Callable[..., Any]) -> type:
         class Changed(empirical):  # type: ignore[misc, valid-type]
-            def draw(self) -> Any:
-                return change(self, super().draw())
+            def draw(self, generators: Any) -> Any:
+                return change(self, super().draw(generators))
 
         return Changed
 
-    class Scored(ContextPolicy):
-        def acquisition(self, posterior: Any) -> Any:
-            return ExpectedUpperConfidenceBound(posterior, self.contexts, self.multiplier())
+    class Plain(ContextPolicy):
+        def ask(self) -> Tensor:
+            return self.design[:, self.round - 1] if self.round <= self.initial else self.chosen()
 
-    class Stuck(Scored):
-        def propose(self) -> Tensor:
-            return torch.zeros_like(super().propose())
+        def chosen(self) -> Tensor:
+            return self.queries[:, 0]
 
-    class Outside(Scored):
-        def propose(self) -> Tensor:
-            return super().propose() + 1.5
+    class Stuck(Plain):
+        def chosen(self) -> Tensor:
+            return torch.full_like(self.queries[:, 0], 0.5)
 
-    class OneForAll(Scored):
-        def propose(self) -> Tensor:
-            return super().propose()[:1]
+    class Outside(Plain):
+        def chosen(self) -> Tensor:
+            return self.queries[:, 0] + 1.5
+
+    class OneForAll(Plain):
+        def chosen(self) -> Tensor:
+            return self.queries[:1, 0]
 
     class OtherDesign(empirical):  # type: ignore[misc, valid-type]
-        def design(self, n: int) -> Tensor:
-            return super().design(n).flip(1)
+        def ask(self) -> Tensor:
+            return self.design[:, -self.round] if self.round <= self.initial else super().ask()
 
     class Remembers(empirical):  # type: ignore[misc, valid-type]
         asked = 0
 
-        def draw(self) -> Tensor:
+        def draw(self, generators: Any) -> Tensor:
             type(self).asked += 1  # what the policy itself holds is forgotten at the start of a run
-            return (super().draw() + 0.003 * type(self).asked).clamp(0, 1)
+            return (super().draw(generators) + 0.003 * type(self).asked).clamp(0, 1)
 
     def says(policy: object) -> str:
         verdict = check((policy, difference, error))
@@ -721,7 +721,7 @@ def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     assert "clip them" in says(drawing(lambda self, c: c + 1))
     assert "must have shape (20, 1), got (1, 1)" in says(OneForAll)
     assert "lie in the box" in says(Outside)
-    assert "distribution" in says(KnownDensity)
+    assert "draw" in says(SBOKnown)
     assert "initial design changed" in says(OtherDesign)
     assert "second run differs" in says(Remembers)
     assert "depends on its company" in says(drawing(lambda self, c: c.mean(0, keepdim=True).expand_as(c)))
@@ -752,7 +752,7 @@ def test_mistakes_about_the_difference(remembered: dict[str, Any]) -> None:
 
 
 def test_a_policy_without_draw_is_accepted(remembered: dict[str, Any]) -> None:
-    """GP-UCB has an acquisition of its own and does not look at contexts."""
+    """GP-UCB has an ask of its own and does not look at contexts."""
     change = remembered["change"]["GP-UCB"][:, -1]
     answer = (remembered["GPUCB"], float(change.mean()), float(change.std()) / math.sqrt(20))
     assert remembered["check_8"](answer) == "Exercise 8: correct."
