@@ -206,10 +206,10 @@ class ScheduledUCB(IndirectPolicy):
         self, space: Space, *, tau: float | Callable[[int], float], failure: float = 0.1, **options: Any
     ) -> None:
         super().__init__(space, **{"initial": 0} | options)
+        self.tau, self.failure = as_schedule("tau", tau), failure
         require(
             space.actions.shape[-1] == space.points.shape[-1] + 1, "space must have actions (x, tau)", space.columns
         )
-        self.tau, self.failure = as_schedule("tau", tau), failure
 
     def sqrt_beta(self, t: int) -> float:
         """``sqrt(2 log(2 m pi_t / delta))``."""
