@@ -174,7 +174,7 @@ def draw_verdict(frame: pd.DataFrame) -> Figure:
 def draw_curves(frame: pd.DataFrame) -> Figure:
     """Mean simple regret against the cost spent, a panel for each problem and prior."""
     groups = list(frame.groupby(["objective", "costs", "prior"], sort=False))
-    figure, axes = figures.subplots(1, len(groups), figsize=(4 * len(groups), 3.2), squeeze=False)
+    figure, axes = figures.subplots(1, len(groups), figsize=(4 * len(groups), 3.2))
     for axis, (name, part) in zip(axes[0], groups, strict=True):
         for policy, curve in zip(part["policy"], part["by cost"], strict=True):
             axis.plot(range(1, len(curve) + 1), curve, label=policy, markevery=20, **figures.style(policy))
