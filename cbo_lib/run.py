@@ -148,7 +148,7 @@ class Run:
         return {name: part[0] for name, part in known.items()}
 
     def _seen_columns(self) -> dict[str, list[str]]:
-        """The columns of what is seen besides ``y``: those that the space names, or one of its own name for a number."""
+        """The columns of what is seen besides ``y``: those that the space names; of a number one of its own name."""
         named = getattr(self.space, "seen_columns", {})
         numbers = [name for name in self.kind.sees if getattr(self.batch, name).dim() == 2]
         return {name: named.get(name, [name]) for name in self.kind.sees if name in named or name in numbers}
