@@ -177,7 +177,7 @@ def test_numbers_by_other_means(solved: dict[str, Any]) -> None:
 
     _, largest, first = solved["solution_6"]
     assert float(largest) == pytest.approx(math.sqrt(2 * (1 - math.exp(-0.5))))
-    policy = DRBOMMD(solved["beach"].space)
+    policy = DRBOMMD(solved["beach"].space).batch
     constant = 2 + math.sqrt(2 * math.log(1 / policy.gamma))
     assert first == next(t for t in itertools.count(1) if constant / math.sqrt(t) < largest)
 
