@@ -146,9 +146,9 @@ class TestSubsets(Chapter):
     chapter = "subsets"
     peeking = """
 class Peeking(SubsetPolicy):
-    def decide(self):
-        every = torch.ones_like(self.plays, dtype=torch.bool)
-        return torch.full_like(self.plays[:, 0], 2), self.search.maximize(every, self.sqrt_beta)
+    def choose(self):
+        found = self.search(torch.ones_like(self.plays, dtype=torch.bool))
+        return torch.full_like(self.plays[:, 0], 2), found.points
 
     def recommend(self):
         grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41)] * 3)
