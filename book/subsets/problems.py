@@ -60,7 +60,7 @@ def hartmann(
     like = torch.zeros((), dtype=torch.float64) if like is None else like
     base = Hartmann(dim=6, negate=True).to(like)
     f = _scaled(lambda x: base(x.reshape(-1, x.shape[-1])[:, :6]).reshape(x.shape[:-1]), 6, like)
-    return _problem("Hartmann", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 1024)
+    return _problem("Hartmann", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 4096)
 
 
 def ackley(
@@ -102,7 +102,7 @@ def ackley(
         return base(inputs.reshape(-1, 6)).reshape(x.shape[:-1])
 
     f = _scaled(raw, 6, like)
-    return _problem("Ackley", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 1024)
+    return _problem("Ackley", f, _SIX, 12, costs, variance, cost_std, noise_std, budget, like, 4096)
 
 
 def plant(
@@ -119,7 +119,7 @@ def plant(
     """
     like = torch.zeros((), dtype=torch.float64) if like is None else like
     f = _scaled(plant_growth, 5, like)
-    return _problem("Plant", f, _PLANT, 5, costs, variance, cost_std, noise_std, budget, like, 1024)
+    return _problem("Plant", f, _PLANT, 5, costs, variance, cost_std, noise_std, budget, like, 4096)
 
 
 def airfoil(
@@ -156,7 +156,7 @@ def airfoil(
         f = _sampled_airfoil(like.dtype, like.device)
     else:
         f = _scaled(airfoil_objective(data.to(like), *fit_airfoil(data)), 5, like)
-    return _problem("Airfoil", f, _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, like, 1024)
+    return _problem("Airfoil", f, _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, like, 4096)
 
 
 @functools.cache  # and with it the best values, whose search takes seconds

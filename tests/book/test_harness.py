@@ -140,14 +140,3 @@ def test_stored_runs_come_back_and_are_not_run_again(tmp_path: Path) -> None:
         harness.run(PROBLEM, policies(), 3, [5], folder=tmp_path / "results", name="bumps_1")
     with pytest.raises(ValueError, match="must hold results of 'bumps_2'"):
         harness.load(PROBLEM, tmp_path / "results", "bumps_2", list(policies()))
-
-
-def test_stored_results_of_the_book_can_be_read() -> None:
-    """Each history says what made it; Figure 5 of aggregated feedback is arrays, which its own tests read."""
-    files = sorted(set((ROOT / "book").glob("*/results/*.npz")) - {ROOT / "book/aggregated/results/figure_5.npz"})
-    assert len(files) > 100
-    for file in files:
-        history = History.load(file)
-        assert history.steps > 0, file
-        assert history.provenance["versions"]["cbo_lib"], file
-        assert "revision" in history.provenance, file
