@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -14,9 +14,6 @@ from cbo_lib.fit import fit_gaussian_process
 from cbo_lib.gp import GaussianProcess, Posterior, cholesky
 from cbo_lib.kernels import matrix, rbf_kernel
 from cbo_lib.measure import Measure, covariance, variance
-
-if TYPE_CHECKING:
-    from cbo_lib.indirect.space import Space
 
 # What cross-validation chooses from, lengthscales in ranges of the actions and ridges, and how many pairs it looks at.
 _LENGTHSCALES = (0.05, 0.1, 0.2, 0.4, 0.8)
@@ -188,7 +185,7 @@ class ConditionalMeanProcess:
     """
 
     def __init__(
-        self, space: "Space", replicates: int, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern"
+        self, space: Any, replicates: int, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern"
     ) -> None:
         self.space, self.replicates, self.given, self.kernel = space, replicates, prior, kernel
         self.fitted_at = -1
