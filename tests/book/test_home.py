@@ -31,22 +31,14 @@ def test_first_pages_show_every_picture() -> None:
         assert re.search(rf"^```\{{drawing\}} {drawing}\n:alt: \w.*\n\n\w.*\.\n```$", page, re.M), name
 
 
-#: The chapters in their new form.
-DISTILLED = {"aggregated"}
-
-
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_chapters_open_alike(chapter: str) -> None:
-    """Picture, finding, aims, prerequisites and time, the notebooks, the library; older ones have a table."""
+    """Picture, finding, aims, prerequisites and time, the notebooks, the library."""
     page = (Path(STATIC).parent / chapter / "index.md").read_text(encoding="utf-8")
     start = ['"description": "', "\n# "]
     aims = ["**You will be able to** ", "**You need** ", "**Time:** "]
     end = ["\n## The five notebooks\n", "- [](1_setting.ipynb): ", "(../practice/api/"]
-    if chapter in DISTILLED:
-        parts = [*start, "{drawing}", "**We found** that", *aims, *end]
-    else:
-        verdicts = ["\n## What holds, and when\n", "| | Holds | Fails, or is undecided |\n|---|---|---|\n"]
-        parts = [*start, "{cite", "{drawing}", *aims, "**Main finding", *verdicts, "(4_experiments.ipynb).", *end]
+    parts = [*start, "{drawing}", "**We found** that", *aims, *end]
     places = [page.find(part) for part in parts]
     assert -1 not in places and places == sorted(places), dict(zip(parts, places, strict=True))
     finding = re.search(r"\*\*We found\*\*(.+?)\n\n", page, re.S)

@@ -1,7 +1,9 @@
 """The portfolio's objective: its Gaussian process, what is stored, what a reader may load, and the simulation."""
 
+import clarabel
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from scipy import stats
 
@@ -10,9 +12,37 @@ from book.contexts.portfolio import Surrogate, fit_surrogate, load_portfolio
 from book.contexts.problems import unit_box
 from book.contexts.quadrature import QuadratureDistribution
 from cbo_lib.distributions import Normal, Uniform
-from tests.contexts.programs import daily_trade
 
 F64 = torch.float64
+
+
+def daily_trade(held, forecast, curved, impact, kink, short, limit):
+    """The positions that maximize forecast' w - w' curved w - impact |w - held|^2 - kink |w - held|_1 - short |w^-|_1.
+
+    Returns them and minus the objective as a function.
+    """
+    n = len(held)
+    # variables w, t >= |w - held|, s >= max(0, -w)
+    quadratic = np.zeros((3 * n, 3 * n))
+    quadratic[:n, :n] = 2 * (curved + impact * np.eye(n))
+    cost = np.concatenate([-forecast - 2 * impact * held, np.full(n, kink), np.full(n, short)])
+    eye, zero = np.eye(n), np.zeros((n, n))
+    rows = [[eye, -eye, zero], [-eye, -eye, zero], [-eye, zero, -eye], [zero, zero, -eye], [eye, zero, zero]]
+    rows = np.block([*rows, [-eye, zero, zero]])
+    bounds = np.concatenate([held, -held, np.zeros(2 * n), np.full(2 * n, limit)])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    cones = [clarabel.NonnegativeConeT(6 * n)]
+    upper = sp.csc_matrix(np.triu(quadratic))
+    solution = clarabel.DefaultSolver(upper, cost, sp.csc_matrix(rows), bounds, cones, settings).solve()
+    assert solution.status == clarabel.SolverStatus.Solved
+
+    def loss(w):
+        moved = w - held
+        paid = impact * moved @ moved + kink * abs(moved).sum() + short * np.maximum(-w, 0).sum()
+        return w @ curved @ w + paid - forecast @ w
+
+    return np.array(solution.x)[:n], loss
 
 
 def small(n=40, seed=0):
