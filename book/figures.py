@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,6 @@ from torch import Tensor
 
 from book.frames import from_figures
 from book.functions import interval
-from book.ledger import RegretLedger
 from book.looks import style as style
 from book.steppers import PALETTE, require_alt, simplified
 from book.steppers import figure as _figure
@@ -309,31 +307,6 @@ def plot_replicates(
     steps = np.arange(1, len(mean) + 1) if x is None else np.asarray(x)
     (line,) = axes.plot(steps, mean, label=label, **_spaced(style, len(steps)))
     axes.fill_between(steps, mean - deviation, mean + deviation, color=line.get_color(), alpha=0.15, linewidth=0)
-
-
-def plot_ledger(axes: Axes, ledger: RegretLedger, logarithmic: bool = False) -> None:
-    """Stack the terms of a ledger, averaged over replicates, beside the regret and the bounds.
-
-    Args:
-        axes: where.
-        ledger: what to draw.
-        logarithmic: whether the vertical axis is logarithmic; bounds are often far above the regret.
-    """
-    steps = np.arange(1, ledger.regret.shape[-1] + 1)
-    bottom = np.zeros(len(steps))
-    for (name, term), color in zip(ledger.terms.items(), itertools.cycle(COLORS[:-1])):
-        top = bottom + _array(term.mean(0))
-        axes.fill_between(steps, bottom, top, step="mid", color=color, alpha=0.35, linewidth=0, label=name)
-        bottom = top
-    axes.plot(steps, _array(ledger.regret.mean(0)), color=COLORS[-1], label="regret")
-    for (name, bound), dash in zip(ledger.bounds.items(), itertools.cycle(["--", ":", "-."])):
-        mean = bound if bound.dim() == 1 else bound.mean(0)
-        axes.plot(steps, _array(mean), color=COLORS[-1], linestyle=dash, linewidth=1.2, label=name)
-    if logarithmic:
-        axes.set_yscale("log")
-    axes.set_xlabel("round")
-    axes.set_ylabel("regret (units of f)")
-    axes.legend()
 
 
 def staircase(values: Mapping[str, float], label: str) -> Figure:

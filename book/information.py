@@ -5,9 +5,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_number, as_tensor, as_values, require
-from cbo_lib.former.cholesky import pivoted_cholesky, rows_of, stable_cholesky
-from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.gp import cholesky
 from cbo_lib.measure import Measure, covariance
+from cbo_lib.search import argmax_finite
 
 
 def information_gain(kernel: Kernel, measure: Measure, noise_std: float | Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def information_gain(kernel: Kernel, measure: Measure, noise_std: float | Tensor
     noise = as_values("noise_std", noise_std, None, 0, ends="()", like=measure.weights)
     noise = noise + torch.zeros_like(measure.weights[..., 0])
     scaled = covariance(kernel, measure, measure) / (noise.unsqueeze(-1) * noise.unsqueeze(-2))
-    return stable_cholesky(scaled + torch.eye(measure.n).to(scaled))[0].diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return cholesky(scaled + torch.eye(measure.n).to(scaled)).diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_std: float, n: int) -> Tensor:
@@ -55,25 +55,15 @@ def greedy_information_gain(kernel: Kernel, candidates: Measure | Tensor, noise_
         gram = covariance(kernel, measure, measure)
         variance = gram.diagonal(dim1=-2, dim2=-1)
         prior = variance.amax(-1, keepdim=True)
-        # f is F^T w with independent normal w, few for a smooth kernel; what is followed is the covariance of w.
-        factor = pivoted_cholesky(rows_of(gram), variance, n, 1e3 * torch.finfo(gram.dtype).eps * prior[..., 0])
-        if factor is None:  # there are more w than observations: what each of these explains is less to follow
-            explained = gram.new_empty(*gram.shape[:-2], n, measure.n)
-        else:
-            left = torch.eye(factor.shape[-2]).to(factor).expand(*factor.shape[:-1], -1)
+        explained = gram.new_empty(*gram.shape[:-2], n, measure.n)  # rows of the factor of what was observed
         gains = [torch.zeros_like(variance[..., 0])]
         for t in range(n):  # a stationary kernel begins with nothing but ties
             index = argmax_finite(variance / prior)[..., None, None]
             largest = variance.amax(-1)
             gains.append(gains[-1] + 0.5 * torch.log1p(largest / noise))
             std = (largest + noise).sqrt()[..., None, None]
-            if factor is None:
-                known = explained[..., :t, :]
-                now = (gram.take_along_dim(index, -2) - known.take_along_dim(index, -1).mT @ known) / std
-                explained[..., t : t + 1, :] = now
-            else:
-                step = left @ factor.take_along_dim(index, -1) / std
-                left = left - step @ step.mT
-                now = step.mT @ factor
+            known = explained[..., :t, :]
+            now = (gram.take_along_dim(index, -2) - known.take_along_dim(index, -1).mT @ known) / std
+            explained[..., t : t + 1, :] = now
             variance = (variance - now.squeeze(-2).square()).clamp_min(0.0)
     return torch.stack(gains, -1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -110,12 +109,3 @@ class RegretLedger:
         worst = float(self.gap.abs().max()) if self.gap.numel() else 0.0
         if not worst <= tolerance:  # a NaN fails too
             raise ValueError(f"the terms miss the regret by up to {worst:.3g}, more than {tolerance:.3g}")
-
-    def claims_frame(self) -> pd.DataFrame:
-        """One row a claim: how often it was checked, failed, held throughout, and was promised to hold."""
-        columns = ["claim", "source", "checked", "failed", "held throughout", "promised"]
-        rows = [
-            (name, claim.source, claim.checked, claim.violations, claim.frequency, claim.probability)
-            for name, claim in self.claims.items()
-        ]
-        return pd.DataFrame(rows, columns=columns).set_index("claim")

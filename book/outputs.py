@@ -1,9 +1,9 @@
 """What a run leaves in its folder, and two folders side by side.
 
-``results/`` has what the pages read: a history for each policy, a table or arrays, under the names that they have
-there. Beside it lie the figure, ``scores.json`` with one number a seed, ``about.json`` with the command, the versions,
-the platform, the seeds and the time of every task, and ``tasks/``, from which all of it is made. All but ``tasks/`` is
-of the last run into the folder.
+``results/`` has what the pages read: a table or arrays, under the names that they have there. Beside it lie the
+figure, ``scores.json`` with one number a seed, ``about.json`` with the command, the versions, the platform, the seeds
+and the time of every task, and ``tasks/``, from which all of it is made. All but ``tasks/`` is of the last run into the
+folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,9 @@ import torch
 from matplotlib.figure import Figure
 
 from book import figures, verdict
-from book.harness import load_table, save_table, table_text
-from book.looks import POLICIES
+from book.files import load_table, pack_arrays, provenance, save_table, table_text, unpack_arrays, write_atomically
 from book.registry import TITLES, Experiment
 from book.tasks import ROOT, Task, unpack
-from cbo_lib.former.history import History, pack_arrays, provenance, unpack_arrays, write_atomically
 
 #: Most rows, or panels, of a figure that nobody drew for its experiment.
 _ROWS, _PANELS = 60, 8
@@ -58,9 +55,6 @@ def gather(experiment: Experiment, tasks: Sequence[Task], folder: Path) -> tuple
 def side_by_side(chunks: Sequence[Any]) -> Any:
     """Replicates of several chunks as one result."""
     first = chunks[0]
-    if isinstance(first, History):
-        tensors = {name: torch.cat([chunk[name] for chunk in chunks]) for name in first.tensors}
-        return replace(first, tensors=tensors, seeds=[seed for chunk in chunks for seed in chunk.seeds])
     if isinstance(first, pd.DataFrame):
         return pd.concat(chunks, ignore_index=True)
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in first}
@@ -78,7 +72,7 @@ def finish(name: str, experiment: Experiment, tasks: Sequence[Task], folder: Pat
     for file, content in files.items():
         put(content, folder / "results" / file)
     _write_json(folder / "scores.json", scores(experiment, results, tasks))
-    figure = drawn(results, experiment.curve) if experiment.draw is None else experiment.draw(results)
+    figure = drawn(results) if experiment.draw is None else experiment.draw(results)
     figure.savefig(folder / "figure.svg", metadata={"Date": None})
     figure.savefig(folder / "figure.png", dpi=110)
     first = tasks[0]
@@ -114,8 +108,6 @@ def _anywhere(command: str) -> str:
 def stored(experiment: Experiment, results: Mapping[str, Any], command: str) -> dict[str, Any]:
     """The results as the files that the pages read, by name."""
     first = next(iter(results.values()))
-    if isinstance(first, History):
-        return {experiment.file(part): result for part, result in results.items()}
     if isinstance(first, pd.DataFrame):
         frames = list(results.values())
         frame = pd.concat(frames, ignore_index=isinstance(frames[0].index, pd.RangeIndex))
@@ -130,9 +122,7 @@ def stored(experiment: Experiment, results: Mapping[str, Any], command: str) -> 
 
 def put(content: Any, path: Path, keep: bool = False) -> None:
     """Write a result; with ``keep`` arrays of an older file that have other names stay in it."""
-    if isinstance(content, History):
-        content.save(path)
-    elif isinstance(content, pd.DataFrame):
+    if isinstance(content, pd.DataFrame):
         save_table(content, path)
     else:
         old = unpack_arrays(path.read_bytes()) if keep and path.exists() else {}
@@ -150,16 +140,12 @@ def publish(experiment: Experiment, folder: Path, files: Sequence[str]) -> list[
     home.mkdir(parents=True, exist_ok=True)
     made = []
     for file in [folder / "results" / name for name in files]:
-        if file.suffix == ".npz" and (home / file.name).exists() and _is_arrays(file):
+        if file.suffix == ".npz" and (home / file.name).exists():
             put(unpack_arrays(file.read_bytes()), home / file.name, keep=True)
         else:
             shutil.copyfile(file, home / file.name)
         made.append(home / file.name)
     return made
-
-
-def _is_arrays(file: Path) -> bool:
-    return "__metadata__" not in unpack_arrays(file.read_bytes())
 
 
 def scores(experiment: Experiment, results: Mapping[str, Any], tasks: Sequence[Task]) -> dict[str, Any]:
@@ -168,11 +154,7 @@ def scores(experiment: Experiment, results: Mapping[str, Any], tasks: Sequence[T
     found: dict[str, Any] = {}
     for part, result in results.items():
         measures: dict[str, list[float]] = {}
-        if isinstance(result, History):
-            if experiment.curve in result.tensors:
-                curve = result[experiment.curve].double()
-                measures = {"end": curve[:, -1].tolist(), "over rounds": curve.nanmean(1).tolist()}
-        elif isinstance(result, pd.DataFrame):
+        if isinstance(result, pd.DataFrame):
             for label, row in zip(labels(result), result.to_dict("records"), strict=True):
                 for key, value in row.items():
                     if isinstance(value, list) and len(value) == len(seeds[part]):
@@ -201,35 +183,12 @@ def labels(frame: pd.DataFrame) -> list[str]:
     return [", ".join(f"{key} {row[key]}" for key in keys) for row in frame.to_dict("records")]
 
 
-def drawn(results: Mapping[str, Any], curve: str = "regret") -> Figure:
-    """A figure of any results: curves of histories, intervals of a table's rows, means of arrays."""
+def drawn(results: Mapping[str, Any]) -> Figure:
+    """A figure of any results: intervals of a table's rows, means of arrays."""
     first = next(iter(results.values()))
-    if isinstance(first, History):
-        return drawn_histories(results, curve)
     if isinstance(first, pd.DataFrame):
         return drawn_table(pd.concat(list(results.values()), ignore_index=isinstance(first.index, pd.RangeIndex)))
     return drawn_arrays({f"{part}/{key}": array for part, found in results.items() for key, array in found.items()})
-
-
-def drawn_histories(results: Mapping[str, History], curve: str = "regret") -> Figure:
-    """Means and standard errors, a panel for what stands before the last ``/``, a line for what stands after it."""
-    panels: dict[str, dict[str, History]] = {}
-    for part, history in results.items():
-        panel, _, policy = part.rpartition("/")
-        panels.setdefault(panel, {})[policy] = history
-    figure, axes = _panels(len(panels))
-    for axis, (panel, histories) in zip(axes, panels.items(), strict=True):
-        for policy, history in histories.items():
-            values = history[curve].double().cpu()
-            paid = curve == "simple_regret"
-            x = history["cost"][0].cpu() if paid else torch.arange(1, history.steps + 1)
-            known = ~values.isnan().any(0)
-            look = figures.style(policy) if policy in POLICIES else {}
-            figures.plot_replicates(axis, values[:, known], policy, x[known].tolist(), "standard error", **look)
-        axis.set(title=panel, xlabel="cost spent" if paid else "round", ylabel=curve.replace("_", " "))
-    named = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=4, fontsize="small")
-    return figure
 
 
 def drawn_table(frame: pd.DataFrame) -> Figure:

@@ -27,12 +27,13 @@ TITLES: Mapping[str, str] = {
     "indirect.figure_2": "Figure 2: a budget, and queries that cost more the finer they are",
     "indirect.floor": "what an estimated p(x | a) leaves, by pairs and noise",
     "indirect.peaks": "two peaks: the maxima of f and g in different places",
-    "contexts.figure_1": "Figures 1 and 2: eight problems in the published configuration, 60 evaluations",
+    "contexts.figure_1": "Figures 1 and 2: eight problems in the published configuration, 100 evaluations",
     "contexts.baselines": "Figures 1 and 2: the three slow baselines, five seeds",
     "contexts.whole": "Figures 1 and 2 at the paper's 350 evaluations and effort",
     "contexts.estimates": "how fast an average under an estimate is learned",
     "contexts.table_1": "Table 1: seconds of a step at the paper's effort",
-    "subsets.verdict": "Figure 1 at a budget of 100, in the garden and on the paper's problems: both regrets",
+    "subsets.verdict": "Figure 1: the garden, and the paper's problems with moderate costs at its budget of 100",
+    "subsets.cheap": "Figure 1 with cheap costs at a budget of 100: up to 5,000 plays, many hours",
     "hyperparameters.figure_2": "Figure 2: lengthscale, period, decomposition, mean, in two readings of the multiplier",
     "hyperparameters.changed": "what turns a verdict of Figure 2: a narrower corner, more noise, a higher hill",
     "synthesis.combined": "map: unknown contexts and an unknown prior at once",
@@ -54,17 +55,15 @@ class Experiment:
     Args:
         parts: their names. ``panel/policy`` for runs that are drawn together.
         work: gives the result of a part from its name, seeds, scale and a limit of rounds (None: the scale's): a
-            ``History``, a table, or arrays by name.
+            table, or arrays by name.
         seeds: those of a part at a scale.
         chunk: how many seeds a task has. None: all, where a result is a summary over seeds.
-        file: where a result is put. Histories and arrays: the name of the file of a part, or of many; tables: of the
-            only file.
+        file: where a result is put. Arrays: the name of the file of a part, or of many; tables: of the only file.
         home: the folder beside the pages that the pages read, such as ``book/contexts/results``.
         key: what a result is called in a file of arrays, from its part and its own name.
         by_seed: measures of an array, one number a seed each, by name. Default: its last column, where it has one row a
             seed.
         merge: makes one result of those of the chunks. Default: replicates side by side.
-        curve: what of a history is drawn and compared.
         draw: makes the figure from the results by part. Default: one that any result of the kind has.
         float64: whether torch's default dtype is that.
         counted: whether it is told how many seeds there are and no more, so that they are 0, 1, ...
@@ -79,7 +78,6 @@ class Experiment:
     key: Callable[[str, str], str] = field(default_factory=lambda: "{}/{}".format)
     by_seed: Callable[[str, Any], Mapping[str, Any]] | None = None
     merge: Callable[[Sequence[Any]], Any] | None = None
-    curve: str = "regret"
     draw: Callable[[Mapping[str, Any]], Figure] | None = None
     float64: bool = False
     counted: bool = False

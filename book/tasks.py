@@ -118,7 +118,7 @@ def perform(task: Task, folder: str) -> dict[str, Any]:
     """
     if task.code != code_of(task.experiment.partition(".")[0]):
         raise ValueError(f"code must be that of the client in {task.experiment}, {socket.gethostname()} has other code")
-    from cbo_lib.former.history import write_atomically
+    from book.files import write_atomically
 
     target = Path(folder) / task.file
     done = {"file": task.file, "seconds": 0.0, "by": f"{socket.gethostname()}:{os.getpid()}"}
@@ -157,18 +157,14 @@ def _surroundings(task: Task, experiment: registry.Experiment) -> Iterator[regis
 
 
 def pack(result: Any, about: Mapping[str, Any]) -> bytes:
-    """A history, a table or arrays as the content of one ``.npz``."""
+    """A table or arrays as the content of one ``.npz``."""
     import numpy as np
     import pandas as pd
 
-    from book.harness import table_text
-    from cbo_lib.former.history import History, pack_arrays
+    from book.files import pack_arrays, table_text
 
     arrays: dict[str, Any]
-    if isinstance(result, History):
-        kind, arrays = "history", dict(result.tensors)
-        about = {**about, "seeds": result.seeds, "config": result.config, "provenance": result.provenance}
-    elif isinstance(result, pd.DataFrame):
+    if isinstance(result, pd.DataFrame):
         kind, arrays = "table", {"table": np.array(table_text(result, digits=15))}
     else:
         kind, arrays = "arrays", dict(result)
@@ -177,16 +173,10 @@ def pack(result: Any, about: Mapping[str, Any]) -> bytes:
 
 def unpack(content: bytes) -> tuple[Any, dict[str, Any]]:
     """The result, and what is said of it."""
-    import torch
-
-    from book.harness import table_of
-    from cbo_lib.former.history import History, unpack_arrays
+    from book.files import table_of, unpack_arrays
 
     arrays = unpack_arrays(content)
     about = json.loads(str(arrays.pop("about")))
-    if about["kind"] == "history":
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return History(tensors, about["seeds"], about["config"], about["provenance"]), about
     if about["kind"] == "table":
         return table_of(str(arrays["table"])), about
     return arrays, about

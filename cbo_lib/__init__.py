@@ -3,7 +3,6 @@
 A query is a weighted set of points. One Gaussian process, conditioned on such sets, serves five settings.
 """
 
-from cbo_lib.former.tracked import TrackedPosterior
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.kernels import matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure
@@ -21,7 +20,6 @@ __all__ = [
     "PartitionTree",
     "Posterior",
     "ReplicateGenerators",
-    "TrackedPosterior",
     "argmax_finite",
     "matern_kernel",
     "maximize_box",

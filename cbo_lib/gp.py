@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -25,9 +25,6 @@ from cbo_lib.kernels import member
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, PosteriorModel
 from cbo_lib.random import standard_normal
-
-if TYPE_CHECKING:
-    from cbo_lib.former.tracked import TrackedPosterior
 
 
 def cholesky(matrix: Tensor) -> Tensor:
@@ -260,12 +257,6 @@ class Posterior:
             require(len(shape) > 2 and len(generator) == shape[0], wanted, len(generator))
             z = standard_normal(generator, shape[1:], mean)
         return mean.unsqueeze(-2) + z @ root.mT
-
-    def track(self, queries: Measure) -> "TrackedPosterior":
-        """Keep the mean and variance of a finite set of queries up to date (see ``TrackedPosterior``)."""
-        from cbo_lib.former.tracked import TrackedPosterior
-
-        return TrackedPosterior(self, queries)
 
     def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
         """A BoTorch model, for any acquisition function; variances below ``1e-10`` are raised to it, as by GPyTorch.

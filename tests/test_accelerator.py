@@ -18,7 +18,7 @@ REFUSED = [
 ]
 CODE = """
 import torch
-from tests.pretended import pretend
+from tests.pretended import end, pretend
 pretend()
 d = "pretended"
 for line in {lines!r}:
@@ -34,6 +34,7 @@ assert y.device.type == d and float(y) == 12.0 and x.grad.tolist() == [0.0, 2.0,
 p = torch.nn.Parameter(torch.ones(1, 2, device=d))
 p.data = p.data.expand(3, 1, 2).clone()
 assert p.shape == (3, 1, 2) and (2 * p).sum().item() == 12.0
+end()
 """
 
 

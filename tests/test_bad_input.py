@@ -16,17 +16,11 @@ from cbo_lib import aggregated, contexts, hyperparameters, indirect, subsets
 from cbo_lib.confidence import noise_threshold, union_bound_sqrt_beta
 from cbo_lib.distributions import Normal, Uniform
 from cbo_lib.fit import default_kernel
-from cbo_lib.former.fit import fit_gaussian_process
-from cbo_lib.former.history import History
-from cbo_lib.former.maximize import argmax_finite, maximize_box
-from cbo_lib.former.simulate import simulate
-from cbo_lib.former.surrogate import Surrogate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import GaussianMeasureKernel, StackedKernel, TabulatedKernel, matern_kernel, rbf_kernel
 from cbo_lib.measure import Measure
 from cbo_lib.partition import PartitionTree, subcell_centers
 from cbo_lib.random import ReplicateGenerators
-from tests.toys import Bumps, Random
 
 F64 = torch.float64
 NAN, INF = math.nan, math.inf
@@ -46,16 +40,6 @@ def point():
 
 def condition(y, **options):
     return prior().condition(point(), y, **options)
-
-
-def tracked():
-    return prior().posterior().track(point())
-
-
-def fit(bounds=LINE, y=None, measure=None, **options):
-    x = GRID.unsqueeze(0)
-    y = torch.sin(3 * x[..., 0]) if y is None else y
-    return fit_gaussian_process(measure or Measure.dirac(x), y, torch.tensor(bounds, dtype=F64), **options)
 
 
 # Spaces and policies of every setting, small.
@@ -173,12 +157,6 @@ FOUNDATION = [
     ("index", lambda: prior().posterior(2).select(2), "leading dimension"),
     ("index", lambda: prior().posterior().select(0), "leading dimension"),
     ("n", lambda: prior().posterior().sample(point(), -1), "integer of at least 0"),
-    ("index", lambda: tracked().observe(torch.tensor(9), torch.tensor(1.0, dtype=F64)), "in [0, 5)"),
-    ("index", lambda: tracked().observe(torch.tensor([1]), torch.tensor(1.0, dtype=F64)), "shape"),
-    ("y", lambda: tracked().observe(torch.tensor(1), torch.tensor(NAN, dtype=F64)), "finite"),
-    ("y", lambda: tracked().observe(torch.tensor(1), "high"), "numbers"),
-    ("noise_std", lambda: tracked().observe(torch.tensor(1), torch.tensor(1.0, dtype=F64), 0.0), "positive"),
-    ("observe", lambda: tracked().last_row, "come first"),
     # distributions
     ("std", lambda: Normal(0.5, -1), "positive"),
     ("std", lambda: Normal(0.5, "wide"), "number"),
@@ -195,21 +173,14 @@ FOUNDATION = [
     ("bandwidth", lambda: contexts.GaussianKDE(torch.ones(2, 1), torch.tensor([-1.0])), "nonnegative"),
     ("samples", lambda: contexts.GaussianKDE(torch.ones(2, 1)).density(torch.zeros(2, 1)), "differ"),
     ("radius", lambda: contexts.tv_worst_case(torch.ones(3), torch.tensor(0.0), -0.1), "nonnegative"),
-    # partition, maximization
+    # partition
     ("bounds", lambda: PartitionTree([[1.0], [0.0]]), "lower bound"),
     ("bounds", lambda: PartitionTree(None), "numbers|shape"),
     ("branching", lambda: PartitionTree(LINE, 1), "integer of at least 2"),
     ("branching", lambda: PartitionTree(LINE, 2.0), "integer of at least 2"),
     ("depth", lambda: PartitionTree(LINE).complete(-1), "integer of at least 0"),
     ("count", lambda: subcell_centers(torch.tensor([LINE]), 0), "integer of at least 1"),
-    ("allowed", lambda: argmax_finite(torch.ones(2), torch.zeros(2, dtype=torch.bool), torch.arange(2)), "candidate"),
-    ("values", lambda: argmax_finite(torch.full((2,), NAN), torch.ones(2).bool(), torch.arange(2)), "NaN"),
-    ("bounds", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE).flip(0), torch.rand(3, 1)), "lower bound"),
-    ("raw", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE), torch.rand(3, 2), 1), "shape"),
-    ("raw", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE), torch.rand(3, 1) + 2, 1), "box of bounds"),
-    ("starts", lambda: maximize_box(lambda x: x.sum(-1), torch.tensor(LINE), torch.rand(3, 1), 9), "from 1 to 3"),
-    ("values", lambda: maximize_box(lambda x: x.sum(-1) * NAN, torch.tensor(LINE), torch.rand(3, 1), 1), "finite"),
-    # confidence, information, fits
+    # confidence, information, kernels
     ("failure", lambda: union_bound_sqrt_beta(3, 1, 1.0), "in (0, 1)"),
     ("failure", lambda: union_bound_sqrt_beta(3, 1, "rare"), "number"),
     ("count", lambda: union_bound_sqrt_beta(2.5, 1, 0.1), "integer of at least 1"),
@@ -221,22 +192,11 @@ FOUNDATION = [
     ("candidates", lambda: information.greedy_information_gain(rbf_kernel(0.1), GRID[:0], 0.1, 1), "at least one"),
     ("candidates", lambda: information.greedy_information_gain(rbf_kernel(0.1), "all", 0.1, 1), "numbers"),
     ("noise_std", lambda: information.information_gain(rbf_kernel(0.1), point(), -0.1), "positive"),
-    ("bounds", lambda: fit(bounds=[[1.0], [0.0]]), "lower bound"),
-    ("bounds", lambda: fit(bounds=[[0.0], [NAN]]), "finite"),
-    ("y", lambda: fit(y=torch.full((1, 5), NAN, dtype=F64)), "finite"),
-    ("y", lambda: fit(y=torch.ones(5, dtype=F64)), "shape"),
     ("kernel", lambda: default_kernel("linear", 2), "'matern', 'rbf'"),
     ("groups", lambda: default_kernel("rbf", 3, [[0], [1]]), "each of the 3 coordinates once"),
-    ("prior", lambda: Surrogate(torch.tensor(LINE), 1, prior=rbf_kernel(0.1)), "GaussianProcess"),
-    ("refit_every", lambda: Surrogate(torch.tensor(LINE), 1, refit_every=0), "integer of at least 1"),
-    # replicates, the loop, what it recorded
+    # replicates
     ("seeds", lambda: ReplicateGenerators([0, -1]), "integer of at least 0"),
     ("seeds", lambda: ReplicateGenerators([True]), "integer of at least 0"),
-    ("steps", lambda: simulate(Bumps(), Random(), -1, [0]), "integer of at least 0"),
-    ("steps", lambda: simulate(Bumps(), Random(), 1.5, [0]), "integer of at least 0"),
-    ("policy", lambda: simulate(Bumps(), Random, 1, [0]), "an instance of Policy, got <class"),
-    ("policy", lambda: simulate(Bumps(), "UCB", 1, [0]), "an instance of Policy, got 'UCB'"),
-    ("tensors", lambda: History({"y": torch.ones(2)}, [0], {}, {}), "(replicates, steps"),
 ]
 SETTINGS = [
     # spaces

@@ -50,15 +50,17 @@ def element_of_the_space(rng, bound):
 
 def ever_outside(rng, f, multiplier, adaptive):
     """Whether the interval of a replicate ever misses f at a point of the grid; the posterior knows the noise."""
-    tracked = GaussianProcess(rbf_kernel(0.1), NOISE).posterior(REPLICATES).track(Measure.dirac(grid(40)))
+    posterior, every = GaussianProcess(rbf_kernel(0.1), NOISE).posterior(REPLICATES), Measure.dirac(grid(40))
     gain, outside = torch.zeros(REPLICATES, dtype=F64), torch.zeros(REPLICATES, dtype=torch.bool)
     for _ in range(31):
-        width = multiplier(gain).unsqueeze(-1) * tracked.variance.sqrt()
-        outside |= ((f - tracked.mean).abs() > width).any(-1)
-        index = (tracked.mean + width).argmax(-1) if adaptive else torch.randint(40, (REPLICATES,), generator=rng)
+        mean, variance = posterior.mean_and_variance(every)
+        width = multiplier(gain).unsqueeze(-1) * variance.sqrt()
+        outside |= ((f - mean).abs() > width).any(-1)
+        index = (mean + width).argmax(-1) if adaptive else torch.randint(40, (REPLICATES,), generator=rng)
         there = index.unsqueeze(-1)
-        gain = gain + 0.5 * torch.log1p(tracked.variance.gather(-1, there).squeeze(-1) / NOISE**2)
-        tracked.observe(index, f.gather(-1, there).squeeze(-1) + NOISE * normal(rng, REPLICATES))
+        gain = gain + 0.5 * torch.log1p(variance.gather(-1, there).squeeze(-1) / NOISE**2)
+        y = f.gather(-1, there) + NOISE * normal(rng, REPLICATES, 1)
+        posterior = posterior.extend(Measure.dirac(grid(40)[there]), y)
     return outside.double().mean()
 
 

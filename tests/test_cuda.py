@@ -1,15 +1,13 @@
 """The same numbers on a GPU as on the CPU."""
 
-import pytest
 import torch
 
-from cbo_lib.former.simulate import simulate
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.partition import PartitionTree, subcell_centers
 from tests.accelerator import DEVICE, NEEDED, close
-from tests.toys import UCB, Bumps, Thompson, random_measure
+from tests.toys import random_measure
 
 F64 = torch.float64
 
@@ -61,20 +59,6 @@ def test_posteriors(rng):
     close(posterior.select(1).mean(gpu(queries)), cpu.mean(queries)[1])
 
 
-def test_tracked_posteriors(rng):
-    queries, more = random_measure(rng, 6), random_measure(rng, 2, p=5)
-    index, y = torch.randint(6, (20, 3), generator=rng), torch.randn(20, 3, generator=rng, dtype=F64)
-    cpu = GaussianProcess(rbf_kernel(0.4, 1.3), 0.2).posterior(3).track(queries)
-    tracked = GaussianProcess(rbf_kernel(0.4, 1.3).to(DEVICE), 0.2).posterior(3).track(gpu(queries))
-    for t in range(20):
-        cpu.observe(index[t], y[t])
-        tracked.observe(index[t].to(DEVICE), y[t].to(DEVICE))
-        if t == 10:
-            assert cpu.add(more).tolist() == tracked.add(gpu(more)).tolist()
-    close(tracked.mean, cpu.mean)
-    close(tracked.variance, cpu.variance)
-
-
 def test_partitions(rng):
     bounds = torch.tensor([[0.0, -1.0], [1.0, 2.0]], dtype=F64)
     cpu, tree = PartitionTree(bounds, 3), PartitionTree(bounds.to(DEVICE), 3)
@@ -86,15 +70,3 @@ def test_partitions(rng):
     for name in ("depth", "index", "parent", "order"):
         close(getattr(tree, name), getattr(cpu, name), 0)
     close(subcell_centers(tree.boxes, 6), subcell_centers(cpu.boxes, 6))
-
-
-@pytest.mark.parametrize("policy", [UCB, Thompson])
-def test_simulations(policy):
-    def run(device, steps):
-        return simulate(Bumps(device=device), policy(device=device), steps, range(3))
-
-    cpu, whole = run("cpu", 6), run(DEVICE, 6)
-    assert torch.equal(whole["query"].cpu(), cpu["query"])
-    for name in ("observation", "value", "recommended_value"):
-        close(whole[name], cpu[name])
-    assert whole.provenance["device"].startswith(DEVICE)

@@ -18,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures, harness
+from book import figures, files
 from book.aggregated.census import PRIOR, census, smoothness
 from book.aggregated.problem import CellProblem
 from book.aggregated.problems import Curve, curve_problem, prior
@@ -31,6 +31,7 @@ from book.aggregated.published import (
     published_prior,
     published_problem,
 )
+from book.files import numbers
 from book.verdict import Paired, holm, paired
 from cbo_lib.aggregated import GPOO, AveStoOO, GPTree, UniformGrid
 from cbo_lib.confidence import union_bound_sqrt_beta
@@ -172,21 +173,7 @@ def stored(name: str) -> Any:
     if name == "figure_5":
         with np.load(RESULTS / "figure_5.npz") as arrays:
             return {key: arrays[key] for key in arrays.files}
-    return harness.load_table(RESULTS / f"{name}.json")
-
-
-def numbers(frame: pd.DataFrame, column: str, **key: Any) -> Tensor:
-    """One number a seed: the row that the key names.
-
-    Raises:
-        ValueError: unless it names exactly one.
-    """
-    chosen = frame
-    for name, value in key.items():
-        chosen = chosen[chosen[name] == value]
-    if len(chosen) != 1:
-        raise ValueError(f"key must name one row of the table, {key} names {len(chosen)}")
-    return torch.tensor(chosen.iloc[0][column], dtype=torch.float64)
+    return files.load_table(RESULTS / f"{name}.json")
 
 
 def against(frame: pd.DataFrame, rivals: Sequence[str], **key: Any) -> dict[tuple[str, str], Paired]:

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from book.aggregated.census import MapSpace
 from book.aggregated.problem import CellProblem
-from book.functions import interval
 from book.ledger import Claim
-from cbo_lib.measure import Function
 from cbo_lib.partition import split_longest_side
 from cbo_lib.random import ReplicateGenerators
 from cbo_lib.simulate import History
@@ -24,11 +22,6 @@ from cbo_lib.simulate import History
 _LEVEL_LIMIT = 2**20
 #: The six quantities of Lemma 3, the largest first.
 LINKS = ("average", "μ - width", "b - 3δ", "b* - 3δ", "average* + δ* - 3δ", "f* - 3δ")
-
-
-def aggregated_regret(history: History, problem: CellProblem) -> Tensor:
-    """``f* - mean of f over the recommended cell``, ``replicates x rounds`` ([Zhang2022], Definition 2)."""
-    return problem.optimum.unsqueeze(-1) - history["recommended_value"]
 
 
 def simple_regret(history: History, problem: CellProblem) -> Tensor:
@@ -254,59 +247,3 @@ def printed_depth(
     """
     of_parent = (beta * noise_std**2 / delta[: len(counts)].square()).tolist()
     return depth_reached(rounds, [0.0, *of_parent], counts, branching)
-
-
-@dataclass(frozen=True)
-class NearOptimality:
-    """An estimate of the near-optimality dimension.
-
-    Args:
-        scales: the ``zeta`` of each packing.
-        packing: the largest number of disjoint balls of radius ``eta * zeta`` centered in the zeta-optimal set.
-        dimension: the slope of ``log packing`` against ``log 1 / zeta``, not below 0.
-        constant: the smallest ``C`` with ``packing <= C zeta^(-dimension)`` at every scale.
-    """
-
-    scales: Tensor
-    packing: Tensor
-    dimension: float
-    constant: float
-
-
-def near_optimality(
-    f: Function, bounds: Tensor, optimum: float, eta: float, scales: Sequence[float], grid: int = 2**16
-) -> NearOptimality:
-    """Estimate the near-optimality dimension of a function of one variable ([Munos2014]; [Zhang2022], Definition 4).
-
-    In one dimension the best packing is greedy: from the left, take every zeta-optimal grid point that is at least
-    two radii from the last one taken.
-
-    Args:
-        f: the function, points ``... x 1`` to values ``...``.
-        bounds: the interval, ``2 x 1``.
-        optimum: the maximum of f.
-        eta: radius of the balls per unit of zeta, positive.
-        scales: the values of zeta, positive, at least two.
-        grid: how many grid points.
-
-    Raises:
-        ValueError: if f has several variables or a scale is not positive.
-    """
-    if len(scales) < 2 or min(scales) <= 0 or eta <= 0:
-        raise ValueError(f"scales must be two or more positive numbers and eta positive, got {list(scales)} and {eta}")
-    x = interval(bounds, grid)
-    values = f(x)
-    counts = []
-    for scale in scales:
-        inside = x[values >= optimum - scale, 0].cpu()
-        count, position = 0, 0
-        while position < len(inside):
-            count += 1
-            step = inside[position] + 2 * eta * scale * (1 - 1e-12)
-            position = int(torch.searchsorted(inside, step))
-        counts.append(max(count, 1))
-    zeta, packing = torch.tensor(scales, dtype=torch.float64), torch.tensor(counts, dtype=torch.float64)
-    log_x, log_y = -zeta.log(), packing.log()
-    centered = log_x - log_x.mean()
-    dimension = max(0.0, float((centered * log_y).sum() / centered.square().sum()))
-    return NearOptimality(zeta, packing, dimension, float((packing * zeta**dimension).max()))

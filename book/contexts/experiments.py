@@ -22,7 +22,7 @@ from gpytorch.priors import GammaPrior
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures, harness
+from book import figures, files
 from book.contexts import problems
 from book.contexts.problem import ContextProblem
 from book.verdict import Paired, holm, paired
@@ -69,9 +69,8 @@ class Effort:
 #: What the paper states (Appendix B.1): a fit in every round, 1,024 samples, and 32 raw decisions or more.
 PAPER = Effort(1024, 32, 5, 1.0)
 
-#: What is stored: evaluations and effort by panel. Chosen by what they cost, and not by what they gave.
-SIZES: Mapping[str, tuple[int, Effort]] = {"newsvendor": (60, Effort())}
-OTHERS = (40, Effort(32, 32, 1, 1.5))
+#: What is stored: evaluations and effort, chosen by what they cost before anything was run.
+ROUNDS, STORED = 100, Effort(64, 32, 1, 1.5)
 
 #: Who runs in the figures; ``FIVE`` at twenty seeds, ``SLOW`` at five, as the paper has them.
 FIVE = ("SBO, empirical law", "SBO-KDE", "SBO, density known", "DRBO-KDE", "GP-UCB")
@@ -162,7 +161,7 @@ def table_1(names: Sequence[str], rounds: Sequence[int] = (11, 55, 100)) -> pd.D
 
 def stored(name: str) -> pd.DataFrame:
     """What a run at the paper's scale left in ``results``."""
-    return harness.load_table(RESULTS / f"{name}.json")
+    return files.load_table(RESULTS / f"{name}.json")
 
 
 def ends(frame: pd.DataFrame, panel: str, name: str) -> Tensor:

@@ -21,7 +21,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from book.contexts.quadrature import QuadratureDistribution
-from cbo_lib.former.history import write_atomically
+from book.files import write_atomically
 from cbo_lib.measure import Function
 
 #: The surrogate of our simulation.

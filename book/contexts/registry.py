@@ -8,21 +8,21 @@ from typing import Any
 import pandas as pd
 
 from book.contexts import experiments, regret
-from book.contexts.experiments import FIVE, OTHERS, PANELS, PAPER, SIZES, SLOW
+from book.contexts.experiments import FIVE, PANELS, PAPER, ROUNDS, SLOW, STORED
 from book.registry import Experiment, Scale
 
 HOME = "book/contexts/results"
 
 
 def _seeds(count: int) -> Any:
-    """Fresh seeds at the paper's scale: from 2000 on, which nobody looked at before."""
-    return lambda part, scale: range(2000, 2000 + count) if scale == "paper" else range(3)
+    """Fresh seeds at the paper's scale: from 4000 on, which nobody looked at before."""
+    return lambda part, scale: range(4000, 4000 + count) if scale == "paper" else range(3)
 
 
 def _panel(whole: bool) -> Any:
     def work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
         panel, _, policy = part.partition("/")
-        long, effort = (350, PAPER) if whole else SIZES.get(panel, OTHERS)
+        long, effort = (350, PAPER) if whole else (ROUNDS, STORED)
         rounds = (long if scale == "paper" else 20) if steps is None else steps
         return experiments.figure_1(panel, [policy], seeds, rounds, effort)
 

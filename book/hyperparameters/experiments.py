@@ -19,7 +19,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures, harness
+from book import figures, files
+from book.files import numbers
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.hyperparameters.problems import (
     DECOMPOSITIONS,
@@ -166,21 +167,7 @@ def _rounded(values: Tensor) -> list[float]:
 
 def stored(name: Literal["figure_2", "changed"] = "figure_2") -> pd.DataFrame:
     """What a run at the paper's scale left in ``results``."""
-    return harness.load_table(RESULTS / f"{name}.json")
-
-
-def numbers(frame: pd.DataFrame, column: str, **key: Any) -> Tensor:
-    """One number a seed: the row that the key names.
-
-    Raises:
-        ValueError: unless it names exactly one.
-    """
-    chosen = frame
-    for name, value in key.items():
-        chosen = chosen[chosen[name] == value]
-    if len(chosen) != 1:
-        raise ValueError(f"key must name one row of the table, {key} names {len(chosen)}")
-    return torch.tensor(chosen.iloc[0][column], dtype=torch.float64)
+    return files.load_table(RESULTS / f"{name}.json")
 
 
 def failed(frame: pd.DataFrame, **key: Any) -> Tensor:

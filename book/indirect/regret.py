@@ -71,19 +71,6 @@ def band(t: Tensor | int, n: int, failure: float) -> Tensor:
     return zeta(t, failure / n, two_sided=True)
 
 
-def theorem_1_rounds(T: int, w: float, failure: float) -> float:
-    """``T' = sum_{i <= T} log_w(delta / (2 pi_i))``: how many rounds Theorem 1 needs ([Zhang2025]).
-
-    Args:
-        T: at least 1.
-        w: the probability that a sample of the maximum lies below ``f*``, in (0, 1).
-        failure: ``delta``, in (0, 1).
-    """
-    as_number("w", w, 0, 1, "()")
-    as_number("failure", failure, 0, 1, "()")
-    return sum(group_length(i, w, failure) for i in range(1, T + 1))
-
-
 def group_length(i: int, w: float, failure: float) -> float:
     """``k_i = log_w(delta / (2 pi_i))``: how many rounds group ``i`` of Theorem 1 has, not rounded ([Zhang2025])."""
     return math.log(failure / (2 * _weight(i))) / math.log(w)

@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from book import figures, harness
+from book import files
 from book.subsets import drawing, garden, problems
 from book.subsets.problem import SubsetProblem
 from book.verdict import Paired, holm, paired
@@ -126,9 +126,10 @@ def panels() -> list[str]:
     ]
 
 
-def parts() -> list[str]:
-    """All panels and policies."""
-    return [f"{name}/{policy}" for name in panels() for policy in ("proposed", *RIVALS)]
+def parts(cheap: bool = False) -> list[str]:
+    """All policies on the panels with cheap costs, whose runs are the longest, or on all others."""
+    chosen = [name for name in panels() if ("/cheap/" in name) == cheap]
+    return [f"{name}/{policy}" for name in chosen for policy in ("proposed", *RIVALS)]
 
 
 def panel_seeds(part: str, count: int = 20) -> range:
@@ -142,7 +143,7 @@ def panel_seeds(part: str, count: int = 20) -> range:
 
 def stored() -> pd.DataFrame:
     """What a run at the paper's scale left in ``results``."""
-    return harness.load_table(Path(__file__).parent / "results" / "verdict.json")
+    return files.load_table(Path(__file__).parent / "results" / "verdict.json")
 
 
 def claims(frame: pd.DataFrame) -> dict[tuple[str, ...], Paired]:
@@ -168,17 +169,4 @@ def draw_verdict(frame: pd.DataFrame) -> Figure:
     figure = drawing.plot_effects(
         found, list(dict.fromkeys(k[1] for k in found)), ["simple regret", "cost regret"], "rival minus method"
     )
-    return figure
-
-
-def draw_curves(frame: pd.DataFrame) -> Figure:
-    """Mean simple regret against the cost spent, a panel for each problem and prior."""
-    groups = list(frame.groupby(["objective", "costs", "prior"], sort=False))
-    figure, axes = figures.subplots(1, len(groups), figsize=(4 * len(groups), 3.2))
-    for axis, (name, part) in zip(axes[0], groups, strict=True):
-        for policy, curve in zip(part["policy"], part["by cost"], strict=True):
-            axis.plot(range(1, len(curve) + 1), curve, label=policy, markevery=20, **figures.style(policy))
-        axis.set(xlabel="cost spent", yscale="log", title=", ".join(name[:3]))
-    axes[0, 0].set_ylabel("mean simple regret (units of f)")
-    axes[0, 0].legend(fontsize="small")
     return figure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,10 +93,6 @@ class SubsetProblem:
         if self.nodes < 1 or self.nodes & (self.nodes - 1):
             raise ValueError(f"nodes must be a power of two, got {self.nodes}")
 
-    def with_budget(self, budget: float) -> SubsetProblem:
-        """The same problem with another budget."""
-        return dataclasses.replace(self, space=dataclasses.replace(self.space, budget=budget))
-
     def observe(self, query: Tensor, generators: Sequence[torch.Generator]) -> dict[str, Tensor]:
         """Play one subset a replicate.
 
@@ -135,10 +130,6 @@ class SubsetProblem:
         """
         subsets, points = self._split(query)
         return self._rows(subsets, points, self._nodes)
-
-    def subset_values(self, subset: int, x: Tensor) -> Tensor:
-        """``value`` at points ``... x d`` of one subset, ``...``."""
-        return self.value(torch.cat([torch.full_like(x[..., :1], subset), x], -1))
 
     def value_error(self, query: Tensor, scrambles: int = 8) -> Tensor:
         """The root mean squared error of ``value``, estimated by other scrambles of the rule.

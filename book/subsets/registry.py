@@ -14,13 +14,15 @@ def _verdict(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -
     return experiments.panel(part, seeds, steps)
 
 
-RUNS: Mapping[str, Experiment] = {
-    "verdict": Experiment(
-        parts=experiments.parts,
+def _experiment(name: str, cheap: bool) -> Experiment:
+    return Experiment(
+        parts=lambda: experiments.parts(cheap),
         work=_verdict,
         seeds=lambda part, scale: experiments.panel_seeds(part, 20 if scale == "paper" else 3),
-        file=lambda part: "verdict.json",
+        file=lambda part: f"{name}.json",
         home="book/subsets/results",
         draw=lambda results: experiments.draw_verdict(pd.concat(results.values())),
-    ),
-}
+    )
+
+
+RUNS: Mapping[str, Experiment] = {"verdict": _experiment("verdict", False), "cheap": _experiment("cheap", True)}

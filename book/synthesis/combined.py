@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from book.harness import load_table
+from book.files import load_table
 from book.ledger import Claim, RegretLedger
 from book.verdict import paired
-from cbo_lib.former.maximize import argmax_finite
+from cbo_lib.search import argmax_finite
 
 #: Decisions and contexts: each is one of so many equally spaced values of [0, 1].
 SIDE = 20

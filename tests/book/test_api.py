@@ -55,7 +55,7 @@ def test_every_module_is_on_one_page() -> None:
         for page in PAGES.glob("*.md")
         for module in re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(encoding="utf-8"), flags=re.M)
     )
-    library = [p for p in (ROOT / "cbo_lib").rglob("*.py") if p.name != "__init__.py" and p.parent.name != "former"]
+    library = [p for p in (ROOT / "cbo_lib").rglob("*.py") if p.name != "__init__.py"]
     tools = [path for name in ("*", "*/problem", "*/regret") for path in (ROOT / "book").glob(f"{name}.py")]
     files = [p for p in [*library, *tools] if p.name not in ("conftest.py", "__main__.py")]
     modules = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in files]

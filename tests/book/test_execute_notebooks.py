@@ -12,7 +12,7 @@ import pytest
 from book._tools.execute_notebooks import executed, open_cache, state
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("cbo_lib/gp.py", "book/harness.py", "book/contexts/results/a.npz", "requirements.lock", "book/index.md")
+FILES = ("cbo_lib/gp.py", "book/verdict.py", "book/contexts/results/a.npz", "requirements.lock", "book/index.md")
 
 
 def write(path: Path, *sources: str) -> Path:

@@ -13,8 +13,7 @@ import torch
 from matplotlib.colors import to_rgb
 
 from book import figures
-from book.figures import COLORS, Panel, heatmap, plot_ledger, plot_replicates, show, slider, subplots
-from book.ledger import RegretLedger
+from book.figures import COLORS, Panel, heatmap, plot_replicates, show, slider, subplots
 from book.looks import POLICIES
 from tests.book.colors import contrast
 
@@ -205,44 +204,6 @@ def test_the_band_of_replicates_is_the_spread_that_was_asked_for(settings, facto
         np.testing.assert_allclose(crossings(band, x), (m - h, m + h))
     assert drawn.get_label() == "policy"
     assert to_rgb(band.get_facecolor()[0][:3]) == to_rgb(drawn.get_color())
-
-
-def accounts(count):
-    terms = {f"term {i}": VALUES * (i + 1) / count for i in range(count)}
-    bounds = {"shared": torch.tensor([9.0, 8.0, 7.0], dtype=F64), "own": VALUES + 1}
-    return RegretLedger(VALUES, terms, bounds)
-
-
-@pytest.mark.parametrize("count", [1, 4, 7, 9])
-def test_the_stack_of_a_ledger_adds_up_its_mean_terms(count):
-    ledger = accounts(count)
-    _, axes = subplots()
-    plot_ledger(axes[0, 0], ledger)
-    areas = axes[0, 0].collections
-    assert [area.get_label() for area in areas] == list(ledger.terms)
-    tops = np.cumsum([term.numpy().mean(0) for term in ledger.terms.values()], 0)
-    bottoms = np.vstack([np.zeros((1, 3)), tops[:-1]])
-    for area, low, high in zip(areas, bottoms, tops, strict=True):
-        for step, x in enumerate((1.25, 2.0, 2.75)):
-            np.testing.assert_allclose(crossings(area, x), (low[step], high[step]), atol=1e-9)
-
-
-def test_regret_and_bounds_of_a_ledger_are_lines():
-    _, axes = subplots()
-    plot_ledger(axes[0, 0], accounts(2), logarithmic=True)
-    drawn = {one.get_label(): one for one in axes[0, 0].lines}
-    assert list(drawn) == ["regret", "shared", "own"]
-    mean = VALUES.numpy().mean(0)
-    for name, expected in (("regret", mean), ("shared", [9, 8, 7]), ("own", mean + 1)):
-        np.testing.assert_allclose(drawn[name].get_ydata(), expected)
-        assert drawn[name].get_xdata().tolist() == [1, 2, 3]
-    assert len({one.get_linestyle() for one in drawn.values()}) == 3
-    assert axes[0, 0].get_yscale() == "log"
-    assert (axes[0, 0].get_xlabel(), axes[0, 0].get_ylabel()) == ("round", "regret (units of f)")
-    assert {t.get_text() for t in axes[0, 0].get_legend().get_texts()} == {"term 0", "term 1", *drawn}
-    _, axes = subplots()
-    plot_ledger(axes[0, 0], accounts(2))
-    assert axes[0, 0].get_yscale() == "linear"
 
 
 TABLE = {(20, 2): 0.126, (1, 5): -3.5, (20, 5): 1.0, (1, 2): 2.25, (1, 3): 0.5, (20, 3): -0.75}

@@ -1,4 +1,3 @@
-import pandas as pd
 import pytest
 import torch
 
@@ -58,21 +57,3 @@ def test_rounding_is_forgiven_and_nothing_more():
 def test_a_nan_counts_as_a_violation():
     claim = Claim(torch.tensor([[float("nan"), 0.0]]), torch.ones(1, 2), "")
     assert claim.violations == 1 and claim.frequency == 0.0
-
-
-def test_claims_frame_has_one_row_a_claim():
-    claims = {
-        "width": Claim(LEFT, RIGHT, "Lemma 1", probability=0.9),
-        "sum": Claim(LEFT, RIGHT + 6, "Theorem 2"),
-    }
-    expected = pd.DataFrame(
-        {
-            "source": ["Lemma 1", "Theorem 2"],
-            "checked": [12, 12],
-            "failed": [3, 0],
-            "held throughout": [0.5, 1.0],
-            "promised": [0.9, 1.0],
-        },
-        index=pd.Index(["width", "sum"], name="claim"),
-    )
-    pd.testing.assert_frame_equal(RegretLedger(REGRET, claims=claims).claims_frame(), expected)

@@ -32,7 +32,7 @@ def the_plan(chunk: int = 1) -> list[tasks.Task]:
 
 def numbers(folder: Path) -> dict[str, bytes]:
     """The bits of every array of every task."""
-    from cbo_lib.former.history import unpack_arrays
+    from book.files import unpack_arrays
 
     found = {}
     for file in sorted(folder.glob("*.npz")):

@@ -34,7 +34,8 @@ def test_aggregated_regret_is_at_least_the_simple_regret_of_the_best_representat
     cells = torch.from_numpy(np.sort(np.random.default_rng(seed).random((3, 4, 2, dim)), 2))
     values = torch.stack([problem.value(c) for c in cells.unbind(1)], 1)
     history = History({"recommendation": cells, "recommended_value": values}, range(3))
-    aggregated, simple = regret.aggregated_regret(history, problem), regret.simple_regret(history, problem)
+    aggregated = problem.optimum.unsqueeze(-1) - history["recommended_value"]
+    simple = regret.simple_regret(history, problem)
     assert aggregated.shape == simple.shape == (3, 4)
     assert bool((aggregated >= simple - 1e-12).all()) and bool((simple >= -1e-9).all())
     at = [float(problem.f(torch.from_numpy(x))) for x in plain.representatives(cells[1, 2].numpy(), points)]
@@ -301,49 +302,3 @@ def test_corollary_1_as_printed_is_below_what_equation_8_gives_it():
         derived = 3 * (c_1 * rho ** -(d + 2) * beta / rounds) ** (1 / (d + 2))
         assert printed < 3 * float(delta[h]) <= derived
         assert c_1 ** ((d + 1) / (d + 2)) < 3 / rho
-
-
-# The near-optimality dimension
-
-
-def power(p):
-    return lambda x: 1 - (x[..., 0] - 0.5).abs() ** p
-
-
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
-def test_the_near_optimality_dimension_of_a_power_is_one_minus_its_inverse(p):
-    # The zeta-optimal set is an interval of length 2 zeta^(1/p); it holds the centers of floor(length / 2r) + 1
-    # disjoint balls of radius r = eta zeta, about zeta^(1/p - 1) / eta.
-    eta, scales = 1 / 16, [2.0**-k for k in range(3, 11)]
-    near = regret.near_optimality(power(p), UNIT, 1.0, eta, scales, grid=2**17 + 1)
-    for zeta, found in zip(scales, near.packing.tolist(), strict=True):
-        assert abs(found - math.floor(2 * zeta ** (1 / p) / (2 * eta * zeta)) - 1) <= 1
-    assert near.dimension == pytest.approx(1 - 1 / p, abs=0.04)
-    bound = near.constant * near.scales**-near.dimension
-    assert bool((near.packing <= bound * (1 + 1e-9)).all()) and bool((near.packing >= bound * (1 - 1e-9)).any())
-
-
-@given(st.integers(0, 10_000), st.floats(0.02, 0.6), st.floats(0.02, 0.5))
-def test_the_greedy_packing_is_the_largest_there_is(seed, scale, eta):
-    f = fourier(seed)
-    x = torch.linspace(0, 1, 13, dtype=F64).unsqueeze(-1)
-    optimum = float(f(x).max())
-    near = regret.near_optimality(f, UNIT, optimum, eta, [scale, 2 * scale], grid=13)
-    for zeta, found in zip([scale, 2 * scale], near.packing.tolist(), strict=True):
-        inside = x[f(x) >= optimum - zeta, 0].tolist()
-        gap = 2 * eta * zeta * (1 - 1e-12)
-        assert found == max(
-            bits.bit_count()
-            for bits in range(1 << len(inside))
-            if all(b - a >= gap for a, b in itertools.pairwise(y for j, y in enumerate(inside) if bits >> j & 1))
-        )
-
-
-def test_near_optimality_names_an_argument_out_of_range():
-    for bounds, eta, scales, message in (
-        (torch.zeros(2, 2), 0.1, [0.1, 0.2], r"bounds must have shape \(2, 1\): one variable"),
-        (UNIT, 0.1, [0.1], "scales must be two or more positive numbers"),
-        (UNIT, 0.0, [0.1, 0.2], r"eta positive, got \[0.1, 0.2\] and 0.0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            regret.near_optimality(power(2.0), bounds, 1.0, eta, scales)

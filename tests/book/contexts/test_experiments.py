@@ -49,6 +49,6 @@ def test_what_is_stored_is_whole_and_paired():
 def test_the_whole_figure_can_be_run_by_name():
     whole = load("contexts.whole")
     assert len(whole.parts()) == len(PANELS) * (len(FIVE) + len(SLOW))
-    assert list(whole.seeds("ackley/SBO-KDE", "paper")) == list(range(2000, 2020))
+    assert list(whole.seeds("ackley/SBO-KDE", "paper")) == list(range(4000, 4020))
     small = load("contexts.figure_1").work("newsvendor/GP-UCB", range(2), "reader", 11)
     assert small["rounds"].tolist() == [11]

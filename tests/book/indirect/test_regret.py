@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from book.indirect import proof
 from book.indirect.problem import IndirectProblem
 from book.indirect.problems import Turned, branin, known_prior, unit_grid
-from book.indirect.regret import at_cost, band, group_length, instant_regret, simple_regret, theorem_1_rounds, zeta
+from book.indirect.regret import at_cost, band, group_length, instant_regret, simple_regret, zeta
 from cbo_lib.indirect import CMES, ClippedGaussian, Space
 from cbo_lib.kernels import rbf_kernel
 from cbo_lib.measure import Measure, covariance
@@ -83,7 +83,6 @@ def test_widths_are_those_of_the_lemmas():
         assert float(zeta(t, 0.1)) == pytest.approx(math.sqrt(2 * math.log(weight / 0.2)))
         assert float(band(t, 60, 0.1)) == pytest.approx(math.sqrt(2 * math.log(60 * weight / 0.1)))
     assert group_length(1, 0.5, 0.1) == pytest.approx(math.log2(2 * math.pi**2 / 6 / 0.1))
-    assert theorem_1_rounds(2, 0.5, 0.1) == pytest.approx(group_length(1, 0.5, 0.1) + group_length(2, 0.5, 0.1))
 
 
 @pytest.fixture(scope="module")

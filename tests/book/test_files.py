@@ -1,0 +1,52 @@
+"""What is stored comes back, and what is damaged is refused."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from book import files
+
+
+def test_arrays_of_any_name_come_back() -> None:
+    arrays = {"file": np.arange(3.0), "1/text": np.array("said"), "none": np.zeros((0, 2))}
+    found = files.unpack_arrays(files.pack_arrays(arrays))
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_changed_or_cut_file_is_refused() -> None:
+    content = files.pack_arrays({"y": np.random.default_rng(0).normal(size=1000)})
+    changed = bytearray(content)
+    changed[len(content) // 2] ^= 1
+    for damaged in (bytes(changed), content[:-30]):
+        with pytest.raises((zipfile.BadZipFile, ValueError)):
+            files.unpack_arrays(damaged)
+
+
+def test_tables_come_back_with_what_is_said_of_them(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"policy": ["a", "b"], "regret": [[0.25, 1 / 3], [1.0, 2.0]]})
+    frame.attrs = {"command": "python -m book"}
+    files.save_table(frame, tmp_path / "table.json")
+    found = files.load_table(tmp_path / "table.json")
+    assert found.attrs == frame.attrs and found["policy"].tolist() == ["a", "b"]
+    assert found["regret"][0] == pytest.approx([0.25, 1 / 3], abs=1e-9)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.npz"
+    files.write_atomically(path, b"old")
+
+    def full(*args: object) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            files.write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+    files.write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
