@@ -62,6 +62,8 @@ NOTIONS = ("simple", "instant")
 FLAT = ("CMES", "EI on g", "UCB on g", "MES on g", "random")
 FAIR = ("CMES, all nodes", "EI per cost, all nodes")
 RIVALS = ("EI on g", "UCB on g", "MES on g", "random")
+#: Those that can fit a kernel of their own on g; stored for the paper's function.
+FITTED = RIVALS[:3]
 #: The lengthscale of the kernel on actions and lambda, by map: the smallest leave-one-out error on other data.
 EMBEDDING: Mapping[str, tuple[float, float]] = {"linear": (0.2, 1e-3), "cosine": (0.2, 1e-4)}
 BUDGET, COSTS = 60, tuple(range(4, 61))
@@ -106,7 +108,7 @@ def figure_1_policies(space: Space, length: float = LENGTH, fitted: bool = False
         "EI on g": EI(space, **rival),
         "random": RandomActions(space, **usual),
     }
-    return {name: policies[name] for name in (("MES on g", "UCB on g", "EI on g") if fitted else policies)}
+    return {name: policies[name] for name in (FITTED if fitted else policies)}
 
 
 def regrets(history: History, problem: IndirectProblem) -> Tensor:
@@ -259,9 +261,9 @@ def claims() -> dict[tuple[str, ...], Paired]:
     """
     found: dict[tuple[str, ...], Paired] = {}
     curves = stored("figure_1")
-    for setup in SETUPS:
-        own = pooled(curves, f"{setup}/{{}}", "CMES")
-        for rival in RIVALS:
+    for setup in (*SETUPS, "fitted"):
+        own = pooled(curves, f"{'paper' if setup == 'fitted' else setup}/{{}}", "CMES")
+        for rival in FITTED if setup == "fitted" else RIVALS:
             other = pooled(curves, f"{setup}/{{}}", rival)
             for notion, t in ((0, 10), (0, ROUNDS), (1, ROUNDS)):
                 key = "1", setup, rival, NOTIONS[notion], f"round {t}"
@@ -328,12 +330,12 @@ def draw_differences(arrays: Mapping[str, Tensor]) -> Figure:
 def draw_effects(found: Mapping[tuple[str, ...], Paired]) -> Figure:
     """Every claim as a dot with its interval: hollow early, filled at the end, a square for instant regret."""
     columns = [
-        ("1, paper", [("1", "paper", rival) for rival in RIVALS]),
+        ("1, paper", [("1", "paper", rival) for rival in RIVALS] + [("1", "fitted", rival) for rival in FITTED]),
         ("1, moved", [("1", "moved", rival) for rival in RIVALS]),
         ("2, sd", [("2", "sd", rival) for rival in (*FLAT, *FAIR)]),
         ("2, raw", [("2", "raw", rival) for rival in (*FLAT, *FAIR)]),
     ]
-    figure, axes = figures.subplots(2, 2, figsize=(9, 6.4), height_ratios=(4, 7))
+    figure, axes = figures.subplots(2, 2, figsize=(9, 7.2))
     for axis, (title, keys) in zip(axes.flat, columns, strict=True):
         for at, key in enumerate(keys):
             pairs = [(k, pair) for k, pair in found.items() if k[:3] == key]
@@ -347,7 +349,7 @@ def draw_effects(found: Mapping[tuple[str, ...], Paired]) -> Figure:
         axis.set_xscale("symlog", linthresh=0.01)
         axis.set_xticks([-0.1, -0.01, 0, 0.01, 0.1], ["−0.1", "−.01", "0", ".01", "0.1"])
         axis.minorticks_off()
-        axis.set_yticks(range(len(keys)), [key[2] for key in keys])
+        axis.set_yticks(range(len(keys)), [key[2] + ", fitted" * (key[1] == "fitted") for key in keys])
         axis.invert_yaxis()
         axis.set_title(f"Figure {title}", fontsize="small")
     axes[1, 0].set_xlabel("rival minus CMES or CMETS (sd of f)")

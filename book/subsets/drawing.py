@@ -52,26 +52,29 @@ def plot_upper(axis: Axes, problem: SubsetProblem, upper: Tensor, lower: Tensor,
     axis.set(xlabel="play", ylabel="smallest upper bound (units of f)")
 
 
-def plot_effects(found: Mapping[tuple[str, ...], Paired], rows: list[str], columns: list[str], label: str) -> Figure:
-    """Paired differences with intervals: a panel for each of ``columns``, a line for each of ``rows``.
+def plot_effects(found: Mapping[tuple[str, ...], Paired]) -> Figure:
+    """Paired differences with intervals: a column a regret, a group of lines a panel, a color and marker a rival.
 
-    Keys of ``found`` are column, row and rival.
+    Keys of ``found`` are the regret, the panel and the rival. Full markers are decided.
     """
-    rivals = list(dict.fromkeys(key[2] for key in found))
-    figure, axes = figures.subplots(1, len(columns), figsize=(4.2 * len(columns), 0.42 * len(rows) * len(rivals) + 1.2))
+    columns, panels, rivals = (list(dict.fromkeys(key[i] for key in found)) for i in range(3))
+    size = (9.0, 0.17 * len(panels) * (len(rivals) + 1) + 1.4)
+    figure, axes = figures.subplots(1, len(columns), figsize=size, sharey=True)
     for axis, column in zip(axes[0], columns, strict=True):
-        ticks = []
-        for i, row in enumerate(rows):
+        for i, panel in enumerate(panels):
             for k, rival in enumerate(rivals):
-                pair = found.get((column, row, rival))
-                if pair is None:
-                    continue
-                place = i * (len(rivals) + 1) + k
-                look = {"color": figures.style(rival).get("color", "black"), "capsize": 3, "markersize": 6}
-                ends = [[pair.mean - pair.low], [pair.high - pair.mean]]
-                axis.errorbar([pair.mean], [place], xerr=ends, fmt="o", **look)
-                ticks.append((place, f"{row}: {rival}"))
+                pair, place = found[column, panel, rival], i * (len(rivals) + 1) + k
+                look = {key: figures.style(rival)[key] for key in ("color", "marker")}
+                axis.plot([pair.low, pair.high], [place, place], color=look["color"], linewidth=1.4)
+                fill = "none" if pair.verdict == "undecided" else "full"
+                axis.plot(pair.mean, place, **look, markersize=5, fillstyle=fill, label=rival if i == 0 else None)
         axis.axvline(0, color="black", linewidth=1)
-        axis.set(yticks=[p for p, _ in ticks], yticklabels=[w for _, w in ticks], title=column, xlabel=label)
-        axis.set_ylim((len(rivals) + 1) * len(rows) - 1.5, -0.7)
+        axis.set(title=column, xlabel="rival minus method")
+    axes[0, 0].set_yticks([i * (len(rivals) + 1) + (len(rivals) - 1) / 2 for i in range(len(panels))], panels)
+    axes[0, 0].set_ylim((len(rivals) + 1) * len(panels) - 1.2, -0.8)
+    ticks = (-1, -0.1, -0.01, 0, 0.01, 0.1, 1)
+    axes[0, 0].set_xscale("symlog", linthresh=0.01, linscale=0.6)
+    axes[0, 0].set_xticks(ticks, [f"{x:g}".replace("-", "−") for x in ticks], fontsize="small")
+    axes[0, 0].minorticks_off()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return figure

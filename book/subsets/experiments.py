@@ -154,7 +154,7 @@ def claims(frame: pd.DataFrame) -> dict[tuple[str, ...], Paired]:
     found: dict[tuple[str, ...], Paired] = {}
     for name, part in frame.groupby(["objective", "costs", "prior"], sort=False):
         rows = {row["policy"]: row for _, row in part.iterrows()}
-        panel_name = ", ".join(name) if name[0] != "garden" else f"garden, prior {name[2]}"
+        panel_name = f"{name[0]}, {name[2]} prior"
         for statistic, words in (("simple", "simple regret"), ("cost", "cost regret")):
             for rival in RIVALS:
                 if rival in rows and "proposed" in rows:
@@ -164,9 +164,5 @@ def claims(frame: pd.DataFrame) -> dict[tuple[str, ...], Paired]:
 
 
 def draw_verdict(frame: pd.DataFrame) -> Figure:
-    """All effects, a panel for each regret."""
-    found = claims(frame)
-    figure = drawing.plot_effects(
-        found, list(dict.fromkeys(k[1] for k in found)), ["simple regret", "cost regret"], "rival minus method"
-    )
-    return figure
+    """All effects, a column for each regret."""
+    return drawing.plot_effects(claims(frame))
