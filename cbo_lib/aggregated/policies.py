@@ -46,15 +46,13 @@ class GPOO(TreePolicy):
         super().__init__(space, **options)
         self.given_delta = None if delta is None else smoothness(delta, space)
         self.failure = as_number("failure", failure, 0, 1, "()")
-        self.given_sqrt_beta = as_schedule("sqrt_beta", self.union_bound if sqrt_beta is None else sqrt_beta)
+        self.given_sqrt_beta = None if sqrt_beta is None else as_schedule("sqrt_beta", sqrt_beta)
         self.asked_at = 0
 
-    def union_bound(self, t: int) -> float:
-        """The multiplier with which all leaves of all rounds are within their widths at once."""
-        return union_bound_sqrt_beta(1 + (self.space.branching - 1) * (t - 1), t, self.failure)
-
     def sqrt_beta(self, t: int) -> float:
-        """The multiplier of round ``t``."""
+        """The multiplier of round ``t``, with which all leaves of all rounds are within their widths at once."""
+        if self.given_sqrt_beta is None:
+            return union_bound_sqrt_beta(1 + (self.space.branching - 1) * (t - 1), t, self.failure)
         return self.given_sqrt_beta(t) if callable(self.given_sqrt_beta) else self.given_sqrt_beta
 
     def delta(self, depth: Tensor) -> Tensor:
