@@ -64,12 +64,13 @@ class StoOO(TreePolicy):
 
     def tell(self, cell: Tensor, y: Tensor) -> None:
         """Count the average ``y`` (``replicates``) for the node that the cell is, and split it if it is known."""
-        node, row = self.find(cell), torch.arange(len(y), device=y.device)
-        ready = (node >= 0) & self.leaf[row, node] & (self.widths() <= self.delta(self.tree.depth))[row, node]  # line 4
+        found, row = self.find(cell), torch.arange(len(y), device=y.device)
+        own, node = found >= 0, found.clamp_min(0)
+        known = (self.widths() <= self.delta(self.tree.depth))[row, node]  # line 4, by the width before the answer
         super().tell(cell, y)
-        self.draws[row, node] += (node >= 0).to(y)  # line 3
-        self.sums = self.sums.index_put((row, node), torch.where(node >= 0, y, 0.0), accumulate=True)
-        self.expand(node, ready)
+        self.draws[row, node] += own.to(y)  # line 3
+        self.sums[row, node] += torch.where(own, y, 0.0)
+        self.expand(node, own & known)
 
     def expand(self, node: Tensor, where: Tensor) -> None:
         """Also make room for the counts of new nodes."""
@@ -134,13 +135,9 @@ class GPTree(TreePolicy):
     ) -> None:
         super().__init__(space, **options)
         self.budget, self.metric_bound = as_count("budget", budget, 1), metric_bound
-        self.u, scale, alpha = (
-            as_number("u", u, 0, ends="()"),
-            as_number("scale", scale, 0),
-            as_number("alpha", alpha, 0, 1, "(]"),
-        )
+        self.u, alpha = as_number("u", u, 0, ends="()"), as_number("alpha", alpha, 0, 1, "(]")
         self.rho = space.branching ** (-1 / space.dim) if rho is None else as_number("rho", rho, 0, 1, "()")
-        self.sqrt_beta = scale * math.sqrt(math.log(budget) + u)
+        self.sqrt_beta = as_number("scale", scale, 0) * math.sqrt(math.log(budget) + u)
         self.max_depth = math.log(budget) * (1 + 1 / alpha) / (2 * alpha * math.log(1 / self.rho))
 
     def variation(self, depth: Tensor) -> Tensor:
@@ -190,15 +187,17 @@ class UniformGrid(TreePolicy):
 
     def __init__(self, space: Space, *, budget: int = 100, **options: Any) -> None:
         super().__init__(space, **options)
-        level, K = 0, space.branching
-        while K ** (level + 1) <= as_count("budget", budget, 1):
+        level, K, budget = 0, space.branching, as_count("budget", budget, 1)
+        while K ** (level + 1) <= budget:
             level += 1
         every = torch.ones_like(self.leaf[:, 0])
         for node in range((K**level - 1) // (K - 1)):
             self.expand(torch.full_like(every, node, dtype=torch.long), every)
         cells = self.tree.complete(level)
-        place = sum((self.tree.index[cells] // K**i % K) * K ** (level - 1 - i) for i in range(level))
-        self.visits = cells[torch.as_tensor(place).argsort()] if level else cells
+        place = torch.zeros_like(cells)
+        for i in range(level):
+            place = K * place + self.tree.index[cells] // K**i % K
+        self.visits = cells[place.argsort()]
 
     def ask(self) -> Tensor:
         """The next cell of the grid, ``replicates x 2 x d``."""

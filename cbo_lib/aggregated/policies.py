@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from cbo_lib.aggregated.space import Space
-from cbo_lib.aggregated.tree import Smoothness, TreePolicy, prior_variation, smoothness
+from cbo_lib.aggregated.tree import Smoothness, TreePolicy, smoothness
 from cbo_lib.checks import as_number, as_schedule
 from cbo_lib.confidence import union_bound_sqrt_beta
+from cbo_lib.measure import Measure, variance
 from cbo_lib.search import argmax_finite
 
 
@@ -19,7 +20,7 @@ class GPOO(TreePolicy):
         space: the cells.
         delta: the smoothness function: positive, decreasing in the depth, in the units of y; or a number, that of the
             root, which shrinks by ``K^(-1 / d)`` a level. Default: twice the prior deviation of
-            ``f(center) - f(corner)`` in the widest cell of the depth.
+            ``f(center) - f(corner)`` in the widest cell of the depth, or of a deeper one if that is larger.
         failure: the probability ``theta`` with which some confidence width may fail. Default 0.1.
         sqrt_beta: the multiplier of the deviation, a number or a function of the round ``t = 1, 2, ...``. Default: a
             union over the leaves that a round can have, ``sqrt(2 log((1 + (K - 1)(t - 1)) pi^2 t^2 / (6 theta)))``.
@@ -50,16 +51,19 @@ class GPOO(TreePolicy):
 
     def sqrt_beta(self, t: int) -> float:
         """The multiplier of round ``t``, with which all leaves of all rounds are within their widths at once."""
-        if self.given_sqrt_beta is not None:
-            return self.given_sqrt_beta(t) if callable(self.given_sqrt_beta) else self.given_sqrt_beta
-        leaves = 1 + (self.space.branching - 1) * (t - 1)
-        return union_bound_sqrt_beta(leaves, t, self.failure)
+        if self.given_sqrt_beta is None:
+            return union_bound_sqrt_beta(1 + (self.space.branching - 1) * (t - 1), t, self.failure)
+        return self.given_sqrt_beta(t) if callable(self.given_sqrt_beta) else self.given_sqrt_beta
 
     def delta(self, depth: Tensor) -> Tensor:
         """The smoothness function at depths ``n``, ``... x n``."""
-        return (
-            self.given_delta(depth) if self.given_delta is not None else prior_variation(self.prior, self.space, depth)
-        )
+        if self.given_delta is not None:
+            return self.given_delta(depth)
+        ends = self.space.center_and_corner(int(depth.max()) + 1)  # levels 2 D
+        difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(len(ends), 2))
+        deviation = variance(self.prior.kernel, difference).clamp_min(0).sqrt()
+        never_growing = deviation.flip(-1).cummax(-1).values.flip(-1)
+        return 2 * never_growing[..., depth]
 
     def ask(self) -> Tensor:
         """The leaf of the largest b-value, ``replicates x 2 x d``."""

@@ -47,13 +47,12 @@ class Space:
     def __post_init__(self) -> None:
         """Check the arguments; the bounds become a tensor, and the columns of a frame are the names of the inputs."""
         named = self.bounds.columns if isinstance(self.bounds, pd.DataFrame) else None
-        object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
-        names = self.names or (range(self.dim) if named is None else named)
-        object.__setattr__(self, "names", [str(name) for name in names])
+        vars(self)["bounds"] = as_box("bounds", self.bounds)
+        vars(self)["names"] = [str(name) for name in self.names or (range(self.dim) if named is None else named)]
         if self.quadrature_order is None:
-            object.__setattr__(self, "quadrature_order", {1: 32, 2: 8, 3: 4}.get(self.dim, 2))
+            vars(self)["quadrature_order"] = {1: 32, 2: 8, 3: 4}.get(self.dim, 2)
         for name, least in (("branching", 2), ("points_per_cell", 1), ("quadrature_order", 1)):
-            object.__setattr__(self, name, as_count(name, getattr(self, name), least))
+            vars(self)[name] = as_count(name, getattr(self, name), least)
         as_option("feedback", self.feedback, "points", "continuous")
         require(callable(self.split), "split must be a function of boxes, depths and branching", self.split)
 
@@ -114,10 +113,10 @@ class Space:
             return Measure.uniform(cells, order or self.quadrature_order)
         return Measure.average(self.representatives(cells))
 
-    def widest_cells(self, levels: int) -> Tensor:
-        """A cell of each depth below ``levels`` on the path of widest children, ``levels x 2 x d``.
+    def center_and_corner(self, levels: int) -> Tensor:
+        """Two inputs far apart in the widest cell of each depth below ``levels``, ``levels x 2 x D``.
 
-        With equal splits all cells of a depth have its shape.
+        With equal splits all cells of a depth have its shape; else it is one on the path of widest children.
         """
         return self._widest[:levels]
 
@@ -130,9 +129,5 @@ class Space:
             diagonal = (tree.boxes[children].diff(dim=1).squeeze(1) / side).norm(dim=-1)
             node = children[diagonal.argmax()].unsqueeze(0)
             path.append(tree.boxes[node[0]])
-        return torch.stack(path)
-
-    def center_and_corner(self, levels: int) -> Tensor:
-        """Two inputs in the widest cell of each depth below ``levels``, far apart, ``levels x 2 x D``."""
-        cells = self.widest_cells(levels)
+        cells = torch.stack(path)
         return torch.stack([cells.mean(1), cells[:, 0]], 1)

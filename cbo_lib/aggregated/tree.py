@@ -12,7 +12,7 @@ from cbo_lib.aggregated.space import Space
 from cbo_lib.checks import as_schedule, as_tensor, require
 from cbo_lib.fit import default_kernel, fit_gaussian_process
 from cbo_lib.gp import GaussianProcess, Posterior, cholesky
-from cbo_lib.measure import Measure, covariance, require_fit, variance
+from cbo_lib.measure import covariance, require_fit
 from cbo_lib.partition import INDEX_LIMIT
 from cbo_lib.policy import Policy
 from cbo_lib.search import argmax_finite
@@ -60,17 +60,18 @@ class TreePolicy(Policy):
         self.cells = self.tree.boxes
         self.row_of_node = torch.zeros(1, dtype=torch.long, device=self.leaf.device)
         self.row_told = self.row_of_node.new_zeros(len(seeds), 0)
-        self._prior, self._fitted_at = prior, -1
+        self._prior: Any = prior
+        self._fitted_at = -1
         self._gram: Tensor | None = None
-        self._solved: tuple[int, Tensor, Tensor, Tensor, Tensor] | None = None
+        self._solved_for: tuple[GaussianProcess, int, int] | None = None
 
     @property
     def prior(self) -> GaussianProcess:
         """The prior in force, a fitted one if none was given."""
         t = self.y.shape[1]
-        if self._prior is None or (self.given is None and t > self._fitted_at and 4 * t >= 5 * self._fitted_at):
+        if self.given is None and t > self._fitted_at and 4 * t >= 5 * self._fitted_at:
             self._prior = fit_gaussian_process(self.space.measure(self.queries), self.y, self.space.inputs, self.kernel)
-            self._fitted_at, self._gram, self._solved = t, None, None
+            self._fitted_at, self._gram = t, None
         return self._prior
 
     @property
@@ -81,29 +82,21 @@ class TreePolicy(Policy):
 
     def belief(self) -> tuple[Tensor, Tensor]:
         """Posterior mean and deviation of the average over every node, ``replicates x nodes`` ([Zhang2022], Eq. 4)."""
-        prior, t, n = self.prior, self.y.shape[1], len(self.cells)
-        if self._solved is None or self._solved[0] != t:
-            inner = self._rows(prior).take_along_dim(self.row_told.unsqueeze(-2), -1)
+        prior = self.prior
+        state = prior, self.y.shape[1], len(self.cells)
+        if self._solved_for != state:
+            gram = self._covariances(prior).expand(len(self.y), -1, -1)
+            cross = gram.take_along_dim(self.row_told.unsqueeze(-1), -2)  # replicates t cells
+            inner = cross.take_along_dim(self.row_told.unsqueeze(-2), -1)
             noise = torch.as_tensor(prior.noise_std).to(self.y).square() * torch.ones_like(self.y)
             factor = cholesky(inner + torch.diag_embed(noise))
             residual = self.y - prior.prior_mean(self.space.measure(self.queries))
+            cross = torch.linalg.solve_triangular(factor, cross, upper=False)
             white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
-            nothing = self.y.new_zeros(len(self.y), 0)
-            self._solved = t, factor, white, nothing, nothing
-        _, factor, white, mean, std = self._solved
-        if (known := mean.shape[1]) < n:  # after a split its children alone
-            new = self.space.measure(self.cells[known:])
-            cross = torch.linalg.solve_triangular(factor, self._rows(prior)[..., known:], upper=False)
-            square = self._covariances(prior).diagonal(dim1=-2, dim2=-1)[..., known:] - cross.square().sum(-2)
-            mean = torch.cat([mean, prior.prior_mean(new) + (cross * white).sum(-2)], -1)
-            std = torch.cat([std, square.clamp_min(0).sqrt()], -1)
-            self._solved = t, factor, white, mean, std
-        return mean[:, self.row_of_node], std[:, self.row_of_node]
-
-    def _rows(self, prior: GaussianProcess) -> Tensor:
-        """Prior covariances of what was told with all cells, ``replicates x t x cells``."""
-        gram = self._covariances(prior)
-        return gram[self.row_told] if gram.dim() == 2 else gram.take_along_dim(self.row_told.unsqueeze(-1), -2)
+            variance = gram.diagonal(dim1=-2, dim2=-1) - cross.square().sum(-2)
+            self._mean = prior.prior_mean(self.space.measure(self.cells)) + (cross * white).sum(-2)
+            self._std, self._solved_for = variance.clamp_min(0).sqrt(), state
+        return self._mean[:, self.row_of_node], self._std[:, self.row_of_node]
 
     def find(self, cell: Tensor) -> Tensor:
         """The node that each cell ``replicates x 2 x d`` is, to a twentieth of its sides; -1 for one that is none."""
@@ -123,7 +116,6 @@ class TreePolicy(Policy):
 
     def expand(self, node: Tensor, where: Tensor) -> None:
         """Replace a leaf (``replicates``) by its children, in the replicates where ``where``."""
-        node = node.clamp_min(0)
         deeper = self.tree.branching ** (self.tree.depth[node] + 1.0) < INDEX_LIMIT
         where = where & deeper & self.leaf.gather(1, node.unsqueeze(1)).squeeze(1)
         replicate, node = where.nonzero().squeeze(-1), node[where]
@@ -141,22 +133,17 @@ class TreePolicy(Policy):
 
         The root, where none was split.
         """
-        depth = torch.where(self.split, self.tree.depth, -1)
-        deepest = self.split & (depth == depth.amax(-1, keepdim=True))
-        allowed = torch.where(deepest.any(-1, keepdim=True), deepest, self.tree.depth == 0)
-        return self.tree.boxes[argmax_finite(values, allowed, self.tree.order)]
+        depth = torch.where(self.split | (self.tree.depth == 0), self.tree.depth, -1)
+        return self.tree.boxes[argmax_finite(values, depth == depth.amax(-1, keepdim=True), self.tree.order)]
 
     def _covariances(self, prior: GaussianProcess) -> Tensor:
         """Prior covariances of all cells, ``cells x cells``, replicates in front if the prior has them."""
-        known = 0 if self._gram is None else self._gram.shape[-1]
-        if known < len(self.cells):
-            measure = self.space.measure(self.cells)
+        measure = self.space.measure(self.cells)
+        if self._gram is None:
+            self._gram = covariance(prior.kernel, measure, measure)
+        elif (known := self._gram.shape[-1]) < len(self.cells):
             new = covariance(prior.kernel, measure[known:], measure)
-            if self._gram is None:
-                self._gram = new
-            else:
-                self._gram = torch.cat([torch.cat([self._gram, new[..., :known].mT], -1), new], -2)
-        assert self._gram is not None
+            self._gram = torch.cat([torch.cat([self._gram, new[..., :known].mT], -1), new], -2)
         return self._gram
 
 
@@ -174,14 +161,3 @@ def smoothness(delta: float | Smoothness, space: Space) -> Smoothness:
     fits = levels.shape == (12,) and bool((levels.diff() <= 0).all() and levels[0] > levels[-1] > 0)
     require(fits, "delta must be positive and decreasing in the depth", levels)
     return given
-
-
-def prior_variation(prior: GaussianProcess, space: Space, depth: Tensor) -> Tensor:
-    """Twice the prior deviation of ``f(center) - f(corner)`` in the widest cell of each depth, ``... x len(depth)``.
-
-    Where a deeper cell has a larger one, the larger: it never grows with the depth.
-    """
-    ends = space.center_and_corner(int(depth.max()) + 1)  # levels 2 D
-    difference = Measure(ends, ends.new_tensor([1.0, -1.0]).expand(len(ends), 2))
-    deviation = variance(prior.kernel, difference).clamp_min(0).sqrt()
-    return 2 * deviation.flip(-1).cummax(-1).values.flip(-1)[..., depth]

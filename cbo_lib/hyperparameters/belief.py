@@ -41,13 +41,10 @@ class ListBelief:
             index = nearest(torch.cat([told, x], 1), self.points, self.points[: -int(new.sum())])
             y = torch.cat([seen, y], 1)
         at = index.unsqueeze(1)  # R 1 m
-        here = at.unsqueeze(2)
-        prior = covariance(
-            self.prior.kernel, Measure.dirac(self.points[index].unsqueeze(1)), Measure.dirac(self.points)
-        )
-        known = self.rows.take_along_dim(here.expand(*self.rows.shape[:3], -1), -1)  # R U t m
-        cross = prior - known.mT @ self.rows
-        inner = cross.take_along_dim(here.expand(*cross.shape[:3], -1), -1)
+        asked, everywhere = Measure.dirac(self.points[at]), Measure.dirac(self.points)
+        known = self.rows.take_along_dim(at.unsqueeze(2), -1)  # R (|U| or 1) t m
+        cross = covariance(self.prior.kernel, asked, everywhere) - known.mT @ self.rows
+        inner = cross.take_along_dim(at.unsqueeze(2), -1)
         factor = cholesky(inner + self.prior.noise_std**2 * torch.eye(y.shape[1]).to(y))
         rows = torch.linalg.solve_triangular(factor, cross, upper=False)
         error = y.unsqueeze(1) - self.mean.take_along_dim(at, -1)
@@ -77,7 +74,6 @@ class BoxBelief:
 
     def __init__(self, prior: GaussianProcess, replicates: int) -> None:
         self.posterior = prior.posterior(replicates)
-        self.told: Tensor | None = None
 
     @property
     def likelihood(self) -> Tensor:
@@ -86,7 +82,6 @@ class BoxBelief:
 
     def observe(self, x: Tensor, y: Tensor) -> None:
         """Condition on values ``R x m`` at points ``R x m x d``."""
-        self.told = x if self.told is None else torch.cat([self.told, x], 1)
         self.posterior = self.posterior.extend(Measure.dirac(x.unsqueeze(1)), y.unsqueeze(1))
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,5 +92,5 @@ class BoxBelief:
 
     def means_told(self) -> Tensor:
         """Means at what was told, ``R x |U| x t``."""
-        assert self.told is not None
-        return self.moments(self.told)[0]
+        assert self.posterior.data is not None
+        return self.posterior.mean(self.posterior.data.measure)

@@ -78,12 +78,11 @@ class CandidatePolicy(Policy):
 
     def multiplier(self, t: int | None = None) -> Tensor:
         """``sqrt_beta`` of round ``t``, by default of this one, for every candidate, ``|U|``."""
-        given = self.given_sqrt_beta
+        given, count = self.given_sqrt_beta, len(self.space.candidates)
         value = given(self.round if t is None else t) if callable(given) else given
         value = torch.as_tensor(value).to(self.space.like)
-        fits = value.shape in (torch.Size(), torch.Size([len(self.space.candidates)]))
-        require(fits, "sqrt_beta must give a number or one a candidate", f"shape {tuple(value.shape)}")
-        return value.expand(len(self.space.candidates))
+        require(value.shape in ((), (count,)), "sqrt_beta must give a number or one a candidate", value.shape)
+        return value.expand(count)
 
     def upper(self, mean: Tensor, std: Tensor) -> Tensor:
         """Upper confidence bounds ``replicates x |U| x m`` of this round (lines 3 to 6)."""
@@ -113,8 +112,8 @@ class CandidatePolicy(Policy):
             self.asked = self.space.points[torch.stack(index).to(self.space.points.device)]
         else:
             low, high = self.space.bounds
-            point = low + (high - low) * uniform(self.generators, (self.space.dim,), low)
-            self.asked = on_grid(point, self.space.bounds)
+            unit = uniform(self.generators, (self.space.dim,), low)
+            self.asked = on_grid(low + (high - low) * unit, self.space.bounds)
         self.predict()
         return self.asked
 
@@ -132,9 +131,7 @@ class CandidatePolicy(Policy):
     @torch.no_grad()
     def tell(self, x: Tensor, y: Tensor) -> None:
         """Condition every candidate on the value ``y`` (``replicates``) at a point (``replicates x d``)."""
-        super().tell(x, y)
-        self.inside = torch.cat([self.inside, self.space.contains(x).unsqueeze(1)], 1)
-        self.belief.observe(x.unsqueeze(1), y.unsqueeze(1))
+        CandidatePolicy.learn(self, x.unsqueeze(1), y.unsqueeze(1))
 
     @torch.no_grad()
     def learn(self, x: Tensor, y: Tensor) -> None:
@@ -200,8 +197,8 @@ class HEGPUCB(CandidatePolicy):
             return self.learn(x.unsqueeze(1), y.unsqueeze(1))
         chose = torch.arange(self.alive.shape[-1], device=x.device) == self.candidate.unsqueeze(-1)
         multiplier, t = self.multiplier(), self.round
-        super().tell(x, y)  # lines 9 and 10
         self.rounds = self.rounds + chose  # line 8
+        super().tell(x, y)  # lines 9 and 10
         self.errors = self.errors + chose * (y.unsqueeze(-1) - self.mean)  # line 11
         self.widths = self.widths + chose * multiplier * self.std
         xi = noise_threshold(t, self.space.noise_std, self.alive.shape[-1], self.failure).to(y)
@@ -239,7 +236,7 @@ class HEStableOpt(HEGPUCB):
     Attributes:
         chosen: the points ``x`` of all rounds, ``replicates x t x d``; what was told otherwise stands for itself.
         pessimist: the candidate ``v``, ``replicates``.
-        pessimist_rounds, pessimist_errors, pessimist_widths: its own sums, ``replicates x |U|``.
+        rounds, errors, widths: the sums of both roles, first those of ``u``, ``replicates x 2 x |U|``.
     """
 
     def __init__(self, space: Space, **options: Any) -> None:
@@ -247,7 +244,7 @@ class HEStableOpt(HEGPUCB):
         super().__init__(space, **options)
         self.chosen, self.center = self.queries, self.queries.new_zeros(len(self.y), space.dim)
         self.pessimist = self.candidate
-        self.pessimist_rounds, self.pessimist_errors, self.pessimist_widths = self.rounds, self.errors, self.widths
+        self.rounds = self.errors = self.widths = torch.stack([self.rounds, self.rounds], 1)
 
     def ask(self) -> Tensor:
         """The worst point near the best one, ``replicates x d``."""
@@ -277,20 +274,18 @@ class HEStableOpt(HEGPUCB):
         """Learn the answer ``y`` (``replicates``) at the shifted point (``replicates x d``); test both candidates."""
         if not self.answers(x):
             return self.learn(x.unsqueeze(1), y.unsqueeze(1))
-        each = torch.arange(self.alive.shape[-1], device=x.device)
-        u, v = each == self.candidate.unsqueeze(-1), each == self.pessimist.unsqueeze(-1)
+        both = torch.stack([self.candidate, self.pessimist], 1).unsqueeze(-1)  # replicates 2 1
+        own = torch.arange(self.alive.shape[-1], device=x.device) == both  # replicates 2 |U|
         multiplier, t = self.multiplier(), self.round
+        self.rounds = self.rounds + own  # lines 10 and 11
         CandidatePolicy.tell(self, x, y)  # lines 12 and 13
         self.chosen = torch.cat([self.chosen, self.center.unsqueeze(1)], 1)
-        error, width = y.unsqueeze(-1) - self.mean, multiplier * self.std  # lines 14 and 15
-        self.rounds, self.pessimist_rounds = self.rounds + u, self.pessimist_rounds + v  # lines 10 and 11
-        self.errors, self.pessimist_errors = self.errors + u * error, self.pessimist_errors + v * error
-        self.widths, self.pessimist_widths = self.widths + u * width, self.pessimist_widths + v * width
-        xi = noise_threshold(t, self.space.noise_std, len(each), self.failure).to(y)
-        first = u & (self.errors.abs() > (xi * self.rounds).sqrt() + self.widths)  # line 16
-        second = v & (self.pessimist_errors.abs() > (xi * self.pessimist_rounds).sqrt() + self.pessimist_widths)
-        self.drop(first)  # line 17
-        self.drop(second)  # lines 19 and 20
+        self.errors = self.errors + own * (y.unsqueeze(-1) - self.mean).unsqueeze(1)  # lines 14 and 15
+        self.widths = self.widths + own * (multiplier * self.std).unsqueeze(1)
+        xi = noise_threshold(t, self.space.noise_std, self.alive.shape[-1], self.failure).to(y)
+        u, v = (own & (self.errors.abs() > (xi * self.rounds).sqrt() + self.widths)).unbind(1)  # lines 16 and 19
+        self.drop(u)  # line 17
+        self.drop(v)  # line 20
 
     @torch.no_grad()
     def learn(self, x: Tensor, y: Tensor) -> None:

@@ -41,7 +41,7 @@ class Candidates:
         apart = self.names and len(set(self.names)) == len(self.names)
         require(apart, "names must be one or more different labels", list(self.names))
         if not self.means:
-            object.__setattr__(self, "means", (0.0,) * len(self.names))
+            vars(self)["means"] = (0.0,) * len(self.names)
         for name in ("kernels", "means"):
             count = len(getattr(self, name))
             require(count == len(self), f"{name} must have one entry a candidate, {len(self)}", count)
@@ -64,9 +64,8 @@ class Candidates:
         points = points if points.dim() > 3 else points.unsqueeze(0)
         own = points.expand(*points.shape[:-4], len(self), *points.shape[-3:]).unbind(-4)
         values = [m(x) if callable(m) else torch.full_like(x[..., 0], m) for m, x in zip(self.means, own, strict=True)]
-        wanted = "means must map points (..., d) to values (...)"
-        for value in values:
-            require(isinstance(value, Tensor) and value.shape == points.shape[:-4] + points.shape[-3:-1], wanted, value)
+        fits = all(isinstance(v, Tensor) and v.shape == x.shape[:-1] for v, x in zip(values, own, strict=True))
+        require(fits, "means must map points (..., d) to values (...)", values)
         return torch.stack(values, -3)
 
 
@@ -99,21 +98,20 @@ class Space:
         one = (self.points is None) != (self.bounds is None)
         require(one, "either points (a finite domain) or bounds (a box) must be given", given)
         if self.bounds is None:
-            object.__setattr__(self, "points", as_points("points", self.points, "d >= 1"))
+            vars(self)["points"] = as_points("points", self.points, "d >= 1")
         else:
-            object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
-        object.__setattr__(self, "noise_std", as_number("noise_std", self.noise_std, 0, ends="()"))
-        object.__setattr__(self, "epsilon", as_number("epsilon", self.epsilon, 0))
+            vars(self)["bounds"] = as_box("bounds", self.bounds)
+        vars(self)["noise_std"] = as_number("noise_std", self.noise_std, 0, ends="()")
+        vars(self)["epsilon"] = as_number("epsilon", self.epsilon, 0)
         require(self.epsilon == 0 or self.bounds is None, "epsilon must be 0 in a box: give points", self.epsilon)
         if not isinstance(self.candidates, Candidates):
             listed = isinstance(self.candidates, Sequence) and len(self.candidates) > 0
             require(listed, "candidates must be Candidates or a list of kernels", self.candidates)
-            for u, kernel in enumerate(self.candidates):
-                known = f"{kernel!r} at index {u}"
-                require(isinstance(kernel, Kernel), "candidates must hold GPyTorch kernels", known)
+            right = all(isinstance(kernel, Kernel) for kernel in self.candidates)
+            require(right, "candidates must hold GPyTorch kernels", self.candidates)
             kernels = [copy.deepcopy(kernel).to(self.like).requires_grad_(False) for kernel in self.candidates]
             names = tuple(f"candidate {u + 1}" for u in range(len(kernels)))
-            object.__setattr__(self, "candidates", Candidates(names, tuple(kernels)))
+            vars(self)["candidates"] = Candidates(names, tuple(kernels))
         for kernel in self.candidates.kernels:
             require(not kernel.batch_shape, "candidates must have no batch dimensions", tuple(kernel.batch_shape))
             require_fit("candidates", kernel, self.like[:1])

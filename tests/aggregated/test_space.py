@@ -75,16 +75,19 @@ def test_a_cell_without_volume_is_a_point():
 
 
 def test_the_widest_cells_are_those_of_the_tree():
-    halves = Space(UNIT.expand(2, 2)).widest_cells(5)
-    sizes = [sorted((cell[1] - cell[0]).tolist()) for cell in halves]
-    assert sizes == [[1, 1], [0.5, 1], [0.5, 0.5], [0.25, 0.5], [0.25, 0.25]]
+    def sizes(space, levels):
+        center, corner = space.center_and_corner(levels).unbind(1)
+        return 2 * (center - corner)
+
+    halves = sizes(Space(UNIT.expand(2, 2)), 5)
+    assert [sorted(size) for size in halves.tolist()] == [[1, 1], [0.5, 1], [0.5, 0.5], [0.25, 0.5], [0.25, 0.25]]
 
     def thirds(cells, depth, branching):
         low, high = cells.unbind(-2)
         cut = low + (high - low) / 3
         return torch.stack([torch.stack([low, cut], -2), torch.stack([cut, high], -2)], 1)
 
-    widths = [float(cell[1] - cell[0]) for cell in Space(UNIT, split=thirds).widest_cells(4)]
+    widths = sizes(Space(UNIT, split=thirds), 4).flatten()
     np.testing.assert_allclose(widths, [(2 / 3) ** h for h in range(4)])
 
 
