@@ -86,6 +86,7 @@ class ContextPolicy(Policy):
         """The multiplier of this round."""
         return self.given_sqrt_beta(self.round) if callable(self.given_sqrt_beta) else self.given_sqrt_beta
 
+    @torch.no_grad()
     def tell(self, query: Tensor, y: Tensor, context: Tensor) -> None:  # type: ignore[override]
         """Keep the decision (``replicates x Dx``), its value and the context (``replicates x Dc``): lines 6 and 7."""
         self.learn(query.unsqueeze(1), y.unsqueeze(1), context.unsqueeze(1))
