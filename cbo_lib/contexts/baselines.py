@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_count, as_number, require
+from cbo_lib.checks import as_count, as_number
 from cbo_lib.contexts.policies import ContextPolicy, sobol_points
 from cbo_lib.contexts.space import Space
 from cbo_lib.contexts.worst_case import mmd_minimax, mmd_worst_distribution
@@ -18,9 +18,10 @@ from cbo_lib.search import argmax_finite
 class GPUCB(ContextPolicy):
     """GP-UCB on a model of the decision alone ([Srinivas2010]): what the context does counts as noise."""
 
-    def inputs(self) -> tuple[Tensor, Tensor, Any]:
+    @property
+    def points(self) -> Tensor:
         """Decisions, and no contexts."""
-        return self.queries, self.space.decisions, None
+        return self.queries
 
     def ask(self) -> Tensor:
         """The next decision, ``replicates x Dx``."""
@@ -36,13 +37,12 @@ class GPUCB(ContextPolicy):
 
     def ask_for(self, context: Tensor) -> Tensor:
         """There is no model of contexts: always a ``ValueError``."""
-        require(False, "context must go to a policy that models contexts", "GPUCB")
-        return context
+        raise ValueError("context must go to a policy that models contexts, got GPUCB")
 
     def recommend(self) -> Tensor:
         """The decision made so far of the largest posterior mean."""
-        best = argmax_finite(self.posterior.mean(Measure.dirac(self.queries, known=True)))[:, None, None]
-        return self.queries.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
+        best = argmax_finite(self.posterior.mean(Measure.dirac(self.queries, known=True)))
+        return self.queries[torch.arange(len(best)), best].clamp(*self.space.decisions)
 
 
 class StableOpt(ContextPolicy):
@@ -84,17 +84,21 @@ class DRBOMMD(ContextPolicy):
 
     def __init__(self, space: Space, *, size: int = 100, gamma: float = 0.1, **options: Any) -> None:
         super().__init__(space, **options)
-        self.gamma, self.grid = as_number("gamma", gamma, 0, 1, "()"), context_grid(space.contexts, size)
+        self.gamma, dim = as_number("gamma", gamma, 0, 1, "()"), space.context_dim
+        count = math.ceil(as_count("size", size, 1) ** (1 / dim) - 1e-9)
+        low, high = space.contexts
+        axis = torch.linspace(0, 1, count, dtype=low.dtype, device=low.device)
+        self.grid = low + (high - low) * torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)
 
     def ball(self) -> tuple[Tensor, Tensor, float]:
-        """Center ``replicates x M``, kernel matrix ``replicates x M x M`` and radius of this round."""
+        """Center ``replicates x M``, kernel matrix ``... x M x M`` and radius of this round."""
         low, high = self.space.contexts
-        own, grid = ((c - low) / (high - low) for c in (self.seen, self.grid))
-        nearest = torch.cdist(own, grid, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
-        counts = low.new_zeros(len(nearest), len(grid)).scatter_add(-1, nearest, torch.ones_like(own[..., 0]))
+        seen, grid = ((c - low) / (high - low) for c in (self.seen, self.grid))
+        nearest = torch.cdist(seen, grid, compute_mode="donot_use_mm_for_euclid_dist").argmin(-1)
+        center = torch.nn.functional.one_hot(nearest, len(grid)).to(low).mean(1)
         gram = matrix(self.prior.kernel, self.space.join(self.space.decisions[0], self.grid))
-        gram = (gram / gram[..., :1, :1]).expand(len(nearest), -1, -1)
-        return counts / nearest.shape[1], gram, (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
+        radius = (2 + math.sqrt(-2 * math.log(self.gamma))) / math.sqrt(self.round)
+        return center, gram / gram[..., :1, :1], radius
 
     def ask(self) -> Tensor:
         """The next decision, ``replicates x Dx``."""
@@ -128,11 +132,3 @@ class DRBOMMDMinimax(DRBOMMD):
         ball = self.ball()  # line 3
         ucb = self.ucb(self.grid.expand(len(self.y), -1, -1))  # line 4
         return self.best(lambda x: mmd_minimax(ucb(x), *ball), self.generators)  # line 5
-
-
-def context_grid(bounds: Tensor, size: int) -> Tensor:
-    """Equally spaced contexts ``M x Dc`` of a box ``2 x Dc``, ends included: ``ceil(size^(1 / Dc))`` a coordinate."""
-    dim = bounds.shape[-1]
-    count = max(1, math.ceil(as_count("size", size, 1) ** (1 / dim) - 1e-9))
-    axis = torch.linspace(0, 1, count, dtype=bounds.dtype, device=bounds.device)
-    return bounds[0] + (bounds[1] - bounds[0]) * torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_expanded, as_values, require
+from cbo_lib.checks import as_values, require
 from cbo_lib.random import standard_normal
 
 
@@ -16,9 +16,9 @@ def silverman_bandwidth(samples: Tensor) -> Tensor:
     ``std``, of ``n >= 1`` samples ``... x n x d``, has the divisor ``n - 1``; it is zero where all samples agree.
     """
     n, d = samples.shape[-2:]
-    square = (samples - samples.mean(-2, keepdim=True)).square().sum(-2) / max(1, n - 1)
+    std = samples.std(-2, correction=min(1, n - 1))
     varies = samples.amax(-2) > samples.amin(-2)
-    return torch.where(varies, (4 / ((d + 2) * n)) ** (1 / (d + 4)) * square.sqrt(), 0.0)
+    return torch.where(varies, (4 / ((d + 2) * n)) ** (1 / (d + 4)) * std, 0.0)
 
 
 class GaussianKDE:
@@ -36,8 +36,7 @@ class GaussianKDE:
     def __init__(self, samples: Tensor, bandwidth: Tensor | None = None) -> None:
         self.samples = as_values("samples", samples, (..., "n >= 1", "d >= 1"))
         h = silverman_bandwidth(self.samples) if bandwidth is None else bandwidth
-        shape = (*self.samples.shape[:-2], self.samples.shape[-1])
-        self.bandwidth = as_expanded("bandwidth", as_values("bandwidth", h, None, 0, like=self.samples), shape)
+        self.bandwidth = as_values("bandwidth", h, None, 0, like=self.samples)
 
     def sample(self, n: int, generators: Sequence[torch.Generator], bounds: Tensor | None = None) -> Tensor:
         """Draws, ``replicates x n x d``: a sample each, moved by normal noise, and clipped onto a box ``2 x d``."""

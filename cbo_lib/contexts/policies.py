@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -19,10 +20,8 @@ from cbo_lib.measure import Measure
 from cbo_lib.policy import Policy
 from cbo_lib.search import argmax_finite, maximize_box, on_grid
 
-# Fits look at no more observations than this, evenly spread; bounds are computed in slices of so many numbers.
+# A fit looks at no more observations than this, evenly spread; bounds are computed in slices of so many numbers.
 _FITTED, _SLICE = 400, 2**22
-# Of a search: at a kink L-BFGS-B may go on for long without a gain.
-_ITERATIONS = 60
 
 
 class ContextPolicy(Policy):
@@ -71,9 +70,10 @@ class ContextPolicy(Policy):
         require(prior is None or isinstance(prior, GaussianProcess), "prior must be a GaussianProcess", prior)
         if not isinstance(kernel, Kernel):
             default_kernel(kernel, space.dim)  # raises now
-        self.kernel, self.given, self._prior, self._fitted_at = kernel, prior, prior, 0
+        self.kernel, self.given = kernel, prior
+        self.fitted: tuple[int, GaussianProcess] | None = None  # to how many observations
         self.context = space.like.new_zeros(len(seeds), 0, space.context_dim)
-        past = space.like.new_zeros(0, space.context_dim) if record is None else space.read_seen("record", record)
+        past = self.context[0] if record is None else space.read_seen("record", record)
         self.past = past.expand(len(seeds), -1, -1)
         self.design = self.sobol(initial, self.streams.at(0))
 
@@ -89,45 +89,40 @@ class ContextPolicy(Policy):
     @torch.no_grad()
     def tell(self, query: Tensor, y: Tensor, context: Tensor) -> None:  # type: ignore[override]
         """Keep the decision (``replicates x Dx``), its value and the context (``replicates x Dc``): lines 6 and 7."""
-        super().tell(query, y)
-        self.context = torch.cat([self.context, context.unsqueeze(1)], 1)
+        self.learn(query.unsqueeze(1), y.unsqueeze(1), context.unsqueeze(1))
 
     def learn(self, query: Tensor, y: Tensor, context: Tensor) -> None:  # type: ignore[override]
         """Old observations, ``n`` at once, ``replicates x n x ...``."""
         self.queries, self.y = torch.cat([self.queries, query], 1), torch.cat([self.y, y], 1)
         self.context = torch.cat([self.context, context], 1)
 
-    def inputs(self) -> tuple[Tensor, Tensor, Any]:
-        """What the Gaussian process sees: points ``replicates x t x d``, their box, and the groups of its kernel."""
-        groups = (range(self.space.decision_dim), range(self.space.decision_dim, self.space.dim))
-        return torch.cat([self.queries, self.context], -1), self.space.bounds, groups
-
-    def fitted_count(self) -> int:
-        """How many of the observations the last fit looks at: it depends on how many there are, and on nothing else."""
-        t, n = self.y.shape[1], self.initial
-        if t <= n:
-            return t
-        while (later := max(n + 1, math.ceil(self.refit * n - 1e-9))) <= t:
-            n = later
-        return n
+    @property
+    def points(self) -> Tensor:
+        """What the Gaussian process sees, ``replicates x t x d``: decisions and contexts."""
+        return torch.cat([self.queries, self.context], -1)
 
     @property
     def prior(self) -> GaussianProcess:
-        """The prior in force, a fitted one if none was given."""
-        n = self.fitted_count()
-        if self._prior is None or (self.given is None and n != self._fitted_at):
-            points, box, groups = self.inputs()
-            some = torch.linspace(0, n - 1, min(n, _FITTED), device=points.device).round().long()
-            rows = Measure.dirac(points[:, some], known=True)
-            self._prior = fit_gaussian_process(rows, self.y[:, some], box, self.kernel, groups)
-            self._fitted_at = n
-        return self._prior
+        """The prior in force: what was given, or else fitted to as many observations as their number says."""
+        if self.given is not None:
+            return self.given
+        t = self.y.shape[1]
+        n = min(t, self.initial)
+        while (later := max(n + 1, math.ceil(self.refit * n - 1e-9))) <= t:
+            n = later
+        if self.fitted is None or self.fitted[0] != n:
+            some, dx = spread(n, _FITTED), self.space.decision_dim
+            points = self.points[:, some]
+            d = points.shape[-1]
+            groups = [group for group in (range(dx), range(dx, d)) if group]
+            rows, box = Measure.dirac(points, known=True), self.space.bounds[:, :d]
+            self.fitted = n, fit_gaussian_process(rows, self.y[:, some], box, self.kernel, groups)
+        return self.fitted[1]
 
     @property
     def posterior(self) -> Posterior:
         """The posterior of f at full points, decision coordinates first."""
-        prior = self.prior.posterior(None if self.prior.kernel.batch_shape else len(self.y))
-        return prior.extend(Measure.dirac(self.inputs()[0], known=True), self.y)
+        return self.prior.condition(Measure.dirac(self.points, known=True), self.y)
 
     def ucb(self, contexts: Tensor, sqrt_beta: float | None = None) -> Callable[[Tensor], Tensor]:
         """``mu + sqrt_beta sigma`` of decisions with each of some contexts, ``replicates x M x Dc``.
@@ -138,16 +133,14 @@ class ContextPolicy(Policy):
 
     def sobol(self, n: int, generators: Sequence[torch.Generator]) -> Tensor:
         """Scrambled Sobol decisions, ``replicates x n x Dx``."""
-        low, high = self.space.decisions
+        box = self.space.decisions
         seeds = [int(torch.randint(2**31 - 1, (), generator=g)) for g in generators]
-        engines = [torch.quasirandom.SobolEngine(len(low), scramble=True, seed=s) for s in seeds]
-        unit = torch.stack([engine.draw(n, dtype=torch.float64) for engine in engines]).to(low)
-        return on_grid(low + (high - low) * unit, self.space.decisions)
+        return on_grid(torch.stack([draw_sobol_samples(box, n, 1, seed=s).squeeze(1) for s in seeds]), box)
 
     def best(self, values: Callable[[Tensor], Tensor], generators: Sequence[torch.Generator]) -> Tensor:
         """The decision of the largest of ``values``, from ``replicates x n x Dx`` to ``replicates x n``."""
-        box = self.space.decisions
-        found, _ = maximize_box(values, box, self.sobol(self.raw, generators), self.starts, _ITERATIONS)
+        box, raw = self.space.decisions, self.sobol(self.raw, generators)
+        found, _ = maximize_box(values, box, raw, self.starts, iterations=60)  # at a kink it may go on without a gain
         return on_grid(found, box)
 
     def ask_for(self, context: Tensor) -> Tensor:
@@ -158,10 +151,9 @@ class ContextPolicy(Policy):
     def recommend(self) -> Tensor:
         """The decision made so far of the largest posterior mean, averaged over at most 256 of the contexts seen."""
         seen = self.seen
-        some = torch.linspace(0, seen.shape[1] - 1, min(seen.shape[1], 256), device=seen.device).round().long()
-        merit = self.ucb(seen[:, some], 0.0)(self.queries).mean(-1)
-        best = argmax_finite(merit)[:, None, None]
-        return self.queries.take_along_dim(best, 1).squeeze(1).clamp(*self.space.decisions)
+        mean = self.ucb(seen[:, spread(seen.shape[1], 256)], 0.0)
+        best = argmax_finite(mean(self.queries).mean(-1))
+        return self.queries[torch.arange(len(best)), best].clamp(*self.space.decisions)
 
 
 class Bounds:
@@ -179,75 +171,59 @@ class Bounds:
 
     def __init__(self, posterior: Posterior, contexts: Tensor, sqrt_beta: float) -> None:
         self.posterior, self.contexts, self.sqrt_beta = posterior, contexts, sqrt_beta
-        self.seen = posterior.data.measure.points.squeeze(-2) if posterior.data is not None else None
-        self.product = self.seen is not None and self._is_product()
-        if self.seen is None or not self.product:
-            return
-        data, kernel, dim = posterior.data, posterior.prior.kernel, contexts.shape[-1]
-        assert data is not None
-        self.corner = self.seen[:, :1, -dim:], self.seen[:, :1, :-dim]  # any context, any decision
-        one = matrix(kernel, self.seen[:, :1], self.seen[:, :1])
-        ours = _joined(self.corner[1], self.seen[..., -dim:])
-        cross = matrix(kernel, ours, _joined(self.corner[1], contexts)) / one  # R t M
-        left, values, right = torch.linalg.svd(cross, full_matrices=False)
-        rank = int((values > 1e-11 * values[:, :1]).sum(-1).max())
-        self.U = left[..., :rank]  # R t r
-        self.W = values[..., :rank, None] * right[..., :rank, :]  # R r M
-        self.alpha = torch.linalg.solve_triangular(data.factor.mT, data.whitened.unsqueeze(-1), upper=True)  # R t 1
-        self.weighted = self.alpha * cross  # R t M
+        assert posterior.data is not None
+        self.data, dim = posterior.data, contexts.shape[-1]
+        self.seen = self.data.measure.points.squeeze(-2)
+        self.x, c = self.seen[..., :-dim], self.seen[..., -dim:]
+        self.x0, self.c0 = self.x[:, :1], c[:, :1]  # any decision, any context
+        x8, c8 = self.x[:, :8], c[:, :8]
+        split = self.k(x8, self.c0, x8, self.c0) * self.k(self.x0, c8, self.x0, c8)
+        one = self.k(self.x0, self.c0, self.x0, self.c0)
+        whole = self.k(x8, c8, x8, c8) * one
+        self.product = self.posterior.count > 3 and torch.allclose(split, whole, rtol=1e-7, atol=1e-12)
+        self.rank = contexts.shape[1]
+        if self.product:
+            cross = self.k(self.x0, c, self.x0, contexts) / one  # R t M
+            left, values, right = torch.linalg.svd(cross, full_matrices=False)
+            self.rank = int((values > 1e-11 * values[:, :1]).sum(-1).max())
+            self.U = left[..., : self.rank]  # R t r
+            self.W = values[..., : self.rank, None] * right[..., : self.rank, :]  # R r M
+            self.weighted = torch.cholesky_solve(self.data.residual.unsqueeze(-1), self.data.factor) * cross  # R t M
 
-    def _is_product(self) -> bool:
-        """Whether ``k((x, c), (x', c')) k((x, c'), (x', c))`` and ``k((x, c), (x', c)) k((x, c'), (x', c'))`` agree."""
-        assert self.seen is not None
-        dim, some = self.contexts.shape[-1], self.seen[:, :8]
-        x, c = some[..., :-dim], some[..., -dim:]
-        kernel, other = self.posterior.prior.kernel, torch.cat([x, c.roll(1, -2)], -1)
-        same = matrix(kernel, some, some).diagonal(dim1=-2, dim2=-1)
-        pair = matrix(kernel, some, torch.cat([x.roll(3, -2), c.roll(1, -2)], -1)).diagonal(dim1=-2, dim2=-1)
-        left = matrix(kernel, some, torch.cat([x.roll(3, -2), c], -1)).diagonal(dim1=-2, dim2=-1)
-        right = matrix(kernel, some, other).diagonal(dim1=-2, dim2=-1)
-        return some.shape[1] > 3 and torch.allclose(pair * same, left * right, rtol=1e-7, atol=1e-12)
+    def k(self, x: Tensor, c: Tensor, other_x: Tensor, other_c: Tensor) -> Tensor:
+        """The kernel matrix of decisions with contexts and others; of either there may be a single one."""
+
+        def joined(x: Tensor, c: Tensor) -> Tensor:
+            n = max(x.shape[1], c.shape[1])
+            return torch.cat([x.expand(-1, n, -1), c.expand(-1, n, -1)], -1)
+
+        return matrix(self.posterior.prior.kernel, joined(x, c), joined(other_x, other_c))
 
     def __call__(self, x: Tensor) -> Tensor:
         """At decisions ``replicates x n x Dx``, ``replicates x n x M``."""
-        t = self.posterior.count
-        size = len(x) * max(1, t) * (self.U.shape[-1] if self.product else self.contexts.shape[-2])
-        return torch.cat([self._some(part) for part in x.split(max(1, _SLICE // size), -2)], -2)
+        size = len(x) * max(1, self.posterior.count) * self.rank
+        return torch.cat([self._some(part) for part in x.split(max(1, _SLICE // size), 1)], 1)
 
     def _some(self, x: Tensor) -> Tensor:
-        n, contexts, beta = x.shape[-2], self.contexts, self.sqrt_beta
-        data, prior = self.posterior.data, self.posterior.prior
-        if not self.product:
-            pairs = [x.repeat_interleave(contexts.shape[-2], -2), contexts.repeat(1, n, 1)]
-            points = torch.cat(pairs, -1)
-            mean = prior.prior_mean(Measure.dirac(points, known=True)).expand(points.shape[:-1])
-            used = torch.zeros_like(mean)
-            if data is not None and self.seen is not None:
-                cross = matrix(prior.kernel, self.seen, points)
-                solved = torch.linalg.solve_triangular(data.factor, cross, upper=False)
-                mean, used = mean + (data.whitened.unsqueeze(-2) @ solved).squeeze(-2), solved.square().sum(-2)
-            if beta == 0:
-                return mean.unflatten(-1, (n, -1))
-            own = prior.kernel(points, diag=True)
-            return (mean + beta * (own - used).clamp_min(1e-18).sqrt()).unflatten(-1, (n, -1))
-        assert data is not None and self.seen is not None
-        kx = matrix(prior.kernel, _joined(x, self.corner[0]), _joined(self.seen[..., : x.shape[-1]], self.corner[0]))
-        mean = prior.prior_mean(Measure.dirac(_joined(x, self.corner[0]), known=True)).unsqueeze(-1)
-        mean = mean + kx @ self.weighted
-        if beta == 0:
-            return mean
-        side = (kx.unsqueeze(-1) * self.U.unsqueeze(1)).transpose(1, 2).flatten(2)  # R t (n r)
-        solved = torch.linalg.solve_triangular(data.factor, side, upper=False).unflatten(-1, (n, -1)).transpose(1, 2)
-        inner = solved.mT @ solved  # R n r r
-        used = ((inner @ self.W.unsqueeze(1)) * self.W.unsqueeze(1)).sum(-2)
-        own = matrix(prior.kernel, _joined(x[:, :1], contexts[:, :1]), _joined(x[:, :1], contexts[:, :1]))
-        return mean + beta * (own - used).clamp_min(1e-18).sqrt()
-
-
-def _joined(x: Tensor, c: Tensor) -> Tensor:
-    """Full points of decisions and contexts whose number may be one."""
-    n = max(x.shape[-2], c.shape[-2])
-    return torch.cat([x.expand(-1, n, -1), c.expand(-1, n, -1)], -1)
+        shape, prior = (x.shape[1], self.contexts.shape[1]), self.posterior.prior
+        points = torch.cat([x.repeat_interleave(shape[1], 1), self.contexts.repeat(1, shape[0], 1)], -1)
+        mean = prior.prior_mean(Measure.dirac(points, known=True)).unflatten(-1, shape)
+        if self.product:
+            kx = self.k(x, self.c0, self.x, self.c0)  # R n t
+            mean = mean + kx @ self.weighted
+            if self.sqrt_beta == 0:
+                return mean
+            side = (kx.mT.unsqueeze(-1) * self.U.unsqueeze(2)).flatten(2)  # R t (n r)
+            solved = torch.linalg.solve_triangular(self.data.factor, side, upper=False)
+            solved = solved.unflatten(-1, (shape[0], -1)).transpose(1, 2)  # R n t r
+            used = ((solved.mT @ solved @ self.W.unsqueeze(1)) * self.W.unsqueeze(1)).sum(-2)
+        else:
+            cross = matrix(prior.kernel, self.seen, points)
+            solved = torch.linalg.solve_triangular(self.data.factor, cross, upper=False)  # R t (n M)
+            mean = mean + (self.data.whitened.unsqueeze(-2) @ solved).unflatten(-1, shape).squeeze(1)
+            used = solved.square().sum(-2).unflatten(-1, shape)
+        own = prior.kernel(points, diag=True).unflatten(-1, shape)
+        return mean + self.sqrt_beta * (own - used).clamp_min(1e-18).sqrt()
 
 
 class SBOKDE(ContextPolicy):
@@ -290,34 +266,24 @@ class SBOEmpirical(ContextPolicy):
         return self.best(lambda x: ucb(x).mean(-1), self.generators)  # line 4
 
 
-class SBOKnown(ContextPolicy):
-    """SBO under a distribution that its user knows: the ceiling of SBO-KDE.
+class SBOKnown(SBOKDE):
+    """SBO under a distribution that its user knows, in line 3 of SBO-KDE: the ceiling of SBO-KDE.
 
     Args:
         draw: contexts of it, ``replicates x M x Dc``, from one generator a replicate and ``(M,)``.
-        samples: how many in each round, ``M``. Default 256.
-        options: see ``ContextPolicy``, also for errors.
+        options: see ``SBOKDE``, also for errors.
     """
 
     def __init__(
-        self,
-        space: Space,
-        *,
-        draw: Callable[[Sequence[torch.Generator], tuple[int, ...]], Tensor],
-        samples: int = 256,
-        **options: Any,
+        self, space: Space, *, draw: Callable[[Sequence[torch.Generator], tuple[int, ...]], Tensor], **options: Any
     ) -> None:
         super().__init__(space, **options)
         require(callable(draw), "draw must be a function of generators and a shape", draw)
-        self.draw, self.samples = draw, as_count("samples", samples, 1)
+        self.law = draw
 
-    def ask(self) -> Tensor:
-        """The next decision, ``replicates x Dx``."""
-        if self.round <= self.initial:
-            return self.design[:, self.round - 1]  # line 1
-        generators = self.generators
-        ucb = self.ucb(self.draw(generators, (self.samples,)))  # line 3
-        return self.best(lambda x: ucb(x).mean(-1), generators)  # line 4
+    def draw(self, generators: Sequence[torch.Generator]) -> Tensor:
+        """Contexts of the known distribution, ``replicates x M x Dc``."""
+        return self.law(generators, (self.samples,))  # line 3
 
 
 class DRBOKDE(ContextPolicy):
@@ -364,3 +330,8 @@ class DRBOKDE(ContextPolicy):
 def sobol_points(n: int, dim: int, like: Tensor) -> Tensor:
     """The first Sobol points of the unit cube, ``n x dim``."""
     return torch.quasirandom.SobolEngine(dim, scramble=False).draw(n, dtype=torch.float64).to(like)
+
+
+def spread(n: int, most: int) -> Tensor:
+    """At most so many of ``n`` indices, evenly spread."""
+    return torch.linspace(0, n - 1, min(n, most)).round().long()

@@ -1,7 +1,6 @@
 """What a learner knows of a problem with unknown contexts: two boxes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -18,33 +17,27 @@ class Space:
     Args:
         decisions: ``2 x Dx``, lower corner first; a tensor, an array, lists or a frame, whose columns are names.
         contexts: ``2 x Dc``, likewise. The world may show contexts outside of it; what is estimated lies inside.
-        names: of the decisions, then of the contexts. Default: the columns of the frames, else ``x0 ...`` and
-            ``c0 ...``.
+
+    Attributes:
+        columns: names of the coordinates of a decision: the columns of the frame, else ``x0 ...``.
+        seen_columns: those of a context, under the name of what is seen; else ``c0 ...``.
 
     Raises:
-        ValueError: if one of them is no box, or there is not one name a coordinate.
+        ValueError: if one of them is no box, or two coordinates have one name.
     """
 
     decisions: Any
     contexts: Any
-    names: Sequence[str] | None = None
+    columns: list[str] = field(init=False)
+    seen_columns: dict[str, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
         """Turn what was given into boxes of one dtype and device."""
-        given = [(letter, getattr(self, part)) for letter, part in (("x", "decisions"), ("c", "contexts"))]
         decisions = as_box("decisions", self.decisions)
-        object.__setattr__(self, "decisions", decisions)
-        object.__setattr__(self, "contexts", as_box("contexts", self.contexts, like=decisions))
-        names = self.names
-        if names is None:
-            widths = (self.decision_dim, self.context_dim)
-            names = [
-                str(name)
-                for (letter, box), width in zip(given, widths, strict=True)
-                for name in (box.columns if isinstance(box, pd.DataFrame) else [f"{letter}{i}" for i in range(width)])
-            ]
-        object.__setattr__(self, "names", [str(name) for name in names])
-        require(len(set(names)) == self.dim, f"names must be {self.dim} different ones", list(names))
+        contexts = as_box("contexts", self.contexts, like=decisions)
+        x, c = _columns(self.decisions, "x"), _columns(self.contexts, "c")
+        require(len({*x, *c}) == len([*x, *c]), "decisions and contexts must have different columns", [*x, *c])
+        vars(self).update(decisions=decisions, contexts=contexts, columns=x, seen_columns={"context": c})
 
     @property
     def like(self) -> Tensor:
@@ -71,16 +64,6 @@ class Space:
         """The box of full points, ``2 x (Dx + Dc)``; decision coordinates come first."""
         return torch.cat([self.decisions, self.contexts], -1)
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of the coordinates of a decision."""
-        return list(self.names or ())[: self.decision_dim]
-
-    @property
-    def seen_columns(self) -> dict[str, list[str]]:
-        """Names of the coordinates of a context."""
-        return {"context": list(self.names or ())[self.decision_dim :]}
-
     def join(self, x: Tensor, c: Tensor) -> Tensor:
         """Full points ``... x (Dx + Dc)`` of decisions ``... x Dx`` and contexts ``... x Dc``, broadcast.
 
@@ -88,8 +71,8 @@ class Space:
             ValueError: if a last dimension is wrong.
         """
         x, c = as_tensor("x", x, self.like), as_tensor("c", c, self.like)
-        for name, tensor, size in (("x", x, self.decision_dim), ("c", c, self.context_dim)):
-            require_shape(name, tensor, ..., size)
+        require_shape("x", x, ..., self.decision_dim)
+        require_shape("c", c, ..., self.context_dim)
         batch = torch.broadcast_shapes(x.shape[:-1], c.shape[:-1])
         return torch.cat([x.expand(*batch, -1), c.expand(*batch, -1)], -1)
 
@@ -109,7 +92,13 @@ class Space:
 
     def _rows(self, name: str, value: Any, dim: int) -> Tensor:
         rows = as_values(name, value, like=self.like)
-        if rows.dim() <= 1:
-            rows = rows.reshape(-1, 1) if dim == 1 else rows.reshape(1, -1)
+        rows = rows.reshape(-1, 1) if dim == 1 and rows.dim() < 2 else torch.atleast_2d(rows)
         require(rows.dim() == 2 and rows.shape[1] == dim, f"{name} must have {dim} coordinates", rows.shape)
         return rows
+
+
+def _columns(box: Any, letter: str) -> list[str]:
+    """The columns of a frame, else a letter and numbers."""
+    return (
+        [str(name) for name in box] if isinstance(box, pd.DataFrame) else [f"{letter}{i}" for i in range(len(box[0]))]
+    )

@@ -1,11 +1,9 @@
 """The worst expectation over a ball of distributions around an estimate."""
 
-import math
-
 import torch
 from torch import Tensor
 
-from cbo_lib.checks import as_values, require
+from cbo_lib.checks import require
 
 
 def tv_worst_case(values: Tensor, floor: Tensor | float, radius: Tensor | float) -> Tensor:
@@ -21,12 +19,12 @@ def tv_worst_case(values: Tensor, floor: Tensor | float, radius: Tensor | float)
         radius: L1, nonnegative, broadcasts to ``...``.
 
     Raises:
-        ValueError: if there is no sample, or the radius is negative.
+        ValueError: if the radius is negative.
     """
     m = values.shape[-1]
-    radius, floor = (torch.as_tensor(part, dtype=values.dtype, device=values.device) for part in (radius, floor))
-    require(m > 0 and bool((radius >= 0).all()), "radius must be nonnegative, and values hold one or more", radius)
-    floor = torch.minimum(floor, values.amin(-1)).unsqueeze(-1)
+    radius = torch.as_tensor(radius, dtype=values.dtype, device=values.device)
+    require(radius >= 0, "radius must be nonnegative", radius)
+    floor = values.amin(-1).clamp_max(floor).unsqueeze(-1)
     # Of each sample, from the largest value down, the part of its mass 1/m that is taken.
     taken = ((radius / 2).clamp_max(1).unsqueeze(-1) * m - torch.arange(m).to(values)).clamp(0, 1) / m
     return values.mean(-1) - (taken * (values.sort(-1, descending=True).values - floor)).sum(-1)
@@ -54,34 +52,31 @@ def mmd_worst_distribution(
         gram: ``K``, ``R x m x m``, a kernel matrix of the contexts.
         radius: nonnegative.
         tolerance: on the gap, in shares of the range of each ``v``.
-
-    Raises:
-        ValueError: if a value is not finite, or the radius is negative.
     """
-    as_values("values", values, (..., "m >= 1"))
-    require(radius >= 0 and math.isfinite(radius), "radius must be nonnegative and finite", radius)
     m, p, K = values.shape[-1], reference.unsqueeze(-2), gram.unsqueeze(-3)
-    low, place = values.min(-1, keepdim=True)
-    spread = values.amax(-1, keepdim=True) - low
-    corner = torch.zeros_like(values).scatter_(-1, place, 1.0)
-    all_of_it = mmd_reach(reference, gram).unsqueeze(-2).expand_as(values).gather(-1, place) <= radius
-    easy = torch.where(all_of_it & (radius > 0), corner, p.expand_as(values))
-    hard = ~all_of_it & (spread > 0) & (radius > 0)
-    if not bool(hard.any()):
-        return easy
-    v = (values - low) / torch.where(spread > 0, spread, 1.0)
-    away = 1 / m - p  # from the reference toward equal weights: positive everywhere, strictly inside of the ball
-    length = ((away.unsqueeze(-2) @ K).squeeze(-2) * away).sum(-1, keepdim=True).clamp_min(1e-30).sqrt()
-    q = (p + (0.7 * radius / length).clamp_max(0.9) * away).expand_as(v)
+    if radius == 0:
+        return p.expand_as(values)
 
-    def apply(x: Tensor) -> Tensor:
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(-1, keepdim=True)
+
+    def times(x: Tensor) -> Tensor:
         return (K @ x.unsqueeze(-1)).squeeze(-1)
 
-    slack = radius**2 - ((q - p) * apply(q - p)).sum(-1, keepdim=True)
+    low, place = values.min(-1, keepdim=True)
+    spread = values.amax(-1, keepdim=True) - low
+    reached = mmd_reach(reference, gram).unsqueeze(-2).expand_as(values).gather(-1, place) <= radius
+    easy = torch.where(reached, torch.zeros_like(values).scatter(-1, place, 1.0), p)  # all mass at the smallest value
+    hard = ~reached & (spread > 0)
+    v = (values - low) / torch.where(spread > 0, spread, 1.0)
+    away = 1 / m - p  # from the reference toward equal weights: positive everywhere, strictly inside of the ball
+    length = dot(times(away), away).clamp_min(1e-30).sqrt()
+    q = (p + (0.7 * radius / length).clamp_max(0.9) * away).expand_as(v)
+    slack = radius**2 - dot(q - p, times(q - p))
     z, w, y, ones = 1 / (m * q), 1 / (m * slack), torch.zeros_like(slack), torch.ones_like(q)
     for _ in range(60):
-        Kd = apply(q - p)
-        gap = (q * z).sum(-1, keepdim=True) + w * slack
+        Kd = times(q - p)
+        gap = dot(q, z) + w * slack
         live = hard & (gap > tolerance)
         if not bool(live.any()):
             break
@@ -94,15 +89,14 @@ def mmd_worst_distribution(
         a, b = torch.cholesky_solve(torch.stack([right, ones], -1), factor).unbind(-1)
         dy = a.sum(-1, keepdim=True) / b.sum(-1, keepdim=True)
         dq = a - dy * b
-        dw = (mu - w * slack + 2 * w * (Kd * dq).sum(-1, keepdim=True)) / slack
+        dw = (mu - w * slack + 2 * w * dot(Kd, dq)) / slack
         dz = (mu - q * z - z * dq) / q
-        A, B = (dq * apply(dq)).sum(-1, keepdim=True), (Kd * dq).sum(-1, keepdim=True)
-        root = (B.square() + A.clamp_min(0) * slack).sqrt()
-        out = slack / (B + root).clamp_min(1e-300)  # where the ball ends
+        A, B = dot(dq, times(dq)), dot(Kd, dq)
+        out = slack / (B + (B.square() + A.clamp_min(0) * slack).sqrt()).clamp_min(1e-300)  # where the ball ends
         lengths = [torch.where(d < 0, -x / d, torch.inf).amin(-1, keepdim=True) for x, d in ((q, dq), (z, dz), (w, dw))]
         step = (0.95 * torch.stack([out, *lengths]).amin(0)).clamp_max(1)
         q, z, w, y = (torch.where(live, x + step * d, x) for x, d in ((q, dq), (z, dz), (w, dw), (y, dy)))
-        slack = radius**2 - ((q - p) * apply(q - p)).sum(-1, keepdim=True)
+        slack = radius**2 - dot(q - p, times(q - p))
     return torch.where(hard, q, easy)
 
 
