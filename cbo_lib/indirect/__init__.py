@@ -2,7 +2,6 @@
 
 from cbo_lib.indirect.baselines import EI, MES, UCB, RandomActions
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
-from cbo_lib.indirect.entropy import ConditionalMaxValueEntropy
 from cbo_lib.indirect.policies import CMES, CMETS, IndirectPolicy, ScheduledUCB
 from cbo_lib.indirect.space import ClippedGaussian, Nodes, Point, Space, UniformWindow
 
@@ -13,7 +12,6 @@ __all__ = [
     "MES",
     "UCB",
     "ClippedGaussian",
-    "ConditionalMaxValueEntropy",
     "ConditionalMeanEmbedding",
     "IndirectPolicy",
     "Nodes",

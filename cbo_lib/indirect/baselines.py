@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from botorch.utils.probability.utils import phi
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from cbo_lib.checks import as_count, as_number
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanProcess
-from cbo_lib.indirect.entropy import gumbel_max_samples, log_information, positive
+from cbo_lib.indirect.entropy import gumbel_max_samples, log_information
 from cbo_lib.indirect.policies import IndirectPolicy
 from cbo_lib.indirect.space import Point, Space, box_of
 from cbo_lib.random import uniform
@@ -36,32 +35,22 @@ class OnActions(IndirectPolicy):
 
     Args:
         space: what the learner knows.
-        action_prior: of g on actions, without batch. Default: fitted, as that of f is.
-        action_kernel: what is fitted. Default Matern-5/2.
+        action_prior: of g on actions, without batch. Default: fitted, with a Matern-5/2 kernel.
         options: those of ``IndirectPolicy``; ``prior`` and ``kernel`` are for the recommendation.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        action_prior: GaussianProcess | None = None,
-        action_kernel: str | Kernel = "matern",
-        **options: Any,
-    ) -> None:
+    def __init__(self, space: Space, *, action_prior: GaussianProcess | None = None, **options: Any) -> None:
         super().__init__(space, **options)
         actions, box = space.actions, box_of(space.actions)
         alone = Space(actions, conditional=Point(), points=actions[:1], noise_std=space.noise_std, bounds=box)
-        self.on_g = ConditionalMeanProcess(alone, len(self.y), action_prior, action_kernel)
+        self.on_g = ConditionalMeanProcess(alone, len(self.y), action_prior)
 
     def ask(self) -> Tensor:
         """The action of the largest score, ``replicates x q``."""
         if self.round <= self.initial:
             return self.space.actions[self.first[:, self.round - 1]]
-        self.on_g.tell(self.queries, self.y)
-        n = self.space.n
-        mean, std = self.on_g.mean[:, :n], positive(self.on_g.variance[:, :n].sqrt())
-        return self.space.actions[argmax_finite(self.scores(mean, std))]
+        n, (mean, std) = self.space.n, self.on_g.belief(self.queries, self.y)
+        return self.space.actions[argmax_finite(self.scores(mean[:, :n], std[:, :n]))]
 
     def scores(self, mean: Tensor, std: Tensor) -> Tensor:
         """What is maximized, from mean and deviation of g at the actions, ``replicates x n`` each."""

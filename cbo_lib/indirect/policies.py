@@ -1,6 +1,5 @@
 """CMES, CMETS and queries that sharpen on a schedule ([Zhang2025])."""
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from cbo_lib.confidence import union_bound_sqrt_beta
 from cbo_lib.fit import default_kernel
 from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.indirect.embedding import ConditionalMeanProcess
-from cbo_lib.indirect.entropy import gumbel_max_samples, log_information, positive
+from cbo_lib.indirect.entropy import gumbel_max_samples, log_information
 from cbo_lib.indirect.space import Nodes, Space
 from cbo_lib.policy import Policy
 from cbo_lib.random import uniform
@@ -59,8 +58,7 @@ class IndirectPolicy(Policy):
 
     def belief(self) -> tuple[Tensor, Tensor]:
         """Posterior mean and deviation of g at the actions, then of f at the points, ``replicates x (n + m)``."""
-        self.process.tell(self.queries, self.y)
-        return self.process.mean, positive(self.process.variance.sqrt())
+        return self.process.belief(self.queries, self.y)
 
     def recommend(self) -> Tensor:
         """The point of the largest posterior mean of f, ``replicates x d``: the last line of every policy."""
@@ -109,16 +107,17 @@ class CMES(IndirectPolicy):
         if self.sampling == "thompson":
             points = self.space.measure_points(self.process.prior)
             return self.posterior.sample(points, self.samples, self.generators).amax(-1)
-        mean, std = (part[:, self.space.n :] for part in self.belief())
-        return gumbel_max_samples(mean, std, uniform(self.generators, (self.samples,), mean))
+        n, (mean, std) = self.space.n, self.belief()
+        return gumbel_max_samples(mean[:, n:], std[:, n:], uniform(self.generators, (self.samples,), mean))
 
     def ask(self) -> Tensor:
         """The action of the most information about ``f*`` for its cost, ``replicates x q``."""
         if self.round <= self.initial:
             return self.space.actions[self.first[:, self.round - 1]]  # line 2
-        mean, std = (part[:, : self.space.n] for part in self.belief())
+        n, (mean, std) = self.space.n, self.belief()
+        mean, std = mean[:, :n], std[:, :n]
         self.stars = self.max_samples()  # line 4
-        noise = self.process.noise() if self.noisy else None
+        noise = self.process.noise_std if self.noisy else None
         score = log_information(mean, std, self.stars, noise) - self.space.cost.log()  # line 5
         index = argmax_finite(score)  # line 6
         self.asked = mean, std, index
@@ -145,9 +144,8 @@ class CMETS(CMES):
 
     def __init__(self, space: Space, *, nodes: Nodes, **options: Any) -> None:
         super().__init__(space, **options | {"initial": 0})
-        require(isinstance(nodes, Nodes), "nodes must be Nodes", nodes)
-        same = torch.equal(nodes.actions, space.actions)
-        require(same, f"nodes must be the {space.n} actions of the space", len(nodes.level))
+        same = isinstance(nodes, Nodes) and torch.equal(nodes.actions, space.actions)
+        require(same, "nodes must be Nodes, the actions of the space", nodes)
         self.nodes = nodes
         self.leaf = (nodes.level == 0).repeat(len(self.y), 1)  # line 1
 
@@ -158,9 +156,10 @@ class CMETS(CMES):
 
     def ask(self) -> Tensor:
         """The leaf, or child of one, of the most information for its cost, ``replicates x (d + 1)``."""
-        mean, std = (part[:, : self.space.n] for part in self.belief())
+        n, (mean, std) = self.space.n, self.belief()
+        mean, std = mean[:, :n], std[:, :n]
         self.stars = self.max_samples()  # line 3
-        noise = self.process.noise() if self.noisy else None
+        noise = self.process.noise_std if self.noisy else None
         score = log_information(mean, std, self.stars, noise) - self.space.cost.log()
         index = argmax_finite(score, self.leaf | self.child)  # line 4
         self.asked = mean, std, index
@@ -172,7 +171,7 @@ class CMETS(CMES):
         node = self.space.nearest(query.unsqueeze(1)).squeeze(1)
         known = (self.space.actions[node] - query).abs().amax(-1) < 1e-6 * self.space.actions[0, -1]
         path = [node]
-        while bool((self.nodes.level[path[-1]] > 0).any()):
+        for _ in range(int(self.nodes.level.max())):  # the root is its own parent
             path.append(self.nodes.parent[path[-1]])
         for ancestor in reversed(path):  # lines 8 and 9: its parent first, if that is a leaf still
             self.split(ancestor, known)
@@ -207,9 +206,6 @@ class ScheduledUCB(IndirectPolicy):
     ) -> None:
         super().__init__(space, **{"initial": 0} | options)
         self.tau, self.failure = as_schedule("tau", tau), failure
-        require(
-            space.actions.shape[-1] == space.points.shape[-1] + 1, "space must have actions (x, tau)", space.columns
-        )
 
     def sqrt_beta(self, t: int) -> float:
         """``sqrt(2 log(2 m pi_t / delta))``."""
@@ -217,9 +213,10 @@ class ScheduledUCB(IndirectPolicy):
 
     def ask(self) -> Tensor:
         """The point of the largest upper confidence bound of f, with this round's blur, ``replicates x (d + 1)``."""
-        mean, std = (part[:, self.space.n :] for part in self.belief())
+        n, (mean, std) = self.space.n, self.belief()
+        mean, std = mean[:, n:], std[:, n:]
         index = argmax_finite(mean + self.sqrt_beta(self.round) * std)
-        self.asked = index, *(part.gather(1, index.unsqueeze(1)).squeeze(1) for part in (mean, std))
+        at = torch.arange(len(index), device=index.device), index
+        self.asked = index, mean[at], std[at]
         tau = self.tau(self.round) if callable(self.tau) else self.tau
-        require(0 <= tau < math.inf, f"tau must be nonnegative and finite at round {self.round}", tau)
         return torch.cat([self.space.points[index], torch.full_like(mean[:, :1], tau)], -1)

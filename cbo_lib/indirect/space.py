@@ -1,15 +1,26 @@
 """What the learner knows of an indirect query: actions, how they choose inputs, and points to recommend."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import torch
+from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_count, as_near, as_schedule, as_tensor, as_values, require, require_shape
+from cbo_lib.checks import (
+    as_box,
+    as_count,
+    as_near,
+    as_points,
+    as_schedule,
+    as_tensor,
+    as_values,
+    require,
+    require_shape,
+)
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.indirect.embedding import ConditionalMeanEmbedding
 from cbo_lib.kernels import GaussianMeasureKernel
@@ -34,7 +45,7 @@ class Point:
 
     def measure(self, actions: Tensor, order: int = 1) -> Measure:
         """The action itself."""
-        return Measure.dirac(actions)
+        return Measure.dirac(actions, known=True)
 
     def gaussian(self, actions: Tensor) -> Tensor:
         """``(x, 0)``, ``... x (d + 1)``, for ``GaussianMeasureKernel``."""
@@ -60,10 +71,9 @@ class ClippedGaussian:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        object.__setattr__(self, "std", as_schedule("std", self.std))
         require(callable(self.center), "center must be a function of actions", self.center)
-        if self.bounds is not None:
-            object.__setattr__(self, "bounds", as_box("bounds", self.bounds))
+        bounds = None if self.bounds is None else as_box("bounds", self.bounds)
+        vars(self).update(std=as_schedule("std", self.std), bounds=bounds)
 
     def scale(self, actions: Tensor) -> Tensor:
         """``tau`` for actions ``... x q``, ``...``."""
@@ -78,13 +88,15 @@ class ClippedGaussian:
 
         Clipping makes the integrand less smooth, so the rule then converges slowly (like ``1 / order``).
         """
-        nodes, weights = (torch.as_tensor(p).to(actions) for p in np.polynomial.hermite_e.hermegauss(order))
-        d = (center := self.center(actions)).shape[-1]
-        grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
-        mass = torch.cartesian_prod(*[weights / weights.sum()] * d).reshape(-1, d).prod(-1)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+        center = self.center(actions)
+        d = center.shape[-1]
+        grid = torch.cartesian_prod(*[torch.as_tensor(nodes)] * d).reshape(-1, d).to(actions)
+        mass = torch.cartesian_prod(*[torch.as_tensor(weights / weights.sum())] * d).reshape(-1, d).prod(-1)
         points = center.unsqueeze(-2) + self.scale(actions)[..., None, None] * grid
-        clipped = points if self.bounds is None else points.clamp(self.bounds[0], self.bounds[1])
-        return Measure(clipped, mass.expand(points.shape[:-1]))
+        if self.bounds is not None:
+            points = points.clamp(self.bounds[0], self.bounds[1])
+        return Measure(points, mass.to(actions).expand(points.shape[:-1]))
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,10 @@ class Space:
         cost: of asking, positive: a number, or one an action. Default 1.
         noise_std: of an observation, positive: a number, or one an action; a fit keeps it. Default None, it is fitted.
         bounds: the box of the inputs, ``2 x d``. Default: the smallest that holds points and samples.
+        columns: names of the numbers of an action. Default those of the frame, else ``"0"``, ``"1"``, ...
+
+    Attributes:
+        n, m: how many actions, how many points.
 
     Raises:
         ValueError: if an argument is missing, out of range or does not fit.
@@ -124,63 +140,55 @@ class Space:
     noise_std: Any = None
     bounds: Any = None
     columns: Sequence[str] | None = None
+    n: int = field(init=False)
+    m: int = field(init=False)
 
     def __post_init__(self) -> None:
         """Convert and check the arguments."""
-
-        def put(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        named = self.actions.columns if isinstance(self.actions, pd.DataFrame) else None
-        put("actions", table("actions", self.actions))
-        put(
-            "columns",
-            [str(name) for name in (self.columns or (range(self.actions.shape[-1]) if named is None else named))],
-        )
-        if self.samples is not None:
-            pair = isinstance(self.samples, tuple | list) and len(self.samples) == 2
-            require(pair, "samples must be a pair, inputs and actions", type(self.samples).__name__)
-            x, a = (table(f"samples[{i}]", part, self.actions) for i, part in enumerate(self.samples))
-            q = self.actions.shape[-1]
+        columns: Any = self.columns
+        if columns is None and isinstance(self.actions, pd.DataFrame):
+            columns = self.actions.columns
+        actions = table("actions", self.actions)
+        q, samples, conditional = actions.shape[-1], self.samples, self.conditional
+        if samples is not None:
+            pair = isinstance(samples, tuple | list) and len(samples) == 2
+            require(pair, "samples must be a pair, inputs and actions", type(samples).__name__)
+            x, a = samples = table("samples[0]", samples[0], actions), table("samples[1]", samples[1], actions)
             require(a.shape[-1] == q, f"samples must have actions of {q} numbers", a.shape[-1])
             require(len(x) == len(a), "samples must hold one input an action", f"{len(x)} and {len(a)}")
-            put("samples", (x, a))
-            if self.conditional is None:
-                put("conditional", ConditionalMeanEmbedding(x, a, normalize=True))
-        require(self.conditional is not None, "samples or conditional must say how actions choose inputs", "neither")
-        require(hasattr(self.conditional, "measure"), "conditional must have a method measure", self.conditional)
-        if self.bounds is not None:
-            put("bounds", as_box("bounds", self.bounds, like=self.actions))
+            if conditional is None:
+                conditional = ConditionalMeanEmbedding(x, a, normalize=True)
+        wanted = "samples, or conditional by a method measure, must say how actions choose inputs"
+        require(hasattr(conditional, "measure"), wanted, conditional)
+        bounds = None if self.bounds is None else as_box("bounds", self.bounds, like=actions)
         if self.points is not None:
-            put("points", table("points", self.points, self.actions))
-        elif self.samples is not None:
-            put("points", self.samples[0].unique(dim=0))
+            points = table("points", self.points, actions)
+        elif samples is not None:
+            points = samples[0].unique(dim=0)
         else:
-            require(self.bounds is not None, "points, samples or bounds must say what may be recommended", "none")
-            engine = torch.quasirandom.SobolEngine(self.bounds.shape[-1], scramble=True, seed=0)
-            unit = engine.draw(_SOBOL, dtype=self.bounds.dtype).to(self.bounds)
-            put("points", torch.lerp(self.bounds[0], self.bounds[1], unit))
-        if self.bounds is None:
-            put("bounds", box_of(self.points if self.samples is None else torch.cat([self.points, self.samples[0]])))
-        require_shape("bounds", self.bounds, 2, self.points.shape[-1])
-        put("cost", one_each("cost", self.cost, self.actions))
-        if self.noise_std is not None:
-            put("noise_std", one_each("noise_std", self.noise_std, self.actions))
+            require(bounds is not None, "points, samples or bounds must say what may be recommended", "none")
+            points = draw_sobol_samples(bounds, _SOBOL, 1, seed=0).squeeze(1)
+        if bounds is None:
+            bounds = box_of(points if samples is None else torch.cat([points, samples[0]]))
+        require_shape("bounds", bounds, 2, points.shape[-1])
+        noise_std = None if self.noise_std is None else one_each("noise_std", self.noise_std, actions)
+        vars(self).update(
+            actions=actions,
+            samples=samples,
+            conditional=conditional,
+            points=points,
+            cost=one_each("cost", self.cost, actions),
+            noise_std=noise_std,
+            bounds=bounds,
+            columns=[str(name) for name in (range(q) if columns is None else columns)],
+            n=len(actions),
+            m=len(points),
+        )
 
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and device of the run."""
         return self.actions
-
-    @property
-    def n(self) -> int:
-        """How many actions."""
-        return len(self.actions)
-
-    @property
-    def m(self) -> int:
-        """How many points."""
-        return len(self.points)
 
     def read(self, actions: Any) -> Tensor:
         """Actions as a user gives them, ``n x q``: one or several, also such as the list does not hold.
@@ -205,12 +213,12 @@ class Space:
             return self.conditional.measure(actions, order)
         wanted = f"prior must have a kernel of points, as {type(self.conditional).__name__} is not Gaussian"
         require(hasattr(self.conditional, "gaussian"), wanted, "a GaussianMeasureKernel")
-        return Measure.dirac(self.conditional.gaussian(actions))
+        return Measure.dirac(self.conditional.gaussian(actions), known=True)
 
     def measure_points(self, prior: GaussianProcess) -> Measure:
         """The points, ``m`` measures, in the form that the kernel of a prior takes."""
         closed = isinstance(prior.kernel, GaussianMeasureKernel)
-        return Measure.dirac(Point().gaussian(self.points) if closed else self.points)
+        return Measure.dirac(Point().gaussian(self.points) if closed else self.points, known=True)
 
 
 @dataclass(frozen=True)
@@ -259,8 +267,7 @@ class Nodes:
 def table(name: str, value: object, like: Tensor | None = None) -> Tensor:
     """Finite rows ``n x k``, at least one, that a user gave; ``n`` numbers are a column."""
     rows = as_tensor(name, value, like)
-    rows = (rows.unsqueeze(-1) if rows.dim() == 1 else rows).clone()  # a caller may change it
-    return as_values(name, rows, ("n >= 1", "k >= 1"))
+    return as_points(name, rows.unsqueeze(-1) if rows.dim() == 1 else rows, "k >= 1")
 
 
 def one_each(name: str, value: object, actions: Tensor) -> Tensor:

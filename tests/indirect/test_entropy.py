@@ -5,16 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from botorch.optim import optimize_acqf
 from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.stats import norm
 
-from book.indirect.problems import UNIT, unit_grid
-from cbo_lib import GaussianProcess, Measure
-from cbo_lib.indirect import ClippedGaussian, ConditionalMaxValueEntropy
 from cbo_lib.indirect.entropy import gumbel_max_samples, log_information, noisy_gain
-from cbo_lib.kernels import GaussianMeasureKernel
 from tests.indirect import plain
 from tests.indirect.helpers import F64
 
@@ -121,40 +116,3 @@ def test_gumbel_quartiles_are_those_of_drawn_maxima(rng):
 def test_the_maximum_of_one_value_has_the_median_of_a_normal(std):
     got = gumbel_max_samples(tensor([2.0]), tensor([std]), tensor([0.5]))
     assert float(got) == pytest.approx(2.0, abs=2e-6 * std)
-
-
-@pytest.fixture
-def fitted(rng):
-    conditional = ClippedGaussian(lambda a: 1 - a, lambda a: 0.05 + 0.1 * a[..., 0])
-    actions = torch.rand(6, 2, generator=rng, dtype=F64)
-    process = GaussianProcess(GaussianMeasureKernel(0.3), 0.1)
-    answers = torch.randn(6, generator=rng, dtype=F64)
-    return conditional, process.condition(measures(conditional, actions), answers)
-
-
-def measures(conditional, actions):
-    return Measure.dirac(torch.cat([conditional.center(actions), conditional.scale(actions).unsqueeze(-1)], -1))
-
-
-def model_of_g(conditional, posterior):
-    return posterior.as_botorch(lambda a: Measure.dirac(conditional.gaussian(a)))
-
-
-@pytest.mark.parametrize("noise", [None, 0.2])
-def test_it_is_the_information_at_each_action(fitted, noise):
-    conditional, posterior = fitted
-    samples = torch.tensor([1.5, 2.5], dtype=F64)
-    actions = unit_grid(5)
-    where = measures(conditional, actions)
-    given = None if noise is None else tensor(noise)
-    expected = log_information(posterior.mean(where), posterior.variance(where).sqrt(), samples, given).exp()
-    found = ConditionalMaxValueEntropy(model_of_g(conditional, posterior), samples, noise_std=noise)(actions[:, None])
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
-
-
-def test_botorch_finds_what_a_grid_finds(fitted):
-    conditional, posterior = fitted
-    acquisition = ConditionalMaxValueEntropy(model_of_g(conditional, posterior), torch.tensor([2.0], dtype=F64))
-    _, value = optimize_acqf(acquisition, UNIT, q=1, num_restarts=4, raw_samples=64)
-    dense = acquisition(unit_grid(40)[:, None]).max()
-    assert dense - 1e-6 <= value <= dense + 0.01
