@@ -111,11 +111,11 @@ def as_option(name: str, value: Any, *options: str | float) -> Any:
     return value
 
 
-def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = False) -> Tensor:
+def as_tensor(name: str, value: Any, like: Tensor | None = None) -> Tensor:
     """What a user gave as a tensor: of a tensor, a NumPy array, nested lists, or a pandas frame or series.
 
     ``like`` gives dtype and device, by default float64 on the CPU, or those of a floating tensor of single or double
-    precision. Integers become floating unless ``keep``. Booleans and text are no numbers, nor rows of unequal lengths.
+    precision. Integers become floating. Booleans and text are no numbers, nor rows of unequal lengths.
     """
     tensor = value
     if not isinstance(value, Tensor):
@@ -130,8 +130,6 @@ def as_tensor(name: str, value: Any, like: Tensor | None = None, keep: bool = Fa
     half = like is None and tensor.dtype in (torch.float16, torch.bfloat16)  # in which nothing can be factored
     kind = str(tensor.dtype if dense else tensor.layout)
     require(dense and real and not half, f"{name} must be real numbers, not of half precision, in a dense tensor", kind)
-    if keep and not tensor.is_floating_point():
-        return tensor if like is None else tensor.to(like.device)
     if like is not None:
         return tensor.to(like)
     return tensor if tensor.is_floating_point() else tensor.to(torch.float64)
@@ -165,17 +163,15 @@ def as_points(name: str, value: Any, dim: int | str = "d", like: Tensor | None =
     return as_values(name, value, ("n >= 1", dim), like=like).detach().clone()  # a caller may change it
 
 
-def as_box(name: str, value: Any, dim: int | None = None, like: Tensor | None = None, flat: bool = False) -> Tensor:
-    """A finite box ``2 x d``, lower corner first.
+def as_box(name: str, value: Any, like: Tensor | None = None) -> Tensor:
+    """A finite box ``2 x d``, lower corner first, of sides that have a length. For ``like`` see ``as_tensor``.
 
-    ``d`` must be ``dim``, by default at least 1. A side may have no length if ``flat``. For ``like`` see ``as_tensor``.
     A list of pairs ``(low, high)``, one a variable, as other libraries write a box, is refused and not misread.
     """
     pairs = isinstance(value, list) and value and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
     require(not pairs, f"{name} must be two rows, all lower ends first: write pairs (low, high) by columns", value)
-    box = as_values(name, value, (2, "d >= 1" if dim is None else dim), like=like)
-    holds = box[0] <= box[1] if flat else box[0] < box[1]
-    require(holds, f"{name} must have each lower bound {'at most' if flat else 'below'} the upper", box)
+    box = as_values(name, value, (2, "d >= 1"), like=like)
+    require(box[0] < box[1], f"{name} must have each lower bound below the upper", box)
     return box.detach().clone()  # a caller may change it
 
 
@@ -185,14 +181,6 @@ def as_expanded(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         return tensor.expand(tuple(shape))
     except RuntimeError as error:
         raise ValueError(f"{name} must broadcast to {tuple(shape)}, got shape {tuple(tensor.shape)}") from error
-
-
-def as_batch(expected: str, got: Any, *shapes: Sequence[int]) -> torch.Size:
-    """The shape that some shapes broadcast to; ``ValueError("<expected>, got <got>")`` if there is none."""
-    try:
-        return torch.broadcast_shapes(*shapes)
-    except RuntimeError as error:
-        raise ValueError(f"{expected}, got {_shown(got)}") from error
 
 
 def require_shape(name: str, tensor: Tensor, *shape: Any) -> None:

@@ -22,7 +22,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from cbo_lib.checks import as_box, as_values, require, require_shape
+from cbo_lib.checks import as_values, require, require_shape
 from cbo_lib.gp import GaussianProcess
 from cbo_lib.kernels import matrix
 from cbo_lib.measure import Measure, covariance
@@ -48,7 +48,7 @@ def default_kernel(name: str, dim: int, groups: Sequence[Sequence[int]] | None =
         prior = LogNormalPrior(*torch.tensor([math.sqrt(2) + 0.5 * math.log(dim), math.sqrt(3)], dtype=torch.float64))
         options = {
             "ard_num_dims": len(group),
-            "active_dims": None if len(groups) == 1 else tuple(group),
+            "active_dims": None if len(group) == dim else tuple(group),
             "lengthscale_prior": prior,
             "lengthscale_constraint": GreaterThan(2.5e-2, transform=None, initial_value=prior.mode),
         }
@@ -85,9 +85,8 @@ def fit_gaussian_process(
         ValueError: if the shapes do not fit or a value is not finite.
     """
     y = as_values("y", y, ("replicates", "n"))
-    bounds = as_box("bounds", bounds, like=y)
     require_shape("measure", measure.points, *y.shape, "p", bounds.shape[-1])
-    low, side = bounds[0], bounds[1] - bounds[0]
+    low, side = bounds[0].to(y), (bounds[1] - bounds[0]).to(y)
     kernel = default_kernel(kernel, len(side), groups) if isinstance(kernel, str) else copy.deepcopy(kernel)
     kernel = _batched(kernel.to(y), len(y))
     if y.shape[1] < 2:
@@ -161,7 +160,7 @@ class UnitBoxKernel(Kernel):
 
 def in_octaves(value: Tensor) -> Tensor:
     """Fitted values rounded to 1/64 of an octave, so that rounding of the processor does not reach a run."""
-    return torch.where(value == 0, value, value.sign() * ((value.abs().log2() * 64).round() / 64).exp2())
+    return value.sign() * ((value.abs().log2() * 64).round() / 64).exp2()
 
 
 @torch.no_grad()
@@ -170,12 +169,11 @@ def _round(mll: ExactMarginalLogLikelihood) -> None:
     for name, parameter, constraint in mll.named_parameters_and_constraints():
         if "mean_module" in name:
             parameter.copy_((parameter * 1024).round() / 1024)
-            continue
-        value = in_octaves(parameter if constraint is None else constraint.transform(parameter))
-        if constraint is not None:  # rounding may step over a bound
-            value = value.clamp(constraint.lower_bound, constraint.upper_bound)
-            value = constraint.inverse_transform(value) if constraint.enforced else value
-        parameter.copy_(value)
+        elif constraint is None:
+            parameter.copy_(in_octaves(parameter))
+        else:  # rounding may step over a bound
+            value = in_octaves(constraint.transform(parameter)).clamp(constraint.lower_bound, constraint.upper_bound)
+            parameter.copy_(constraint.inverse_transform(value) if constraint.enforced else value)
 
 
 def _batched(kernel: Kernel, replicates: int) -> Kernel:

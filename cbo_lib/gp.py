@@ -5,12 +5,10 @@ their prior values, and the textbook formulas hold with measures in the place of
 ([Rasmussen2006], Algorithm 2.1; [Zhang2022], Eq. 4).
 """
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,24 +18,26 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from cbo_lib.checks import as_batch, as_count, as_number, as_values, require
+from cbo_lib.checks import as_count, as_number, as_values, require
 from cbo_lib.kernels import member
 from cbo_lib.measure import Measure, covariance, variance
 from cbo_lib.models import Encoding, PosteriorModel
 from cbo_lib.random import standard_normal
 
 
-def cholesky(matrix: Tensor) -> Tensor:
+def cholesky(matrix: Tensor, size: Tensor | None = None) -> Tensor:
     """The lower Cholesky factor of matrices ``... n x n``, positive definite to rounding.
 
-    Where rounding leaves none, linear_operator adds a jitter of ``1e-8`` of the variance or more, and warns.
+    Where rounding leaves none, linear_operator adds a jitter of ``1e-8`` of ``size``, ``...``, or more, and warns.
+    Default: the largest variance.
 
     Raises:
         ValueError: if a matrix is not finite, or that is not enough.
     """
     if matrix.shape[-1] == 0:
         return matrix
-    size = matrix.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None].clamp_min(torch.finfo(matrix.dtype).tiny)
+    size = matrix.diagonal(dim1=-2, dim2=-1).amax(-1) if size is None else size
+    size = size.clamp_min(torch.finfo(matrix.dtype).tiny)[..., None, None]
     try:
         return psd_safe_cholesky(matrix / size) * size.sqrt()
     except (NanError, NotPSDError) as error:
@@ -61,25 +61,14 @@ class GaussianProcess:
         self, kernel: Kernel, noise_std: float | Tensor, mean: float | Tensor | Callable[[Tensor], Tensor] = 0.0
     ) -> None:
         require(isinstance(kernel, Kernel), "kernel must be a GPyTorch kernel", kernel)
-        given = as_values("noise_std", noise_std, None, 0, ends="()")
+        check = as_values if isinstance(noise_std, Tensor) else as_number
         self.kernel = kernel
-        self.noise_std = given if isinstance(noise_std, Tensor) else as_number("noise_std", noise_std)
+        self.noise_std = check("noise_std", noise_std, low=0, ends="()")
         self.mean = mean if callable(mean) or isinstance(mean, Tensor) else as_number("mean", mean)
 
     def prior_mean(self, measure: Measure) -> Tensor:
         """Prior mean of each measure, ``... x n``; a constant counts as often as the weights sum to."""
         return measure.expectation(self.mean) if callable(self.mean) else self.mean * measure.weights.sum(-1)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "GaussianProcess":
-        """The same process on another device or in another dtype; the kernel is copied, not shared.
-
-        A mean that is a ``torch.nn.Module`` moves too; any other function stays as it is.
-        """
-
-        def moved(part: Any) -> Any:
-            return copy.deepcopy(part).to(device, dtype) if isinstance(part, Tensor | torch.nn.Module) else part
-
-        return GaussianProcess(moved(self.kernel), moved(self.noise_std), moved(self.mean))
 
     def posterior(self, replicates: int | None = None) -> "Posterior":
         """The posterior before any observation; ``replicates``, if given, add a dimension before the kernel's batch."""
@@ -111,12 +100,6 @@ class _Data:
     factor: Tensor  # ... t t, the lower Cholesky factor of K + noise
     whitened: Tensor  # ... t, factor^{-1} residual
 
-    def map(self, part: Callable[[Tensor, int], Tensor]) -> "_Data":
-        """Each tensor through a function that also sees how many of its last dimensions are no batch dimensions."""
-        measure = Measure(part(self.measure.points, 3), part(self.measure.weights, 2))
-        rest = part(self.noise, 1), part(self.residual, 1), part(self.factor, 2), part(self.whitened, 1)
-        return _Data(measure, *rest)
-
 
 class Posterior:
     """A Gaussian process given observed measures. Immutable: ``extend`` returns a new posterior.
@@ -129,11 +112,11 @@ class Posterior:
         self.prior, self.data = prior, data
         self._batch_shape = batch_shape
 
-    @cached_property
+    @property
     def batch_shape(self) -> torch.Size:
         """The batch of independent posteriors."""
-        data_shape = torch.Size() if self.data is None else self.data.whitened.shape[:-1]
-        return torch.broadcast_shapes(self._batch_shape, self.prior.kernel.batch_shape, data_shape)
+        seen = torch.Size() if self.data is None else self.data.whitened.shape[:-1]
+        return torch.broadcast_shapes(self._batch_shape, self.prior.kernel.batch_shape, seen)
 
     @property
     def count(self) -> int:
@@ -141,47 +124,38 @@ class Posterior:
         return 0 if self.data is None else self.data.whitened.shape[-1]
 
     def whiten(self, measure: Measure) -> Tensor:
-        """``factor^{-1} K(observed, measure)``, ``... x t x n``, once something was observed."""
-        assert self.data is not None
+        """``factor^{-1} K(observed, measure)``, ``... x t x n``."""
+        if self.data is None:
+            return measure.weights.new_zeros(*self.batch_shape, 0, measure.n)
         cross = covariance(self.prior.kernel, self.data.measure, measure)
         return torch.linalg.solve_triangular(self.data.factor, cross, upper=False)
 
     def mean(self, measure: Measure) -> Tensor:
         """Posterior mean of each measure, ``... x n``."""
-        return self._mean(measure, self._whiten(measure))
+        return self._mean(measure, self.whiten(measure))
 
     def variance(self, measure: Measure) -> Tensor:
         """Posterior variance of each measure, ``... x n``, without observation noise."""
-        return self._variance(measure, self._whiten(measure))
+        return self._variance(measure, self.whiten(measure))
 
     def mean_and_variance(self, measure: Measure) -> tuple[Tensor, Tensor]:
         """Both, for the price of one."""
-        whitened = self._whiten(measure)
+        whitened = self.whiten(measure)
         return self._mean(measure, whitened), self._variance(measure, whitened)
 
-    def _whiten(self, measure: Measure) -> Tensor | None:
-        return None if self.data is None else self.whiten(measure)
+    def _mean(self, measure: Measure, whitened: Tensor) -> Tensor:
+        y = whitened.new_zeros(0) if self.data is None else self.data.whitened
+        return self.prior.prior_mean(measure) + (whitened.mT @ y.unsqueeze(-1)).squeeze(-1)
 
-    def _mean(self, measure: Measure, whitened: Tensor | None) -> Tensor:
-        prior = self.prior.prior_mean(measure)
-        if self.data is not None and whitened is not None:
-            prior = prior + (whitened.mT @ self.data.whitened.unsqueeze(-1)).squeeze(-1)
-        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
-
-    def _variance(self, measure: Measure, whitened: Tensor | None) -> Tensor:
-        prior = variance(self.prior.kernel, measure)
-        if whitened is not None:
-            # Rounding may leave a variance of -1e-17 where it is zero.
-            prior = (prior - whitened.square().sum(-2)).clamp_min(0.0)
-        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-1]), measure.n)
+    def _variance(self, measure: Measure, whitened: Tensor) -> Tensor:
+        # Rounding may leave a variance of -1e-17 where it is zero.
+        return (variance(self.prior.kernel, measure) - whitened.square().sum(-2)).clamp_min(0.0)
 
     def covariance(self, a: Measure, b: Measure) -> Tensor:
         """Posterior covariance of every pair, ``... x n x m``."""
-        prior = covariance(self.prior.kernel, a, b)
-        if self.data is not None:
-            right = self.whiten(b)
-            prior = prior - (right if a is b else self.whiten(a)).mT @ right
-        return prior.expand(*torch.broadcast_shapes(self.batch_shape, prior.shape[:-2]), a.n, b.n)
+        right = self.whiten(b)
+        left = right if a is b else self.whiten(a)
+        return covariance(self.prior.kernel, a, b) - left.mT @ right
 
     def extend(self, measure: Measure, y: Any, noise_std: float | Tensor | None = None) -> "Posterior":
         """Condition on more observations.
@@ -193,32 +167,28 @@ class Posterior:
         require(isinstance(measure, Measure), "measure must be a Measure", measure)
         y = as_values("y", y, (..., measure.n), like=measure.points)
         noise = self.prior.noise_std if noise_std is None else noise_std
-        noise = as_values("noise_std", noise, None, 0, ends="()", like=y)
-        wanted = f"noise_std must broadcast to y {tuple(y.shape)}"
-        noise = noise.expand(as_batch(wanted, noise.shape, noise.shape, y.shape)).square()
+        noise = as_values("noise_std", noise, None, 0, ends="()", like=y).square()
         residual = y - self.prior.prior_mean(measure)
-        own, others = self.batch_shape, measure.batch_shape
-        wanted = f"y must broadcast to the batch {tuple(own)} of the posterior and {tuple(others)} of the measures"
-        shape = as_batch(wanted, y.shape, own, others, residual.shape[:-1], noise.shape[:-1])
+        own, seen, n = (*self.batch_shape, 1), tuple(measure.weights.shape[:-1]), measure.n
+        try:
+            shape = torch.broadcast_shapes(own, seen, residual.shape, noise.shape)
+        except RuntimeError as error:
+            message = f"y and noise_std must broadcast to the posterior {own} and the measures {seen}, got {error}"
+            raise ValueError(message) from error
+        noise, residual = noise.expand(shape), residual.expand(shape)
         block = covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise)
-        noise, residual, n = noise.expand(*shape, measure.n), residual.expand(*shape, measure.n), measure.n
         if self.data is None:
-            return self._with(measure, noise, residual, cholesky(block).expand(*shape, n, n))
-        old, t = self.data, self.count
-        cross = self.whiten(measure)  # ... t n
-        corner, failed = torch.linalg.cholesky_ex(block - cross.mT @ cross)
-        measure = Measure.cat([old.measure, measure])
-        noise, residual = (
-            torch.cat([a.expand(*shape, t), b], -1) for a, b in ((old.noise, noise), (old.residual, residual))
-        )
-        if bool(failed.any()):  # rounding left no factor of the new block alone
-            factor = cholesky(covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise))
+            factor = cholesky(block)
         else:
-            factor = block.new_zeros(*shape, t + n, t + n)
+            old, t, cross = self.data, self.count, self.whiten(measure)
+            corner, failed = torch.linalg.cholesky_ex(block - cross.mT @ cross)
+            measure = Measure.cat([old.measure, measure])
+            noise = torch.cat([old.noise.expand(*shape[:-1], t), noise], -1)
+            residual = torch.cat([old.residual.expand(*shape[:-1], t), residual], -1)
+            factor = block.new_zeros(*shape[:-1], t + n, t + n)
             factor[..., :t, :t], factor[..., t:, :t], factor[..., t:, t:] = old.factor, cross.mT, corner
-        return self._with(measure, noise, residual, factor)
-
-    def _with(self, measure: Measure, noise: Tensor, residual: Tensor, factor: Tensor) -> "Posterior":
+            if bool(failed.any()):  # rounding left no factor of the new block alone
+                factor = cholesky(covariance(self.prior.kernel, measure, measure) + torch.diag_embed(noise))
         whitened = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False).squeeze(-1)
         return Posterior(self.prior, _Data(measure, noise, residual, factor, whitened), self._batch_shape)
 
@@ -241,21 +211,16 @@ class Posterior:
             n: how many draws.
             generator: one for all draws, or one a replicate (the first batch dimension). Default: torch's own.
         """
-        mean = self.mean(measure)
+        mean, size = self.mean(measure), variance(self.prior.kernel, measure).amax(-1)
         with warnings.catch_warnings():
             # A posterior covariance is singular to rounding; the jitter this reports is the remedy, not a fault.
             warnings.simplefilter("ignore", NumericalWarning)
-            # Its jitter is absolute; a power of two near the prior standard deviation divides without rounding.
-            size = variance(self.prior.kernel, measure).amax(-1)[..., None, None]
-            half = (size.clamp_min(torch.finfo(size.dtype).tiny).log2() / 2).round().exp2()
-            root = psd_safe_cholesky(self.covariance(measure, measure) / half.square()) * half
+            root = cholesky(self.covariance(measure, measure), size)
         shape = (*mean.shape[:-1], as_count("n", n), measure.n)
-        if generator is None or isinstance(generator, torch.Generator):
-            z = torch.randn(*shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        else:
-            wanted = f"generator must be one generator or one a replicate ({shape[:-2]})"
-            require(len(shape) > 2 and len(generator) == shape[0], wanted, len(generator))
+        if isinstance(generator, Sequence):
             z = standard_normal(generator, shape[1:], mean)
+        else:
+            z = torch.randn(shape, generator=generator, dtype=mean.dtype).to(mean.device)
         return mean.unsqueeze(-2) + z @ root.mT
 
     def as_botorch(self, measure: Encoding = Measure.dirac) -> PosteriorModel:
@@ -265,41 +230,23 @@ class Posterior:
         """
         return PosteriorModel(self, measure)
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Posterior":
-        """The same posterior on another device or in another dtype; the kernel is copied, not shared."""
-        data = None if self.data is None else self.data.map(lambda tensor, own: tensor.to(device, dtype))
-        return Posterior(self.prior.to(device, dtype), data, self._batch_shape)
-
     def select(self, index: int) -> "Posterior":
         """One element of the leading batch dimension, such as a replicate, without it; a ``ValueError`` if none is."""
-        batch, prior = self.batch_shape, self.prior
+        batch, prior, data = self.batch_shape, self.prior, self.data
         expected = f"index must choose from the leading dimension of the batch {tuple(batch)}"
         require(batch and 0 <= index < batch[0], expected, index)
 
-        def part(tensor: Tensor, own: int) -> Tensor:
-            """What belongs to the element, if the tensor has the dimension in front of its ``own`` last ones."""
-            return tensor[min(index, len(tensor) - 1)] if tensor.dim() == len(batch) + own else tensor
+        def part(value: Any, own: int) -> Any:
+            """What belongs to the element, if a tensor has the dimension in front of its ``own`` last ones."""
+            if not isinstance(value, Tensor) or value.dim() < len(batch) + own:
+                return value
+            return value[index if len(value) > 1 else 0]
 
-        noise_std = part(prior.noise_std, 1) if isinstance(prior.noise_std, Tensor) else prior.noise_std
-        mean = part(prior.mean, 1) if isinstance(prior.mean, Tensor) else prior.mean
-        if callable(mean):
-            mean = _MeanOf(mean, index, len(batch))
         kernel = member(prior.kernel, index) if len(prior.kernel.batch_shape) == len(batch) else prior.kernel
+        chosen = GaussianProcess(kernel, part(prior.noise_std, 1), part(prior.mean, 1))
         shape = self._batch_shape[1:] if len(self._batch_shape) == len(batch) else self._batch_shape
-        data = None if self.data is None else self.data.map(part)
-        return Posterior(GaussianProcess(kernel, noise_std, mean), data, shape)
-
-
-@dataclass(frozen=True)
-class _MeanOf:
-    """A mean function of one element of the leading one of ``depth`` batch dimensions."""
-
-    mean: Callable[[Tensor], Tensor]
-    index: int
-    depth: int
-
-    def __call__(self, points: Tensor) -> Tensor:
-        """Values ``... x n x p`` at points ``... x n x p x d`` without that dimension."""
-        points = points.reshape(*[1] * max(0, self.depth + 2 - points.dim()), *points.shape)
-        values = self.mean(points.unsqueeze(-self.depth - 3))
-        return values.select(-self.depth - 2, min(self.index, values.shape[-self.depth - 2] - 1))
+        if data is None:
+            return Posterior(chosen, None, shape)
+        measure = Measure(part(data.measure.points, 3), part(data.measure.weights, 2))
+        rest = part(data.noise, 1), part(data.residual, 1), part(data.factor, 2), part(data.whitened, 1)
+        return Posterior(chosen, _Data(measure, *rest), shape)

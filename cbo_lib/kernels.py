@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from gpytorch import settings
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
-from linear_operator import LinearOperator, to_dense
+from linear_operator import to_dense
 from torch import Tensor
 
-from cbo_lib.checks import as_batch, as_number, as_option, as_values, require
+from cbo_lib.checks import as_number, as_option, as_values, require
 
 #: A number, or one a dimension.
 Lengthscale = float | Sequence[float] | Tensor
@@ -64,36 +64,17 @@ def member(kernel: Kernel, index: int) -> Kernel:
 
     GPyTorch's own indexing fails where ``active_dims`` are set.
     """
-    dims = len(kernel.batch_shape)
-
-    def chosen(module: Any) -> Any:
-        shape = getattr(module, "_batch_shape", torch.Size())
-        if len(shape) == dims:
-            place = min(index, shape[0] - 1)
-            if isinstance(module, _EagerKernel):
-                return module[place]
-            for parameter in module.parameters(recurse=False):
+    dims, kernel = len(kernel.batch_shape), copy.deepcopy(kernel)
+    for part in kernel.modules():
+        if isinstance(part, Kernel) and len(part._batch_shape) == dims:
+            place = index if part._batch_shape[0] > 1 else 0
+            for parameter in part.parameters(recurse=False):
                 parameter.data = parameter.data[place]
-            module.batch_shape = shape[1:]
-        for name, child in module.named_children():
-            setattr(module, name, chosen(child))
-        return module
-
-    return chosen(copy.deepcopy(kernel))
+            part.batch_shape = part._batch_shape[1:]
+    return kernel
 
 
-class _EagerKernel(Kernel):
-    """A kernel that is evaluated at once: GPyTorch would index a lazy matrix by indexing inputs and parameters."""
-
-    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> LinearOperator:
-        """The matrices of inputs ``... x n x d`` and ``... x m x d``, or with ``diag`` their diagonals, a tensor."""
-        if diag:  # GPyTorch takes a batch of as many diagonals as inputs for a matrix
-            return self.forward(x1, x1 if x2 is None else x2, diag=True, **params)
-        with settings.lazily_evaluate_kernels(False):
-            return super().__call__(x1, x2, diag=diag, **params)
-
-
-class StackedKernel(_EagerKernel):
+class StackedKernel(Kernel):
     """Kernels of any structure as one batched kernel, so that a list of candidate priors runs as one batch.
 
     A batched GPyTorch kernel ([Gardner2018]) is one formula with a batch of hyperparameters. Here every member may be
@@ -118,18 +99,10 @@ class StackedKernel(_EagerKernel):
         super().__init__(batch_shape=torch.Size([len(kernels)]))
         self.kernels = torch.nn.ModuleList(kernels)
 
-    @property
-    def is_stationary(self) -> bool:
-        """Whether every member is."""
-        return all(kernel.is_stationary for kernel in self.kernels)
-
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """What GPyTorch asks of every kernel; a ValueError if the inputs do not fit or ``last_dim_is_batch`` is set."""
-        flag = params.pop("last_dim_is_batch", False)
-        require(not flag, "last_dim_is_batch must be False for a StackedKernel", flag)
+        """What GPyTorch asks of every kernel; call the kernel itself instead."""
         count = len(self.kernels)
-        expected, shapes = f"x1 and x2 must have batch dimensions that broadcast with ({count},)", (x1.shape, x2.shape)
-        batch = as_batch(expected, [tuple(s[:-2]) for s in shapes], *(s[:-2] for s in shapes), self.batch_shape)
+        batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
         size = x1.shape[-2:-1] if diag else torch.Size([x1.shape[-2], x2.shape[-2]])
         if count == 1:  # one member sees a whole batch of inputs
             return to_dense(self.kernels[0](x1, x2, diag=diag, **params)).expand(*batch, *size)
@@ -139,45 +112,31 @@ class StackedKernel(_EagerKernel):
         ]
         return torch.stack(matrices, len(batch) - 1)
 
-    def __getitem__(self, index: Any) -> Kernel:
-        """Some of the members: an integer gives a member itself, a slice or a list another ``StackedKernel``."""
-        chosen = torch.arange(len(self.kernels))[index]
-        if chosen.dim() == 0:
-            return self.kernels[int(chosen)]
-        if chosen.dim() > 1:
-            raise IndexError(f"index must choose along the one batch dimension, got a choice of {tuple(chosen.shape)}")
-        return StackedKernel([self.kernels[u] for u in chosen.tolist()])
-
 
 def _part(x: Tensor, u: int) -> Tensor:
     """What member ``u`` sees: its own part of the last batch dimension, or the one part that all share."""
     return x if x.dim() < 3 else x[..., 0 if x.shape[-3] == 1 else u, :, :]
 
 
-class TabulatedKernel(_EagerKernel):
-    """A kernel on a finite set, given by its symmetric matrix ``gram``, ``batch_shape x n x n``; inputs are indices.
+class TabulatedKernel(Kernel):
+    """A kernel on a finite set, given by its symmetric matrix ``gram``, ``n x n``; inputs are indices.
 
     With it the covariances of measures that are expensive to compute are computed once and looked up afterwards.
 
     Raises:
-        ValueError: if the matrices are not square, or not symmetric to rounding.
+        ValueError: if the matrix is not square, or not symmetric to rounding.
     """
 
     def __init__(self, gram: Tensor) -> None:
-        gram = as_values("gram", gram, (..., "n >= 1", "n >= 1"))
-        symmetric = torch.equal(gram, gram.mT) or torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8)
-        require(symmetric, "gram must be symmetric", gram)
-        super().__init__(batch_shape=gram.shape[:-2])
+        gram = as_values("gram", gram, ("n >= 1", "n >= 1"))
+        require(torch.allclose(gram, gram.mT, rtol=1e-6, atol=1e-8), "gram must be symmetric", gram)
+        super().__init__()
         self.register_buffer("gram", gram)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """What GPyTorch asks of every kernel; call the kernel itself instead."""
         i, j = x1[..., 0].long(), x2[..., 0].long()
-        if not diag:
-            i, j = i.unsqueeze(-1), j.unsqueeze(-2)
-        last = len(self.batch_shape) + (0 if diag else 1)
-        where = [torch.arange(n, device=i.device).view(-1, *[1] * (last - k)) for k, n in enumerate(self.batch_shape)]
-        return self.gram[(*where, i, j)]
+        return self.gram[i, j] if diag else self.gram[i.unsqueeze(-1), j.unsqueeze(-2)]
 
 
 class GaussianMeasureKernel(Kernel):

@@ -111,9 +111,9 @@ class Measure:
         ``f`` maps points ``... x d`` to values ``...``. A batch of functions may add dimensions to that of the points.
         """
         values = f(self.points)
-        shape = values.shape if isinstance(values, Tensor) else torch.Size()
-        fits = shape[-2:] == self.weights.shape[-2:] and expands_to(self.weights.shape, shape)
-        require(fits, f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}", shape)
+        fits = isinstance(values, Tensor) and values.shape[-2:] == self.weights.shape[-2:]
+        wanted = f"f must map points (..., d) to values (...), here {tuple(self.weights.shape)}"
+        require(fits, wanted, getattr(values, "shape", values))
         return (self.weights * values).sum(-1)
 
     def __getitem__(self, index: Tensor | slice | Sequence[int] | int) -> "Measure":
@@ -123,7 +123,8 @@ class Measure:
 
     def expand(self, *batch_shape: int) -> "Measure":
         """The same measures seen by every element of a batch."""
-        return Measure._of(*(x.expand(*batch_shape, *x.shape[-k:]) for x, k in ((self.points, 3), (self.weights, 2))))
+        points = self.points.expand(*batch_shape, *self.points.shape[-3:])
+        return Measure._of(points, self.weights.expand(*batch_shape, *self.weights.shape[-2:]))
 
     def compact(self) -> "Measure":
         """The same measures; points that all of them weigh are held once, so that covariances need one kernel."""
@@ -151,7 +152,9 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
         a: ``n`` measures of ``p`` points.
         b: ``m`` measures of ``q`` points.
     """
-    _check_kernel(kernel, a)
+    for part in (kernel, getattr(kernel, "base_kernel", kernel)):
+        own = part.ard_num_dims if kernel.active_dims is part.active_dims is None else None
+        require(own in (None, a.dim), f"kernel must have one lengthscale, or {a.dim}", own)
     require(isinstance(b, Measure) and a.dim == b.dim, f"measure must be a Measure of points of {a.dim} coordinates", b)
     batch = torch.broadcast_shapes(kernel.batch_shape, a.batch_shape, b.batch_shape)
     if a.n == 0 or b.n == 0:
@@ -164,20 +167,18 @@ def covariance(kernel: Kernel, a: Measure, b: Measure) -> Tensor:
         return above.triu() + above.triu(1).mT if a is b else above
     # One kernel between shared points replaces one between all pairs of weighted points.
     left, right = (m.points[..., 0, :, :] if _is_shared(m) else m.points.flatten(-3, -2) for m in (a, b))
-    dense = matrix(kernel, left, right)
-    if shared:
-        w, v = a.weights, b.weights
-        dense = w @ dense if _is_shared(a) else (dense.unflatten(-2, (a.n, a.p)) * w.unsqueeze(-1)).sum(-2)
-        return dense @ v.mT if _is_shared(b) else (dense.unflatten(-1, (b.n, b.p)) * v.unsqueeze(-3)).sum(-1)
-    if a.p == 1 and b.p == 1:
-        return a.weights * dense * b.weights.transpose(-1, -2)
-    blocks = dense.unflatten(-1, (b.n, b.p)).unflatten(-3, (a.n, a.p))  # ... n p m q
-    return torch.einsum("...npmq,...np,...mq->...nm", blocks, a.weights, b.weights)
+    return _weigh(b, _weigh(a, matrix(kernel, left, right)).mT).mT
+
+
+def _weigh(measure: Measure, rows: Tensor) -> Tensor:
+    """Weighted sums, ``... x n x k``, of a row for each point, ``... x (n p) x k`` (shared: ``p``)."""
+    if _is_shared(measure):
+        return measure.weights @ rows
+    return (measure.weights.unsqueeze(-1) * rows.unflatten(-2, (measure.n, measure.p))).sum(-2)
 
 
 def variance(kernel: Kernel, a: Measure) -> Tensor:
     """Prior variance ``sum_ij w_i k(x_i, x_j) w_j`` of each measure, ``... x n``."""
-    _check_kernel(kernel, a)
     if _is_shared(a):
         points = a.points[..., 0, :, :]
         return ((a.weights @ matrix(kernel, points, points)) * a.weights).sum(-1)
@@ -198,30 +199,13 @@ def _is_shared(measure: Measure) -> bool:
     return measure.n > 1 and measure.p > 1 and measure.points.stride(-3) == 0
 
 
-def expands_to(shape: torch.Size, target: torch.Size) -> bool:
-    """Whether a tensor of one shape could be expanded to another."""
-    aligned = zip(shape[::-1], target[::-1], strict=False)
-    return len(shape) <= len(target) and all(size in (1, goal) for size, goal in aligned)
-
-
 def require_fit(name: str, kernel: Kernel, point: Tensor) -> None:
     """Raise ``ValueError`` unless a kernel, of the argument ``name``, takes a point ``1 x d``."""
     try:
-        variance(kernel, Measure.dirac(point))
+        covariance(kernel, Measure.dirac(point), Measure.dirac(point))
     except (IndexError, RuntimeError) as error:  # of a part of it
         found = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"{name} must have a kernel of {point.shape[-1]} coordinates, got {found}") from error
     if kernel.active_dims is None:
         for part in getattr(kernel, "kernels", ()) or filter(None, [getattr(kernel, "base_kernel", None)]):
             require_fit(name, part, point)
-
-
-def _check_kernel(kernel: Kernel, measure: Measure) -> None:
-    for part in (kernel, getattr(kernel, "base_kernel", kernel)):
-        own = part.ard_num_dims if kernel.active_dims is part.active_dims is None else None
-        require(own in (None, measure.dim), f"kernel must have one lengthscale, or {measure.dim}", own)
-    wanted = measure.points.dtype, measure.points.device
-    for name, parameter in kernel.named_parameters():
-        if (found := (parameter.dtype, parameter.device)) != wanted:
-            expected = f"kernel must have the dtype and device of the points {wanted}; call kernel.to(points) first"
-            require(False, expected, f"{name} of {found}")

@@ -191,16 +191,13 @@ class Run:
             try:
                 _packed(value)
             except Exception as error:
-                raise ValueError(
-                    f"{name} must be a number or an object of a module to be saved, got {value}"
-                ) from error
-        blob = _packed(stored)
+                message = f"{name} must be a number or an object of a module to be saved, got {value}"
+                raise ValueError(message) from error
         about = {"format": FORMAT, "version": version("cbo_lib"), "seed": self.seed}
         about |= {"policy": f"{self.kind.__module__}:{self.kind.__qualname__}", "told": self._told}
-        known = {name: part.cpu().numpy() for name, part in self.observations().items()}
+        parts: dict[str, Any] = {name: part.cpu().numpy() for name, part in self.observations().items()}
         with open(path, "wb") as file:
-            parts: dict[str, Any] = {"about": json.dumps(about), "settings": np.frombuffer(blob, np.uint8), **known}
-            np.savez(file, **parts)
+            np.savez(file, about=json.dumps(about), settings=np.frombuffer(_packed(stored), np.uint8), **parts)
 
     @classmethod
     def load(cls, path: str | Path, kind: Any) -> "Run":
@@ -260,16 +257,12 @@ def _packed(value: Any) -> bytes:
 
 def _classes(kind: Any) -> list[Any]:
     """What a file may name: classes of GPyTorch, classes and functions of this library and of the policy's module."""
-    names = ["gpytorch.kernels", "gpytorch.constraints", "gpytorch.priors", "cbo_lib.gp", "cbo_lib.kernels"]
-    names += [
-        "cbo_lib.fit",
-        "cbo_lib.partition",
-        "cbo_lib.distributions",
-        kind.__module__,
-        f"{kind.__module__.rpartition('.')[0]}.space",
-    ]
-    things = [thing for name in names for thing in vars(importlib.import_module(name)).values()]
-    known = [
-        x for x in things if isinstance(x, type | FunctionType) and x.__module__.startswith(("gpytorch", "cbo_lib"))
-    ]
-    return [*known, softplus, inv_softplus, torch.nn.ModuleList, torch.nn.Softplus, _no_hook]
+    own = [kind.__module__, f"{kind.__module__.rpartition('.')[0]}.space"]
+    ours = [f"cbo_lib.{name}" for name in ("gp", "kernels", "fit", "partition", "distributions")]
+    theirs = [f"gpytorch.{name}" for name in ("kernels", "constraints", "priors")]
+    known = [softplus, inv_softplus, torch.nn.ModuleList, torch.nn.Softplus, _no_hook]
+    for name in (*theirs, *ours, *own):
+        for thing in vars(importlib.import_module(name)).values():
+            if isinstance(thing, type | FunctionType) and thing.__module__.startswith(("gpytorch", "cbo_lib")):
+                known.append(thing)
+    return known

@@ -73,13 +73,11 @@ def maximize_box(
     return points.take_along_dim(best.unsqueeze(-1), -2).squeeze(-2), results.gather(-1, best).squeeze(-1)
 
 
-def on_grid(x: Tensor, bounds: Tensor, resolution: float | None = 2**-13) -> Tensor:
-    """Points ``... x d`` of a box ``2 x d`` at multiples of a share of its sides; as they are if that is None.
+def on_grid(x: Tensor, bounds: Tensor) -> Tensor:
+    """Points ``... x d`` of a box ``2 x d`` at multiples of ``2^-13`` of its sides.
 
     A queried point is rounded so that the last digits of a search, which differ between processors, do not reach a run.
     """
-    if resolution is None:
-        return x
     low, high = bounds
-    step = resolution * (high - low)
+    step = 2**-13 * (high - low)
     return torch.minimum(torch.maximum(low + ((x - low) / step).round() * step, low), high)

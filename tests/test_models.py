@@ -182,12 +182,9 @@ def test_averages_of_a_model_are_those_of_the_same_process(rng, single):
         np.testing.assert_allclose(got.distribution.covariance_matrix[b], dense[1], atol=1e-5)
 
 
-@pytest.mark.parametrize("which", ["points", "cells", "averaged"])
+@pytest.mark.parametrize("which", ["points", "cells"])
 def test_the_knowledge_gradient_can_be_optimized(single, which):
-    if which == "averaged":
-        model = AveragedModel(single[0], cells)
-    else:
-        model = single[1].as_botorch() if which == "points" else single[1].as_botorch(cells)
+    model = single[1].as_botorch() if which == "points" else single[1].as_botorch(cells)
     dim = 2 if which == "points" else 4
     bounds = torch.tensor([[0.0] * dim, [1.0] * dim], dtype=F64)
     acquisition = qKnowledgeGradient(model, num_fantasies=3, sampler=SobolQMCNormalSampler(torch.Size([3]), seed=0))

@@ -61,7 +61,7 @@ def embedding_loss(x: Tensor, a: Tensor, kernel: Kernel, action_kernel: Kernel, 
 
 
 def cross_validate(
-    x: Tensor, a: Tensor, kernel: Kernel, lengthscales: Sequence[float], regularizations: Sequence[float]
+    x: Tensor, a: Tensor, kernel: Kernel, lengthscales: Sequence[Any], regularizations: Sequence[float]
 ) -> tuple[float, float]:
     """The lengthscale of an RBF kernel on actions, and ``lambda``, of the smallest leave-one-out error.
 
@@ -181,6 +181,12 @@ class ConditionalMeanProcess:
     """
 
     prior: GaussianProcess
+    mean: Tensor
+    variance: Tensor
+    gram: Tensor
+    white: Tensor
+    table: Tensor | None
+    places: tuple[Measure, Measure]
 
     def __init__(
         self, space: Any, replicates: int, prior: GaussianProcess | None = None, kernel: str | Kernel = "matern"

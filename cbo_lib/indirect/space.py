@@ -166,7 +166,8 @@ class Space:
         elif samples is not None:
             points = samples[0].unique(dim=0)
         else:
-            require(bounds is not None, "points, samples or bounds must say what may be recommended", "none")
+            if bounds is None:
+                raise ValueError("points, samples or bounds must say what may be recommended, got none")
             points = draw_sobol_samples(bounds, _SOBOL, 1, seed=0).squeeze(1)
         if bounds is None:
             bounds = box_of(points if samples is None else torch.cat([points, samples[0]]))
