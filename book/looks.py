@@ -61,6 +61,7 @@ POLICIES = {
     "DRBO-MMD-MinimaxApprox": Look(SKY, "-.", "x", _CONTEXTS),
     "SBO, density known": Look(BLACK, "--", "|", _CONTEXTS),
     "SBO, empirical law": Look(SKY, ":", "o", _CONTEXTS),
+    "SBO, cross-validated": Look(PINK, "--", "x", _CONTEXTS),
     # variable subsets
     "proposed": Look(BLUE, "-", "o", ("subsets", "synthesis")),
     "TS-PSQ": Look(RED, "--", "s", _SUBSETS),

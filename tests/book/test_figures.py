@@ -12,7 +12,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from book import figures
+from book import figures, looks
 from book.figures import COLORS, Panel, heatmap, plot_replicates, show, slider, subplots
 from book.looks import POLICIES
 from tests.book.colors import contrast
@@ -230,3 +230,7 @@ def test_a_heatmap_writes_each_number_legibly_into_its_row_and_column(table):
     assert found == {key: f"{value:.2f}" for key, value in table.items()}
     assert (axis.get_xlabel(), axis.get_ylabel(), figure.axes[1].get_ylabel()) == ("columns", "rows", "value")
     assert axis.get_ylim() == (-0.5, 1.5)  # the first row is at the bottom
+
+
+def test_other_words_lead_to_policies():
+    assert set(looks._ALIASES.values()) <= set(looks.POLICIES)
