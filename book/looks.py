@@ -67,7 +67,7 @@ POLICIES = {
     "TS-PSQ": Look(RED, "--", "s", _SUBSETS),
     "UCB-PSQ": Look(GREEN, "-.", "^", _SUBSETS),
     "ETC-50": Look(BROWN, "-", "D", _SUBSETS),
-    "UCB-CVS": Look(BLACK, "--", "P", _SUBSETS),
+    "UCB-CVS": Look(BLACK, "--", "o", _SUBSETS),
     # unknown hyperparameters
     "HE-GP-UCB": Look(BLUE, "-", "o", ("hyperparameters", "synthesis")),
     "no elimination": Look(SKY, "--", "x", _HYPERPARAMETERS),
