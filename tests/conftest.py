@@ -33,7 +33,8 @@ def rng():
 def pytest_runtest_protocol(item):
     """Round as another processor does in each test and its fixtures, if the environment has a seed in `ROUNDING`."""
     seed = os.environ.get("ROUNDING")
-    with other_rounding(int(seed) if seed and not item.get_closest_marker("browser") else None):
+    apart = item.get_closest_marker("browser") or item.get_closest_marker("same_bits")
+    with other_rounding(int(seed) if seed and not apart else None):
         return (yield)
 
 

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -101,10 +102,6 @@ class ConditionalMeanEmbedding:
     What is left to its default is chosen by ``cross_validate`` on at most 300 of the first replicate's pairs, evenly
     spaced, with a kernel on inputs of a fifth of their range.
 
-    Attributes:
-        kernel: on actions.
-        inverse: of its ridged matrix, ``... x N x N``, as weights are asked again and again.
-
     Raises:
         ValueError: if the numbers of pairs differ, or a parameter is not positive.
     """
@@ -114,8 +111,6 @@ class ConditionalMeanEmbedding:
     lengthscale: float | Tensor | None = None
     regularization: float | None = None
     normalize: bool = False
-    kernel: Kernel = field(init=False, repr=False)
-    inverse: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the arguments, thin the pairs, and choose what is left to be chosen."""
@@ -133,9 +128,24 @@ class ConditionalMeanEmbedding:
             on_inputs = rbf_kernel(0.2 * _range(first_x), 1.0, x.dtype).to(x)
             few = _thinned(first_x, _PAIRS), _thinned(first_a, _PAIRS)
             length, ridge = cross_validate(*few, on_inputs, lengths, ridges)
-        kernel = rbf_kernel(length, 1.0, a.dtype).to(a)
-        inverse = torch.cholesky_inverse(_ridge_factor(a, kernel, ridge))
-        vars(self).update(x=x, a=a, lengthscale=length, regularization=ridge, kernel=kernel, inverse=inverse)
+        rbf_kernel(length)  # raises now
+        vars(self).update(x=x, a=a, lengthscale=length, regularization=ridge)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel on actions."""
+        assert self.lengthscale is not None
+        return rbf_kernel(self.lengthscale, 1.0, self.a.dtype).to(self.a)
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """That of its ridged matrix, ``... x N x N``, as weights are asked again and again."""
+        assert self.regularization is not None
+        return torch.cholesky_inverse(_ridge_factor(self.a, self.kernel, self.regularization))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The pairs and the two numbers; a file need not hold what follows from them."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def measure(self, actions: Tensor, order: int = 1) -> Measure:
         """The inputs of the pairs with signed weights, for actions ``... x n x q``."""

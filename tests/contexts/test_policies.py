@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel, RBFKernel
 
 from cbo_lib import contexts
 from cbo_lib.contexts.policies import Bounds
@@ -104,13 +105,24 @@ def test_every_round_maximizes_what_plain_numpy_computes(name, world):
             np.testing.assert_allclose(batch.recommend()[r], best, atol=1e-9)
 
 
-@pytest.mark.parametrize("kernel", [rbf_kernel([0.3, 0.2, 0.5]), matern_kernel([0.3, 0.2, 0.5])], ids=["rbf", "matern"])
-def test_bounds_of_a_product_are_those_of_the_pairs(kernel, rng):
+def growing():
+    """A product that is not stationary."""
+    return LinearKernel(active_dims=(0, 1)).double() * RBFKernel(active_dims=(2,)).double()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "product"),
+    [(rbf_kernel([0.3, 0.2, 0.5]), True), (matern_kernel([0.3, 0.2, 0.5]), False), (growing(), True)],
+    ids=["rbf", "matern", "growing"],
+)
+@torch.no_grad()
+def test_bounds_of_a_product_are_those_of_the_pairs(kernel, product, rng):
     points, y = torch.rand(2, 25, 3, generator=rng, dtype=F64), torch.rand(2, 25, generator=rng, dtype=F64)
-    posterior = GaussianProcess(kernel, 0.1, 0.3).posterior(2).extend(Measure.dirac(points), y)
+    prior = GaussianProcess(kernel, 0.1, lambda points: points[..., 0] + points[..., 2].square())
+    posterior = prior.posterior(2).extend(Measure.dirac(points), y)
     x, c = torch.rand(2, 6, 2, generator=rng, dtype=F64), torch.rand(2, 40, 1, generator=rng, dtype=F64)
     bounds = Bounds(posterior, c, 1.5)
-    assert bounds.product == isinstance(kernel.base_kernel, type(rbf_kernel(1.0).base_kernel))
+    assert bounds.product == product
     pairs = torch.cat([x.repeat_interleave(40, 1), c.repeat(1, 6, 1)], -1)
     mean, variance = posterior.mean_and_variance(Measure.dirac(pairs))
     torch.testing.assert_close(bounds(x).flatten(1), mean + 1.5 * variance.sqrt(), rtol=0, atol=1e-6)

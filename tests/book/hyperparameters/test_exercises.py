@@ -333,6 +333,7 @@ def test_the_bound_of_the_list_is_that_of_its_largest_gain(solved: dict[str, Any
     assert gains == sorted(gains, reverse=True)
 
 
+@pytest.mark.same_bits
 def test_mistakes_about_a_policy(solved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     by_rank, difference, error = solved["solution_8"]
     check, regret = solved["check_8"], solved["he_regret"]

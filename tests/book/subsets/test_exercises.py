@@ -505,6 +505,7 @@ def test_mistake_is_named(number: int, says: str, answer: Callable[..., object],
     assert any(part in verdict for part in says.split("|")), verdict
 
 
+@pytest.mark.same_bits
 def test_mistakes_about_a_policy(solved: dict[str, Any]) -> None:
     aim, difference, error = solved["solution_8"]
     check, UCBPSQ = solved["check_8"], solved["UCBPSQ"]
