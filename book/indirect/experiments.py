@@ -54,10 +54,11 @@ from cbo_lib.simulate import History, simulate
 MAPS: tuple[Transformation, ...] = ("linear", "cosine")
 #: Points and actions lie on a grid of so many places a side; noise in standard deviations of f; random first actions.
 GRID, NOISE, INITIAL, PAIRS, LENGTH, ROUNDS = 20, 0.1, 5, 300, 0.24, 100
-Kind = Literal["paper", "moved", "fitted"]
-#: What is run of Figure 1: the paper's function, and moved copies of it.
+Kind = Literal["paper", "moved", "fitted", "short"]
+#: What is decided of Figure 1: the paper's function, and moved copies of it.
 SETUPS: tuple[Kind, ...] = ("paper", "moved")
-LEVELS, UNITS = (6,), ("sd", "raw")
+#: The deepest level of the tree: the paper's, which decides, and one less.
+LEVELS, UNITS = (6, 5), ("sd", "raw")
 NOTIONS = ("simple", "instant")
 FLAT = ("CMES", "EI on g", "UCB on g", "MES on g", "random")
 FAIR = ("CMES, all nodes", "EI per cost, all nodes")
@@ -121,21 +122,20 @@ def figure_1(
     h: Transformation,
     seeds: Sequence[int],
     rounds: int = ROUNDS,
-    length: float = LENGTH,
     names: Sequence[str] | None = None,
 ) -> dict[str, Tensor]:
     """Regrets of the policies of Figure 1, by name.
 
     Args:
-        kind: the paper's function, moved copies of it, or the paper's with rivals that fit a Matern kernel on g.
+        kind: the paper's function, moved copies of it, or the paper's with rivals that fit a Matern kernel on g, or
+            with half the lengthscale for all.
         h: the map.
         seeds: of the pairs, the noise, the choices and the motion.
         rounds: how many.
-        length: the lengthscale of f.
         names: of the policies. Default all.
     """
     problem = learned(h, seeds, moved=kind == "moved")
-    policies = figure_1_policies(problem.space, length, kind == "fitted")
+    policies = figure_1_policies(problem.space, LENGTH / 2 if kind == "short" else LENGTH, kind == "fitted")
     chosen = {name: policies[name] for name in (names or policies)}
     return {name: regrets(simulate(problem, policy, rounds, seeds), problem) for name, policy in chosen.items()}
 

@@ -50,7 +50,7 @@ def _last(key: str, array: Any) -> Mapping[str, Any]:
 
 RUNS: Mapping[str, Experiment] = {
     "figure_1": Experiment(
-        parts=lambda: [f"{kind}/{h}" for kind in (*experiments.SETUPS, "fitted") for h in experiments.MAPS],
+        parts=lambda: [f"{kind}/{h}" for kind in (*experiments.SETUPS, "fitted", "short") for h in experiments.MAPS],
         work=_figure_1,
         seeds=lambda part, scale: _seeds(10, 20 if part.startswith("moved") else 40)(part, scale),
         file=lambda part: "figure_1.npz",
