@@ -16,6 +16,7 @@ from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -326,6 +327,32 @@ def staircase(values: Mapping[str, float], label: str) -> Figure:
         ax.text(number, row, f" {written}{factor}", va="center", fontsize="small")
     ax.set(xscale="log", xlabel=label, xlim=(min(numbers) / 2, max(numbers) * 12))
     ax.invert_yaxis()
+    return figure
+
+
+def proof_picture(boxes: Mapping[str, tuple[float, float, str, str]], arrows: Sequence[tuple[str, str]]) -> Figure:
+    """The steps of a proof as boxes, with arrows from what a step rests on.
+
+    Args:
+        boxes: by name the column, the row, the words, and what the runs say, in another color.
+        arrows: from which box to which.
+    """
+    columns, rows = ([box[i] for box in boxes.values()] for i in (0, 1))
+    figure, axes = subplots(figsize=(9, 1.2 + 1.3 * (max(rows) - min(rows))))
+    ax, width, height = axes[0, 0], 0.37, 0.34
+    ax.axis("off")
+    ax.set(xlim=(min(columns) - 0.42, max(columns) + 0.42), ylim=(min(rows) - 0.45, max(rows) + 0.45))
+    for column, row, words, told in boxes.values():
+        corner, look = (column - width, row - height), {"facecolor": "#e8f0f8", "edgecolor": "0.4"}
+        ax.add_patch(FancyBboxPatch(corner, 2 * width, 2 * height, boxstyle="round,pad=0.02", **look))
+        ax.text(column, row + 0.1, words, ha="center", va="center", fontsize=10)
+        ax.text(column, row - 0.24, told, ha="center", va="center", fontsize=9.5, color=COLORS[1])
+    for start, end in arrows:
+        (a, b, *_), (c, d, *_) = boxes[start], boxes[end]
+        up = (height + 0.02) * (1 if d > b else -1)
+        side = width + 0.02
+        tail, head = ((a, b + up), (c, d - up)) if a == c else ((a + side, b), (c - side, d))
+        ax.annotate("", head, tail, arrowprops={"arrowstyle": "-|>", "color": "0.3", "linewidth": 1.4})
     return figure
 
 

@@ -72,7 +72,7 @@ PAPER = Effort(1024, 32, 5, 1.0)
 #: What is stored: evaluations and effort, chosen by what they cost before anything was run.
 ROUNDS, STORED = 100, Effort(64, 32, 1, 1.5)
 
-#: Who runs in the figures, at twenty seeds; DRBO-MMD at five, as the paper has them.
+#: Who runs in the figures, at twenty seeds; those with MMD at five, as the paper has them.
 FIVE = ("SBO, empirical law", "SBO-KDE", "SBO, density known", "DRBO-KDE", "GP-UCB")
 SLOW = ("StableOpt", "DRBO-MMD", "DRBO-MMD-MinimaxApprox")
 
