@@ -170,12 +170,18 @@ def ends(frame: pd.DataFrame, panel: str, name: str) -> Tensor:
     return torch.tensor(row, dtype=torch.float64)
 
 
+def panels_run() -> pd.DataFrame:
+    """All policies on all panels, as they are stored."""
+    return pd.concat([stored("figure_1"), stored("baselines")], ignore_index=True)
+
+
 def claims() -> dict[tuple[str, str], Paired]:
     """The regret of each rival minus that of SBO-KDE, by rival and panel, widened by Holm over all of them."""
-    frame, found = stored("figure_1"), {}
+    frame, found = panels_run(), {}
     for panel, rival in zip(frame["panel"], frame["policy"], strict=True):
         if rival != "SBO-KDE":
-            found[rival, panel] = paired(ends(frame, panel, "SBO-KDE"), ends(frame, panel, rival))
+            theirs = ends(frame, panel, rival)  # of the first seeds, if fewer
+            found[rival, panel] = paired(ends(frame, panel, "SBO-KDE")[: len(theirs)], theirs)
     return holm(found)
 
 
@@ -203,10 +209,13 @@ def draw_figure_1(frame: pd.DataFrame) -> Figure:
 
 def draw_effects(found: Mapping[tuple[str, str], Paired], frame: pd.DataFrame) -> Figure:
     """The rival's regret minus SBO-KDE's, in shares of SBO-KDE's, a column a rival; right of zero SBO-KDE is ahead."""
-    rivals = [name for name in FIVE if name in {rival for rival, _ in found}]
+    rivals = [name for name in (*FIVE, *SLOW) if name in {rival for rival, _ in found}]
     panels = [panel for panel in PANELS if panel in set(frame["panel"])]
-    figure, axes = figures.subplots(1, len(rivals), figsize=(9.2, 0.36 * len(panels) + 1.3), sharey=True)
-    for axis, rival in zip(axes.flat, rivals, strict=True):
+    rows = -(-len(rivals) // 4)
+    figure, axes = figures.subplots(rows, 4, figsize=(9.2, rows * (0.3 * len(panels) + 0.8)), sharey=True)
+    for axis in axes.flat[len(rivals) :]:
+        axis.set_axis_off()
+    for axis, rival in zip(axes.flat, rivals, strict=False):
         for at, panel in enumerate(panels):
             if (rival, panel) not in found:
                 continue
@@ -218,7 +227,7 @@ def draw_effects(found: Mapping[tuple[str, str], Paired], frame: pd.DataFrame) -
         axis.axvline(0, color="black", linewidth=1)
         axis.set_title(rival, fontsize="small")
         axis.tick_params(labelsize="small")
-    axes[0, 0].set_yticks(range(len(panels)), [panel.replace("_", " ") for panel in panels])
+    axes[0, 0].set_yticks(range(len(panels)), [panel.replace("_", " ") for panel in panels])  # of all, as they share it
     axes[0, 0].invert_yaxis()
     figure.supxlabel("regret minus SBO-KDE's, in shares of SBO-KDE's", fontsize="small")
     return figure

@@ -36,14 +36,16 @@ def test_what_is_stored_is_whole_and_paired():
         assert {"SBO-KDE", "SBO, empirical law"} <= set(part["policy"]) <= set(FIVE) and len(set(part["rounds"])) == 1
         assert all(len(end) == 20 for end in part["end"])
         assert all(len(means) == rounds for means, rounds in zip(part["by round"], part["rounds"], strict=True))
-    found = claims()
-    assert len(found) == len(frame) - len(panels)
+    slow = stored("baselines")
+    assert set(slow["policy"]) <= set(SLOW) and set(slow["rounds"]) == {100} and set(slow["panel"]) == set(PANELS)
+    found, whole = claims(), experiments.panels_run()
+    assert len(found) == len(frame) - len(panels) + len(slow)
     for (rival, panel), pair in found.items():
-        assert pair.n == 20
-        gap = float((ends(frame, panel, rival) - ends(frame, panel, "SBO-KDE")).mean())
-        assert abs(pair.mean - gap) < 1e-9
-    experiments.draw_effects(found, frame)
-    experiments.draw_figure_1(frame)
+        assert pair.n == (5 if "MMD" in rival else 20)
+        gap = (ends(whole, panel, rival) - ends(whole, panel, "SBO-KDE")[: pair.n]).mean()
+        assert abs(pair.mean - float(gap)) < 1e-9
+    experiments.draw_effects(found, whole)
+    experiments.draw_figure_1(whole)
 
 
 def test_the_whole_figure_can_be_run_by_name():
