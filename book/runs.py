@@ -16,6 +16,7 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -34,6 +35,7 @@ from tqdm import tqdm
 from book import files, registry
 from book.device import on_device
 
+tqdm.set_lock(threading.RLock())  # the default is a semaphore of the system, which a worker that ends early would leave
 ROOT = Path(__file__).resolve().parents[1]
 #: Files of the book that no number depends on.
 _APART = {"__main__.py", "registry.py", "checks.py", "figures.py", "frames.py", "looks.py", "steppers.py"}
