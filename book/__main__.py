@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         names = list(dict.fromkeys(name for pattern in chosen.name for name in registry.match(pattern)))
         if chosen.command == "list":
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `| head`
             _list(names, chosen.parts)
             return 0
         plans = _plans(names, chosen)
