@@ -22,7 +22,7 @@ from torch.utils._device import _device_constructors
 _MAKERS = ("book.", "cbo_lib.kernels")
 _BELOW = ("torch", "botorch", "gpytorch", "linear_operator", "cbo_lib.checks", "book.device", "contextlib", "functools")
 #: What reads and draws results, which come from files.
-_READERS = ("book.outputs", "book.figures", "book.verdict")
+_READERS = ("book.runs", "book.figures", "book.verdict")
 
 
 class _OnDevice(TorchFunctionMode):

@@ -1,18 +1,12 @@
-"""Files of results: arrays as ``.npz`` and tables as JSON, written whole or not at all, and what made them."""
+"""Files of results: arrays as ``.npz`` and tables as JSON, written whole or not at all."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import platform
 import secrets
-import socket
-import subprocess
-import zipfile
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +17,10 @@ from torch import Tensor
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part, on shared disks too."""
+    """Write a file, and its folder, so that a reader, or a crash, sees the old content or the new, never a part."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{socket.gethostname()}.{secrets.token_hex(4)}.partial")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "wb") as file:
             file.write(content)
@@ -36,49 +31,34 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def pack_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """The content of an ``.npz`` file; unlike ``numpy.savez`` it takes any name, such as ``file``."""
+def save_arrays(arrays: Mapping[str, Any], path: str | Path) -> None:
+    """Store arrays by name, whole or not at all."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
-    return content.getvalue()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    write_atomically(path, content.getvalue())
 
 
-def unpack_arrays(content: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an ``.npz`` file, each checked by its checksum; nothing in it is executed."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        if (damaged := archive.zip.testzip()) is not None:
-            raise zipfile.BadZipFile(f"{damaged} is damaged")
+def load_arrays(path: str | Path) -> dict[str, Any]:
+    """What ``save_arrays`` stored; nothing in the file is executed."""
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         return dict(archive)
 
 
-def table_text(frame: pd.DataFrame, digits: int = 10) -> str:
-    """A table and what ``frame.attrs`` says of it, as JSON of a line a row, with so many decimals."""
-    parts = {"about": frame.attrs, **json.loads(frame.to_json(orient="split", double_precision=digits))}
+def save_table(frame: pd.DataFrame, path: str | Path) -> None:
+    """Store a table and what ``frame.attrs`` says of it as JSON, a line a row, whole or not at all."""
+    parts = {"about": frame.attrs, **json.loads(frame.to_json(orient="split"))}
     rows = ",\n".join(map(json.dumps, parts.pop("data")))
     head = "".join(f'"{name}": {json.dumps(part)},\n' for name, part in parts.items())
-    return f'{{{head}"data": [\n{rows}\n]}}\n'
-
-
-def table_of(text: str) -> pd.DataFrame:
-    """The table that ``table_text`` wrote."""
-    content = json.loads(text)
-    about = content.pop("about")
-    frame = pd.DataFrame(**content)
-    frame.attrs = about
-    return frame
-
-
-def save_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """Store a table, whole or not at all."""
-    write_atomically(path, table_text(frame).encode())
+    write_atomically(path, f'{{{head}"data": [\n{rows}\n]}}\n'.encode())
 
 
 def load_table(path: str | Path) -> pd.DataFrame:
     """What ``save_table`` stored."""
-    return table_of(Path(path).read_text(encoding="utf-8"))
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    about = content.pop("about")
+    frame = pd.DataFrame(**content)
+    frame.attrs = about
+    return frame
 
 
 def numbers(frame: pd.DataFrame, column: str, **key: Any) -> Tensor:
@@ -93,21 +73,3 @@ def numbers(frame: pd.DataFrame, column: str, **key: Any) -> Tensor:
     if len(chosen) != 1:
         raise ValueError(f"key must name one row of the table, {key} names {len(chosen)}")
     return torch.tensor(chosen.iloc[0][column], dtype=torch.float64)
-
-
-@cache
-def provenance() -> dict[str, Any]:
-    """Versions of what computes, and the git revision if this is a checkout."""
-    versions = {"python": platform.python_version()}
-    for package in ("cbo_lib", "torch", "gpytorch", "botorch", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "unknown"
-    command = ["git", "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-        revision = done.stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        revision = None
-    return {"versions": versions, "revision": revision, "machine": platform.machine()}

@@ -42,7 +42,6 @@ def pytest_runtest_protocol(item):
 # option --no-loadscope-reorder keeps this order.
 _FIRST = (
     "book/test_served_pages.py",
-    "book/test_runs.py",
     "book/test_grade.py",
     "contexts/test_policies.py",
     "test_accelerator.py",

@@ -12,8 +12,6 @@ from book.aggregated.experiments import Setup
 from book.aggregated.problems import Curve
 from book.registry import Experiment, Scale
 
-HOME = "book/aggregated/results"
-
 
 def _seeds(reader: int, paper: int) -> Any:
     """Fresh seeds at the paper's scale: from 1000 on, which nobody looked at before."""
@@ -38,42 +36,34 @@ def _census(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) ->
     return experiments.census_runs(seeds, steps or 40)
 
 
-def _arrays(results: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    return {f"{part}/{name}": array for part, found in results.items() for name, array in found.items()}
-
-
 RUNS: Mapping[str, Experiment] = {
     "figure_4": Experiment(
         parts=lambda: [f"{s}/{curve}/{points}" for s in experiments.SETUPS for curve, points in experiments.PANELS],
         work=_figure_4,
         seeds=_seeds(20, 60),
-        file=lambda part: "figure_4.json",
-        home=HOME,
-        draw=lambda results: experiments.draw_figure_4(pd.concat(results.values())),
+        file="figure_4.json",
+        draw=experiments.draw_figure_4,
     ),
     "figure_5": Experiment(
         parts=lambda: ["1", "10"],
         work=_figure_5,
         seeds=_seeds(20, 100),
-        file=lambda part: "figure_5.npz",
-        home=HOME,
+        file="figure_5.npz",
         chunk=50,
-        draw=lambda results: experiments.draw_figure_5(_arrays(results)),
+        draw=experiments.draw_figure_5,
     ),
     "figure_6": Experiment(
         parts=lambda: [f"{s}/{points}" for s in experiments.SETUPS for points in experiments.POINTS],
         work=_figure_6,
         seeds=_seeds(10, 100),
-        file=lambda part: "figure_6.json",
-        home=HOME,
-        draw=lambda results: experiments.draw_figure_6(pd.concat(results.values())),
+        file="figure_6.json",
+        draw=experiments.draw_figure_6,
     ),
     "census": Experiment(
         parts=lambda: ["islands"],
         work=_census,
         seeds=_seeds(20, 60),
-        file=lambda part: "census.json",
-        home=HOME,
-        draw=lambda results: experiments.draw_census(results["islands"]),
+        file="census.json",
+        draw=experiments.draw_census,
     ),
 }

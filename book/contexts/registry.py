@@ -11,8 +11,6 @@ from book.contexts import experiments, regret
 from book.contexts.experiments import FIVE, PANELS, PAPER, ROUNDS, SLOW, STORED
 from book.registry import Experiment, Scale
 
-HOME = "book/contexts/results"
-
 
 def _seeds(part: str, scale: Scale) -> range:
     """Fresh seeds at the paper's scale, from 4000 on; five, as in the paper, for the two with balls of MMD."""
@@ -42,9 +40,8 @@ def _figure(name: str, policies: Sequence[str], work: Any) -> Experiment:
         parts=lambda: [f"{panel}/{policy}" for panel in PANELS for policy in policies],
         work=work,
         seeds=_seeds,
-        file=lambda part: f"{name}.json",
-        home=HOME,
-        draw=lambda results: experiments.draw_figure_1(pd.concat(results.values())),
+        file=f"{name}.json",
+        draw=experiments.draw_figure_1,
     )
 
 
@@ -56,15 +53,13 @@ RUNS: Mapping[str, Experiment] = {
         parts=lambda: ["1", "2", "4", "8"],
         work=_estimates,
         seeds=lambda part, scale: range(30 if scale == "paper" else 4),
-        file=lambda part: "estimates.json",
-        home=HOME,
+        file="estimates.json",
         counted=True,
     ),
     "table_1": Experiment(
         parts=lambda: list(experiments.PAPER_TABLE_1),
         work=_table_1,
         seeds=lambda part, scale: range(1),
-        file=lambda part: "table_1.json",
-        home=HOME,
+        file="table_1.json",
     ),
 }

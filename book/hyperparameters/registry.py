@@ -11,7 +11,6 @@ from book.hyperparameters import experiments
 from book.hyperparameters.experiments import Panel, Reading
 from book.registry import Experiment, Scale
 
-HOME = "book/hyperparameters/results"
 PARTS = [f"{panel}/{reading}" for panel in experiments.PANELS for reading in experiments.READINGS]
 #: What turns a verdict: a narrower corner in (c), more noise in (d), a hill that promises more.
 CHANGES: Mapping[str, tuple[Panel, Mapping[str, Any]]] = {
@@ -48,16 +47,13 @@ RUNS: Mapping[str, Experiment] = {
         parts=lambda: PARTS,
         work=_figure_2,
         seeds=_seeds(PARTS, 10_000, 20, 100),
-        file=lambda part: "figure_2.json",
-        home=HOME,
-        draw=lambda results: experiments.draw_figure_2(pd.concat(results.values())),
+        file="figure_2.json",
+        draw=experiments.draw_figure_2,
     ),
     "changed": Experiment(
         parts=lambda: _CHANGED,
         work=_changed,
         seeds=_seeds(_CHANGED, 30_000, 20, 100),
-        file=lambda part: "changed.json",
-        home=HOME,
-        draw=lambda results: experiments.draw_figure_2(pd.concat(results.values())),
+        file="changed.json",
     ),
 }

@@ -363,7 +363,7 @@ def draw_figure_2(arrays: Mapping[str, Tensor]) -> Figure:
         for policy in ("CMETS", *FLAT, *FAIR):
             mean = pooled(arrays, f"{{}}/{unit}/{LEVELS[0]}", policy)[:, 0].mean(0)
             look = {"markevery": 10, "markersize": 4, **figures.style(policy)}
-            axis.plot(COSTS, mean, label=policy, **look)
+            axis.plot(COSTS[: len(mean)], mean, label=policy, **look)
         axis.set(yscale="log", xlabel="cost", title=f"noise in {'sd of f' if unit == 'sd' else 'units of Branin'}")
     axes[0, 0].set_ylabel("mean simple regret (sd of f)")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
@@ -383,7 +383,7 @@ def draw_floor(arrays: Mapping[str, Tensor]) -> Figure:
     return figure
 
 
-def draw_peaks(runs: Mapping[str, Mapping[str, Tensor]]) -> Figure:
+def draw_peaks(runs: Mapping[Any, Mapping[str, Tensor]]) -> Figure:
     """Mean simple regret on the river by round, a panel a drift; the runs ``2 x seeds x rounds`` by drift."""
     figure, axes = figures.subplots(1, len(runs), figsize=(8.8, 3.6), sharey=True)
     for axis, (blur, found) in zip(axes.flat, runs.items(), strict=True):

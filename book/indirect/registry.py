@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
 
 from book.indirect import experiments
 from book.indirect.experiments import Kind
 from book.indirect.problems import Transformation
 from book.registry import Experiment, Scale
-
-HOME = "book/indirect/results"
 
 
 def _seeds(reader: int, paper: int) -> Any:
@@ -30,7 +32,8 @@ def _figure_1(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) 
 
 def _figure_2(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> Mapping[str, Any]:
     h, unit, levels = cast(tuple[Transformation, str, str], part.split("/"))
-    costs = experiments.COSTS if steps is None else (4, 5)
+    # A budget has no rounds: with --steps it is 7, enough for two of the dearest queries.
+    costs = experiments.COSTS if steps is None else experiments.COSTS[:4]
     return _arrays(experiments.figure_2(h, unit, int(levels), seeds, costs=costs))
 
 
@@ -44,8 +47,17 @@ def _peaks(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> 
     return _arrays(experiments.peaks(float(part), seeds, steps or 40))
 
 
-def _last(key: str, array: Any) -> Mapping[str, Any]:
-    return {f"{key}, {name}": array[:, i, -1] for i, name in enumerate(("simple", "instant"))}
+def _drawn(draw: Callable[[Mapping[str, Tensor]], Figure]) -> Callable[[Mapping[str, Any]], Figure]:
+    """Draws stored arrays, all as tensors in double precision, as the pages read them."""
+    return lambda arrays: draw({name: torch.from_numpy(array).double() for name, array in arrays.items()})
+
+
+def _draw_peaks(arrays: Mapping[str, Tensor]) -> Figure:
+    runs: dict[str, dict[str, Tensor]] = {}
+    for name, values in arrays.items():
+        blur, policy = name.split("/")
+        runs.setdefault(blur, {})[policy] = values.transpose(0, 1)
+    return experiments.draw_peaks(runs)
 
 
 RUNS: Mapping[str, Experiment] = {
@@ -53,10 +65,10 @@ RUNS: Mapping[str, Experiment] = {
         parts=lambda: [f"{kind}/{h}" for kind in (*experiments.SETUPS, "fitted", "short") for h in experiments.MAPS],
         work=_figure_1,
         seeds=lambda part, scale: _seeds(10, 20 if part.startswith("moved") else 40)(part, scale),
-        file=lambda part: "figure_1.npz",
-        home=HOME,
+        file="figure_1.npz",
+        draw=_drawn(experiments.draw_differences),
+        whole=True,
         chunk=20,
-        by_seed=_last,
         float64=True,
     ),
     "figure_2": Experiment(
@@ -65,18 +77,19 @@ RUNS: Mapping[str, Experiment] = {
         ],
         work=_figure_2,
         seeds=_seeds(5, 20),
-        file=lambda part: "figure_2.npz",
-        home=HOME,
+        file="figure_2.npz",
+        draw=_drawn(experiments.draw_figure_2),
+        whole=True,
         chunk=20,
-        by_seed=_last,
         float64=True,
     ),
     "floor": Experiment(
         parts=lambda: [f"{count or 'known'}/{noise}" for count in experiments.SIZES for noise in experiments.NOISES],
         work=_floor,
         seeds=_seeds(10, 20),
-        file=lambda part: "floor.npz",
-        home=HOME,
+        file="floor.npz",
+        draw=_drawn(experiments.draw_floor),
+        whole=True,
         chunk=20,
         float64=True,
     ),
@@ -84,9 +97,8 @@ RUNS: Mapping[str, Experiment] = {
         parts=lambda: [str(blur) for blur in experiments.BLURS],
         work=_peaks,
         seeds=_seeds(20, 60),
-        file=lambda part: "peaks.npz",
-        home=HOME,
-        by_seed=_last,
+        file="peaks.npz",
+        draw=_drawn(_draw_peaks),
         float64=True,
     ),
 }

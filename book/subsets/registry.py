@@ -19,9 +19,8 @@ def _experiment(name: str, cheap: bool) -> Experiment:
         parts=lambda: experiments.parts(cheap),
         work=_verdict,
         seeds=lambda part, scale: experiments.panel_seeds(part, 20 if scale == "paper" else 3),
-        file=lambda part: f"{name}.json",
-        home="book/subsets/results",
-        draw=lambda results: experiments.draw_verdict(pd.concat(results.values())),
+        file=f"{name}.json",
+        draw=experiments.draw_verdict,
     )
 
 

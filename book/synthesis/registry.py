@@ -19,8 +19,7 @@ RUNS: Mapping[str, Experiment] = {
         parts=lambda: list(combined.cases(1)),
         work=_combined,
         seeds=lambda part, scale: range(100 if scale == "paper" else 10),
-        file=lambda part: "combined.json",
-        home="book/synthesis/results",
+        file="combined.json",
         counted=True,
     ),
 }

@@ -2,261 +2,224 @@
 
 import itertools
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
-from book import registry, spread, tasks
+from book import files, registry, runs
 from book.__main__ import main
+from book.aggregated.registry import RUNS
 
 ROOT = Path(__file__).resolve().parents[2]
-#: GPOO on two parts with a few seeds: a task takes a tenth of a second.
-NAME, SEEDS = "aggregated.figure_5", range(4)
+#: GPOO on two parts: four rounds of a few seeds take a tenth of a second.
+NAME = "aggregated.figure_5"
+SMALL = ["run", NAME, "--seeds", "0:2", "--steps", "4"]
 
 
-def of(folder: Path) -> Path:
-    return folder / NAME / "tasks"
+@pytest.fixture
+def chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task a seed, so that the small run has four."""
+    monkeypatch.setitem(RUNS, "figure_5", replace(RUNS["figure_5"], chunk=1))
 
 
-def the_plan(chunk: int = 1) -> list[tasks.Task]:
-    return tasks.plan(NAME, "reader", seeds=SEEDS, chunk=chunk, steps=4)
+def stored(out: Path) -> dict[str, np.ndarray]:
+    return files.load_arrays(out / NAME / "results" / "figure_5.npz")
 
 
-def numbers(folder: Path) -> dict[str, bytes]:
-    """The bits of every array of every task."""
-    from book.files import unpack_arrays
-
-    found = {}
-    for file in sorted(folder.glob("*.npz")):
-        for name, array in unpack_arrays(file.read_bytes()).items():
-            if name != "about":
-                found[f"{file.name}/{name}"] = array.tobytes()
-    return found
-
-
-def run(plan: list[tasks.Task], folder: Path, **options) -> list[dict]:
-    return spread.run(plan, [folder] * len(plan), progress=False, **options)
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tasks done in this process."""
-    folder = tmp_path_factory.mktemp("alone")
-    assert len(run(the_plan(), folder)) == len(the_plan()) == 8
-    return folder
+def times(out: Path) -> dict[str, int]:
+    """When each task was stored."""
+    return {path.name: path.stat().st_mtime_ns for path in (out / NAME / "tasks").iterdir()}
 
 
 def test_names_are_listed_without_torch() -> None:
     script = "import sys; from book.__main__ import main; main(['list']); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(registry.TITLES)
+    lines = done.stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(registry.TITLES)
+    for line, (title, cost) in zip(lines, registry.TITLES.values(), strict=True):
+        assert re.search(rf" {re.escape(cost)} +{re.escape(title)}$", line)
 
 
 def test_every_chapter_registers_what_is_listed() -> None:
-    for chapter in dict.fromkeys(name.partition(".")[0] for name in registry.TITLES):
+    for chapter in {name.partition(".")[0] for name in registry.TITLES}:
         listed = {name.partition(".")[2] for name in registry.TITLES if name.startswith(f"{chapter}.")}
         module = __import__(f"book.{chapter}.registry", fromlist=["RUNS"])
         assert set(module.RUNS) == listed, chapter
+        assert len({experiment.file for experiment in module.RUNS.values()}) == len(listed), chapter
         for figure, experiment in module.RUNS.items():
             parts = experiment.parts()
             assert len(parts) == len(set(parts)) > 0, figure
-            assert (ROOT / experiment.home).is_dir(), figure
             for scale in ("reader", "paper"):
                 assert len(experiment.seeds(parts[0], scale)) > 0, figure
+
+
+def test_figures_are_drawn_from_what_the_pages_read() -> None:
+    drawn = []
+    for name in registry.TITLES:
+        experiment = registry.load(name)
+        file = ROOT / "book" / name.partition(".")[0] / "results" / experiment.file
+        if experiment.draw is not None and file.exists():
+            load = files.load_arrays if file.suffix == ".npz" else files.load_table
+            figure = experiment.draw(load(file))
+            assert all(axis.has_data() for axis in figure.axes), name
+            drawn.append(name)
+    assert len(drawn) > 10
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--seeds", "1-3"], "ranges such as 0:30, got '1-3'"),
-        (["--seeds", "3:1"], "end after they begin, such as 0:30, got '3:1'"),
-        (["--seeds", "3:3"], "end after they begin, such as 0:30, got '3:3'"),
-        (["--seeds", "0:3", "2"], "each seed once, got 2 twice in 0:3 2"),
-        (["--steps", "0"], "positive whole number"),
-        (["--workers", "-1"], "whole number from 0 on, got '-1'"),
-        (["--steps", "5", "--publish"], "--publish must go without --steps"),
-        (["--parts", "none"], f"--parts must name a part of {NAME}, got none"),
-        (["--parts", "1", "bogus", "none/*"], f"--parts must name a part of {NAME}, got bogus none/*"),
-        (["--workers", "2", "--scheduler", "tcp://a:1"], "not allowed with"),
-        (["--device", "cuda"], "torch finds no CUDA device"),
-        (["--device", "cuda:0"], "torch finds no CUDA device"),
-        (["--device", "foo"], "--device must be cpu or cuda, or one of several such as cuda:1, got 'foo'"),
-        (["--device", "mps"], "--device must be cpu or cuda, or one of several such as cuda:1, got 'mps'"),
+        ([NAME, "--seeds", "1-3"], "argument --seeds: must be numbers or ranges"),
+        ([NAME, "--seeds", "3:3"], "such as 0:30, got '3:3'"),
+        ([NAME, "--seeds", "0:3", "2"], "--seeds must name each seed once, got 2 twice"),
+        (["synthesis.combined", "--seeds", "5"], "--seeds must be 0:n in synthesis.combined"),
+        (["contexts.estimates", "--steps", "3"], "--steps does not apply to contexts.estimates"),
+        ([NAME, "--steps", "0"], "--steps must be a positive number, got 0"),
+        ([NAME, "--steps", "few"], "argument --steps: invalid int value: 'few'"),
+        ([NAME, "--workers", "-1"], "--workers must be a number from 0 on, got -1"),
+        ([NAME, "--steps", "5", "--publish"], "--publish must go without --steps"),
+        (["aggregated.figure_4", "--parts", "text/*", "--publish"], "--publish must go with all parts of aggregated"),
+        ([NAME, "--parts", "1", "none/*"], f"--parts must match a part of {NAME}, got 'none/*'"),
+        ([NAME, "--device", "cuda:99"], "--device must be cpu"),
+        ([NAME, "--device", "foo"], "on this machine, got 'foo'"),
+        (["figure_5"], f"no experiment is called 'figure_5'; did you mean {NAME}?"),
+        (["agregated.figure_5"], f"did you mean {NAME}"),
+        (["zzz"], "no experiment is called 'zzz'; see: python -m book list"),
     ],
 )
 def test_mistakes_are_explained(arguments: list[str], message: str, tmp_path: Path, capsys) -> None:
-    import torch
-
-    if "torch finds no" in message and torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(SystemExit):
-        main(["run", NAME, "--out", str(tmp_path), *arguments])
-    assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["run", *arguments, "--out", str(tmp_path)])
+    assert end.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_has_the_last_run_and_the_pages_get_no_other(tmp_path: Path, capsys, monkeypatch) -> None:
-    from book import outputs
-
-    home = tmp_path / registry.load(NAME).home
-    monkeypatch.setattr(outputs, "ROOT", tmp_path)
-    results = tmp_path / "r" / NAME / "results"
-
-    def files(folder: Path) -> set[str]:
-        return {path.name for path in folder.iterdir()}
-
-    command = ["run", NAME, "--out", str(tmp_path / "r"), "--seeds"]
-    assert main([*command, "0:2", "--publish"]) == 0
-    assert files(results) == files(home) == {"figure_5.npz"}
-    assert main([*command, "0:3", "--parts", "1", "--publish"]) == 0
-    assert json.loads((results.parent / "about.json").read_text("utf-8"))["results"] == ["figure_5.npz"]
-    # Of some parts these alone are published, and the others stay.
-    with np.load(home / "figure_5.npz") as arrays:
-        assert [len(arrays[f"{part}/text"]) for part in (1, 10)] == [3, 2]
+def test_a_folder_that_cannot_be_written_is_refused_before_work(tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        main([*SMALL, "--out", str(tmp_path / "file")])
+    assert f"--out must be a folder to write in, got {tmp_path / 'file'}" in capsys.readouterr().err
 
 
-def test_a_run_leaves_figure_history_provenance_and_command(tmp_path: Path, capsys, monkeypatch) -> None:
-    arguments = ["run", NAME, "--seeds", "0:4", "--steps", "4", "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["book", *arguments])
-    assert main(arguments) == 0
-    folder = tmp_path / NAME
-    assert {path.name for path in folder.iterdir()} == {
-        "figure.svg",
-        "figure.png",
-        "results",
-        "scores.json",
-        "about.json",
-        "tasks",
+def test_a_run_leaves_results_figure_and_provenance_and_is_not_repeated(tmp_path: Path, capsys) -> None:
+    assert main([*SMALL, "--out", str(tmp_path), "--workers", "0"]) == 0
+    left = {path.name for path in (tmp_path / NAME).iterdir()}
+    assert left == {"about.json", "figure.png", "figure.svg", "results", "tasks"}
+    assert {key: array.shape for key, array in stored(tmp_path).items()} == {
+        f"{part}/{setup}": (2, 4) for part in (1, 10) for setup in ("published", "text")
     }
-    assert np.load(folder / "results" / "figure_5.npz")["1/text"].shape == (4, 4)
-    about = json.loads((folder / "about.json").read_text("utf-8"))
-    assert about["command"] == f"python -m book run {NAME} --seeds 0:4 --steps 4 --out {tmp_path}"
-    assert about["seeds"]["1"] == list(SEEDS)
-    assert about["versions"]["torch"] and about["platform"] and about["seconds"] > 0
-    before = {path: path.stat().st_mtime_ns for path in (folder / "tasks").iterdir()}
-    assert main(arguments) == 0  # nothing is done again
-    assert {path: path.stat().st_mtime_ns for path in (folder / "tasks").iterdir()} == before
-    capsys.readouterr()
-    other = [*arguments[:-1], str(tmp_path / "other"), "--chunk", "2"]
-    assert main(other) == 0
-    assert main(["compare", str(folder), str(tmp_path / "other" / NAME)]) == 0
-    said = capsys.readouterr().out
-    assert "1, text: the same in 4 seeds" in said or "mean difference" in said
-    assert main(["compare", str(folder), str(folder)]) == 0
-    assert "the same in 4 seeds" in capsys.readouterr().out
+    about = json.loads((tmp_path / NAME / "about.json").read_text("utf-8"))
+    assert about["command"] == f"python -m book run {NAME} --seeds 0:2 --steps 4"  # wherever it is done
+    assert about["seeds"] == {"1": [0, 1], "10": [0, 1]}
+    assert about["versions"]["torch"] == torch.__version__
+    assert about["platform"] and about["code"] and about["seconds"] > 0
+    before = times(tmp_path)
+    assert main([*SMALL, "--out", str(tmp_path)]) == 0
+    assert times(tmp_path) == before
 
 
-def finished(folder: Path, measures: dict[str, list[float]], part: str = "p", **about: object) -> Path:
-    """A folder as a run leaves it, without its results."""
-    (folder / "results").mkdir(parents=True)
-    seeds = list(range(max(map(len, measures.values()), default=0)))
-    (folder / "scores.json").write_text(json.dumps({part: {"seeds": seeds, "measures": measures}}))
-    same = {"experiment": NAME, "scale": "reader", "steps": None, "device": "cpu", "code": "c"}
-    (folder / "about.json").write_text(json.dumps({**same, "versions": {"torch": "2"}, **about}))
-    return folder
+def test_code_steps_and_seeds_are_in_the_name_of_a_task(tmp_path: Path) -> None:
+    (task, _) = runs.plan(NAME, ["1", "10"], [0, 1], "reader", 4, "cpu")
+    others = [{"code": "0"}, {"steps": 5}, {"seeds": (0, 3)}, {"scale": "paper"}, {"device": "cuda"}, {"part": "10"}]
+    assert len({replace(task, **other).path(tmp_path) for other in [{}, *others]}) == 7
 
 
-def test_two_runs_are_compared_in_pairs(tmp_path: Path) -> None:
-    from book import outputs
-
-    own = finished(tmp_path / "a", {"end": [0.5, 0.25, 0.5, 0.25, 0.5], "old": [1.0] * 5})
-    other = finished(tmp_path / "b", {"end": [1.5, 1.25, 2.0, 1.25, 1.5], "new": [1.0] * 5})
-    table, words = outputs.compare(own, other)
-    assert table.loc["p, end", "verdict"] == "holds" and table.loc["p, end", "n"] == 5
-    assert words == [f"p, old: only in {own}", f"p, new: only in {other}"]
-    words = outputs.compare(own, finished(tmp_path / "c", {"end": [0.5]}, part="q"))[1]
-    assert words == [f"p: only in {own}", f"q: only in {tmp_path / 'c'}"]
-    with pytest.raises(ValueError, match="folder must hold a finished run"):
-        outputs.compare(tmp_path, own)
-    rounded = finished(tmp_path / "d", {"end": [value + 1e-15 for value in (0.5, 0.25, 0.5, 0.25, 0.5)]})
-    table, words = outputs.compare(own, rounded)
-    assert words == ["p, end: the same in 5 seeds, up to rounding", f"p, old: only in {own}"] and table.empty
+@pytest.mark.same_bits
+def test_two_workers_find_what_one_process_finds(tmp_path: Path, chunks: None) -> None:
+    for workers in ("0", "2"):
+        assert main([*SMALL, "--out", str(tmp_path / workers), "--workers", workers]) == 0
+    alone, shared = stored(tmp_path / "0"), stored(tmp_path / "2")
+    assert times(tmp_path / "0").keys() == times(tmp_path / "2").keys() and len(times(tmp_path / "0")) == 4
+    assert alone.keys() == shared.keys()
+    assert all(np.array_equal(alone[key], shared[key]) for key in alone)
 
 
-def test_results_do_not_say_where_they_were_made(tmp_path: Path, monkeypatch) -> None:
-    arguments = ["run", "synthesis.combined", "--seeds", "0:2", "--parts", "truth: lengthscale 0.1", "--workers", "0"]
-    arguments += [f"--out={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", ["book", *arguments])
-    assert main(arguments) == 0
-    (file,) = (tmp_path / "synthesis.combined" / "results").iterdir()
-    wanted = "python -m book run synthesis.combined --seeds 0:2 --parts 'truth: lengthscale 0.1'"
-    assert json.loads(file.read_text("utf-8"))["about"]["command"] == wanted
-    for path in (ROOT / "book").glob("*/results/*.json"):
-        assert not re.search(r"--(out|scheduler)\b", path.read_text("utf-8")), path
+@pytest.mark.same_bits
+def test_an_interrupted_run_goes_on(tmp_path: Path, chunks: None, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    perform = runs.perform
+
+    def interrupted(task: runs.Task, root: Path) -> None:
+        if (tmp_path / "b" / NAME / "tasks").exists() and len(times(tmp_path / "b")) == 2:
+            raise KeyboardInterrupt
+        perform(task, root)
+
+    assert main([*SMALL, "--out", str(tmp_path / "a")]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "perform", interrupted)
+        assert main([*SMALL, "--out", str(tmp_path / "b")]) == 130
+    assert "Interrupted. What is done is stored" in capsys.readouterr().err
+    first = times(tmp_path / "b")
+    assert len(first) == 2 and not (tmp_path / "b" / NAME / "results").exists()
+    assert main([*SMALL, "--out", str(tmp_path / "b")]) == 0
+    assert first.items() < times(tmp_path / "b").items()
+    whole, resumed = stored(tmp_path / "a"), stored(tmp_path / "b")
+    assert all(np.array_equal(whole[key], resumed[key]) for key in whole)
 
 
-def test_results_are_the_same_bits_with_1_2_and_4_workers_and_after_a_kill(alone: Path, tmp_path: Path) -> None:
-    """One cluster that grows; with four workers one is killed while it works, and its nanny starts another."""
-    from distributed import Client, LocalCluster
-
-    expected = numbers(alone)
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            memory_limit=0,
-            host="127.0.0.1",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        for workers in (1, 2, 4):
-            cluster.scale(workers)
-            client.wait_for_workers(workers)
-            folder = tmp_path / str(workers)
-            killed = workers == 4
-            plan, pids = the_plan(), client.run(os.getpid)
-            futures = [
-                client.submit(tasks.perform, task, str(folder), key=f"{workers}-{task.file}", pure=False, retries=2)
-                for task in plan
-            ]
-            if killed:
-                while not (any(folder.glob("*.npz")) and (busy := [w for w, k in client.processing().items() if k])):
-                    time.sleep(0.02)
-                os.kill(pids[busy[0]], signal.SIGKILL)  # one that is at work
-            records = client.gather(futures)
-            assert numbers(folder) == expected
-            written = Counter(record["file"] for record in records)
-            assert set(written.values()) == {1} and len(written) == len(plan)
-            assert not list(folder.glob("*.partial"))
+def test_a_figure_that_needs_all_parts_is_left_out(tmp_path: Path, capsys) -> None:
+    name = "indirect.floor"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "figure.svg").touch()  # of an older run
+    command = ["run", name, "--parts", "known/0.1", "--seeds", "0", "--steps", "6", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert f"{name}: the figure needs all parts and is left out" in capsys.readouterr().out
+    assert not list((tmp_path / name).glob("figure.*"))
 
 
-def test_a_killed_client_is_resumed(alone: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "book", "run", NAME, "--seeds", "0:4", "--chunk", "1", "--steps", "4"]
-    command += ["--out", str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list(of(tmp_path).glob("*.npz"))) < 2:
-            time.sleep(0.01)
-        process.kill()
-    first = {path.name: path.stat().st_mtime_ns for path in of(tmp_path).glob("*.npz")}
-    again = run(the_plan(), of(tmp_path))
-    assert len(first) >= 2 and len(again) == 8 - len(first)
-    assert all((of(tmp_path) / name).stat().st_mtime_ns == at for name, at in first.items())
-    assert numbers(of(tmp_path)) == numbers(alone)
+def test_what_is_published_is_where_pages_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def work(part: str, seeds: range, scale: str, steps: int | None) -> dict[str, np.ndarray]:
+        return {"text": np.full((len(seeds), 3), float(part)), "published": np.zeros((len(seeds), 3))}
+
+    monkeypatch.setitem(RUNS, "figure_5", replace(RUNS["figure_5"], work=work))
+    monkeypatch.setattr(runs, "code_of", lambda chapter: "none")
+    monkeypatch.setattr(runs, "ROOT", tmp_path)
+    file = tmp_path / "book" / "aggregated" / "results" / "figure_5.npz"
+    command = ["run", NAME, "--out", str(tmp_path / "runs"), "--publish", "--seeds"]
+    assert main([*command, "0:2"]) == 0
+    assert len(stored(tmp_path / "runs")) == 4
+    assert main([*command, "0:3", "--parts", "1"]) == 0
+    assert len(stored(tmp_path / "runs")) == 2
+    assert str(file) in capsys.readouterr().out
+    published = files.load_arrays(file)  # the part that was run, and the other as it was
+    assert [len(published[f"{part}/text"]) for part in (1, 10)] == [3, 2]
+
+
+def test_a_table_is_published_whole_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = runs.plan("synthesis.combined", ["a", "b"], [0], "reader", None, "cpu")
+    table = runs.joined(tasks, [pd.DataFrame({"end": [[1.0]]}), pd.DataFrame({"end": [[2.0], [3.0]]})])
+    monkeypatch.setattr(runs, "ROOT", tmp_path)
+    table.attrs = {"command": "python -m book run synthesis.combined"}
+    files.save_table(table, tmp_path / "synthesis.combined" / "results" / "combined.json")
+    runs.publish("synthesis.combined", tmp_path)
+    found = files.load_table(tmp_path / "book" / "synthesis" / "results" / "combined.json")
+    assert found["end"].tolist() == [[1.0], [2.0], [3.0]] and found.index.tolist() == [0, 1, 2]
+    assert found.attrs == table.attrs
 
 
 def test_commands_named_on_pages_exist() -> None:
     """Every ``python -m book`` in a page or a docstring names what there is."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "book").rglob("*.md"), *(ROOT / "book").rglob("*.ipynb")]
     pages += [*(ROOT / "book").glob("*/*.py"), *(ROOT / "book").glob("*/results/*.json")]
+    options = set(re.findall(r"--\w+", (ROOT / "book" / "__main__.py").read_text("utf-8")))
     named = {}
     for page in pages:
-        for command in re.findall(r"python -m book(?: (?:run|list)|\.[\w.]+)[^`\n\\#)]*", page.read_text("utf-8")):
-            named.setdefault(command.rstrip('", '), page)
+        for command in re.findall(r"python -m book(?: \w+|\.[\w.]+)[^`\n\\#)\"]*", page.read_text("utf-8")):
+            named.setdefault(command.rstrip("', "), page)
     assert len(named) > 20
     for command, page in named.items():
         words = command.replace("'", "").split()
         if words[2] == "book":
+            assert words[3] in ("list", "run"), (page, command)
             names = list(itertools.takewhile(lambda word: word[0] not in "-|", words[4:]))
             assert all(registry.match(name) for name in names), (page, command)
+            assert {word for word in words if word.startswith("--")} <= options, (page, command)
         else:
             path = ROOT / (words[2].replace(".", "/") + ".py")
             assert path.exists() and "__main__" in path.read_text("utf-8"), (page, command)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from book import runs
 from book.aggregated import experiments, registry
 from book.aggregated.problems import aggregated_reward_curve, curve_problem
 from book.aggregated.published import published_prior, published_problem, published_sqrt_beta
@@ -294,8 +295,9 @@ def test_every_claim_has_its_pair():
 def test_a_figure_is_drawn_from_what_its_parts_give(name):
     experiment = registry.RUNS[name]
     parts = experiment.parts()[:: 3 if name == "figure_6" else 1]
-    results = {part: experiment.work(part, [0, 1], "reader", 3) for part in parts}
-    figure = experiment.draw(results)
+    tasks = runs.plan(f"aggregated.{name}", parts, [0, 1], "reader", 3, "cpu")
+    results = [experiment.work(task.part, task.seeds, task.scale, task.steps) for task in tasks]
+    figure = experiment.draw(runs.joined(tasks, results))
     lines = [line for axis in figure.axes for line in axis.lines]
     if name == "figure_6":
         assert sum(axis.get_xlabel() == "children K" for axis in figure.axes) == 4
