@@ -337,14 +337,14 @@ def proof_picture(boxes: Mapping[str, tuple[float, float, str, str]], arrows: Se
         boxes: by name the column, the row, the words, and what the runs say, in another color.
         arrows: from which box to which.
     """
-    columns, rows = ([box[i] for box in boxes.values()] for i in (0, 1))
+    columns, rows = [box[0] for box in boxes.values()], [box[1] for box in boxes.values()]
     figure, axes = subplots(figsize=(9, 1.2 + 1.3 * (max(rows) - min(rows))))
     ax, width, height = axes[0, 0], 0.37, 0.34
     ax.axis("off")
     ax.set(xlim=(min(columns) - 0.42, max(columns) + 0.42), ylim=(min(rows) - 0.45, max(rows) + 0.45))
     for column, row, words, told in boxes.values():
-        corner, look = (column - width, row - height), {"facecolor": "#e8f0f8", "edgecolor": "0.4"}
-        ax.add_patch(FancyBboxPatch(corner, 2 * width, 2 * height, boxstyle="round,pad=0.02", **look))
+        corner, rounded = (column - width, row - height), "round,pad=0.02"
+        ax.add_patch(FancyBboxPatch(corner, 2 * width, 2 * height, rounded, facecolor="#e8f0f8", edgecolor="0.4"))
         ax.text(column, row + 0.1, words, ha="center", va="center", fontsize=10)
         ax.text(column, row - 0.24, told, ha="center", va="center", fontsize=9.5, color=COLORS[1])
     for start, end in arrows:
