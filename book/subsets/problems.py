@@ -8,14 +8,14 @@ paper also standardizes the plant and the airfoil; what it does with the other t
 
 from __future__ import annotations
 
-import functools
+from pathlib import Path
 from typing import Literal
 
 import torch
 from botorch.test_functions import Ackley, Hartmann
 from torch import Tensor
 
-from book.subsets.airfoil import AirfoilData, airfoil_objective, fit_airfoil, sample_airfoil
+from book.subsets.airfoil import airfoil_objective, load_airfoil
 from book.subsets.marginals import TruncatedNormal, truncated_normal
 from book.subsets.plant import plant_growth
 from book.subsets.problem import SubsetProblem
@@ -123,13 +123,12 @@ def plant(
 
 
 def airfoil(
+    path: str | Path,
     costs: Costs = "cheap",
     variance: float | None = 0.02,
     cost_std: float = 0.02,
     noise_std: float = 0.1,
     budget: float = 100.0,
-    data: AirfoilData | None = None,
-    like: Tensor | None = None,
 ) -> SubsetProblem:
     """The sound level of an airfoil depending on frequency, angle, chord, velocity and thickness.
 
@@ -139,30 +138,19 @@ def airfoil(
     Arguments are those of ``hartmann`` where nothing else is said.
 
     Args:
+        path: of the data file, see ``load_airfoil``, also for its errors.
         costs: one of ``COSTS``.
         variance: of a free variable.
         cost_std: of the noisy costs.
         noise_std: of the values.
         budget: in units of cost.
-        data: measured levels, from ``load_airfoil``; hyperparameters are then fitted to them, which takes a while.
-            Default: the model of ``sample_airfoil``.
-        like: for dtype and device.
 
     Raises:
         ValueError: as for ``hartmann``.
     """
-    like = torch.zeros((), dtype=torch.float64) if like is None else like
-    if data is None:
-        f = _sampled_airfoil(like.dtype, like.device)
-    else:
-        f = _scaled(airfoil_objective(data.to(like), *fit_airfoil(data)), 5, like)
-    return _problem("Airfoil", f, _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, like, 4096)
-
-
-@functools.cache  # and with it the best values, whose search takes seconds
-def _sampled_airfoil(dtype: torch.dtype, device: torch.device) -> Function:
-    like = torch.zeros((), dtype=dtype, device=device)
-    return _scaled(airfoil_objective(sample_airfoil().to(like)), 5, like)
+    inputs, levels = load_airfoil(path)
+    f = _scaled(airfoil_objective(inputs, levels), 5, inputs)
+    return _problem("Airfoil", f, _AIRFOIL, 5, costs, variance, cost_std, noise_std, budget, inputs[0, 0], 4096)
 
 
 def _scaled(raw: Function, dim: int, like: Tensor) -> Function:

@@ -11,7 +11,6 @@ from book.contexts.problem import ContextProblem
 from book.contexts.quadrature import QuadratureDistribution
 from book.hyperparameters.problem import UnknownPriorProblem
 from book.indirect.problem import IndirectProblem
-from book.subsets.airfoil import sample_airfoil
 from book.subsets.problem import SubsetProblem
 from cbo_lib.distributions import Uniform
 from tests.test_bad_input import (
@@ -69,7 +68,6 @@ BAD = [
     ("query", lambda: subset_problem().value([[9.0, 0.5, 0.5]])),
     ("query", lambda: subset_problem().value([[0.0, 2.0, 0.5]])),
     ("query", lambda: prior_problem().value([[0.1, 0.2]])),
-    ("count", lambda: sample_airfoil(1)),
 ]  # fmt: skip
 
 

@@ -1,6 +1,4 @@
-"""The four problems of the paper: their control sets, scales, and best values by other means."""
-
-import math
+"""Three problems of the paper: their control sets, scales, and best values by other means."""
 
 import numpy as np
 import pytest
@@ -8,12 +6,11 @@ import torch
 from botorch.test_functions import Ackley, Hartmann
 from scipy.optimize import differential_evolution, minimize
 
-from book.subsets.airfoil import LENGTHSCALES, NOISE_STD, sample_airfoil
 from book.subsets.problem import SubsetProblem
-from book.subsets.problems import COSTS, ackley, airfoil, hartmann, plant
+from book.subsets.problems import COSTS, ackley, hartmann, plant
 
 F64 = torch.float64
-FACTORIES = {"Hartmann": hartmann, "Ackley": ackley, "Plant": plant, "Airfoil": airfoil}
+FACTORIES = {"Hartmann": hartmann, "Ackley": ackley, "Plant": plant}
 PROBLEMS = {(name, variance): f("cheap", variance) for name, f in FACTORIES.items() for variance in (0.02, 0.04)}
 each = pytest.mark.parametrize("p", PROBLEMS.values(), ids=[f"{n} {v}" for n, v in PROBLEMS])
 
@@ -33,7 +30,6 @@ def test_control_sets_and_costs_are_the_papers():
         "Hartmann": twelve,
         "Ackley": twelve,
         "Plant": ["1 2", "3 4", "4 5", "1 2 3", "2 3 4", "3 4 5", "1 2 3 4 5"],
-        "Airfoil": ["4 5", "2 5", "1 4", "2 3", "3 5", "1 2", "3 4"],
     }
     for name, factory in FACTORIES.items():
         for costs in COSTS:
@@ -118,53 +114,6 @@ def test_ackley_is_botorchs_in_its_box(box):
             ackley(box=bad)
 
 
-class ClosedForm:
-    """Expectations of the airfoil's objective: a Gaussian process's mean in plain NumPy.
-
-    Under an RBF kernel they are sums of products of one-dimensional integrals, one a variable.
-    """
-
-    def __init__(self, p):
-        data, self.p, self.scale = sample_airfoil(), p, np.array(LENGTHSCALES)
-        self.x = data.unit.numpy()
-        k = np.exp(-0.5 * (((self.x[:, None] - self.x[None]) / self.scale) ** 2).sum(-1))
-        self.alpha = np.linalg.solve(k + NOISE_STD**2 * np.eye(len(k)), data.standardized.numpy())
-        z, w = np.polynomial.legendre.leggauss(80)
-        z, w = (z + 1) / 2, w / 2
-        w = w * p.space.free[0].density(torch.from_numpy(z)).numpy()
-        self.free = np.stack([w @ self.kernel(z, j) for j in range(5)])
-        raw = self.values(range(5), np.array([[0.2] * 5, [0.7] * 5]), fitted=False)
-        f = p.f(torch.tensor([[0.2] * 5, [0.7] * 5], dtype=F64)).numpy()
-        self.slope = (f[1] - f[0]) / (raw[1] - raw[0])
-        self.shift = f[0] - self.slope * raw[0]
-
-    def kernel(self, z, j):
-        return np.exp(-0.5 * ((np.asarray(z)[:, None] - self.x[:, j]) / self.scale[j]) ** 2)
-
-    def values(self, subset, points, fitted=True):
-        factors = [self.kernel(points[:, j], j) if j in subset else self.free[j] for j in range(5)]
-        value = math.prod(factors[1:], start=factors[0] * self.alpha).sum(-1)
-        return self.shift + self.slope * value if fitted else value
-
-
-@pytest.mark.parametrize("variance", [0.02, 0.04])
-def test_airfoil_values_are_the_closed_form_of_a_gaussian_process(variance):
-    p = PROBLEMS["Airfoil", variance]
-    exact, query = ClosedForm(p), torch.cat([rows(p), rows(p).index_fill(1, torch.arange(1, 6), 0.3)])
-    x = uniform(5, 20)
-    np.testing.assert_allclose(exact.values(range(5), x.numpy()), p.f(x), rtol=1e-9)
-    values, errors = p.value(query), p.value_error(query)
-    assert float(errors.max()) < 2e-3
-    for row, got, error in zip(query.tolist(), values.tolist(), errors.tolist(), strict=True):
-        truth = exact.values(p.space.control_sets[int(row[0])], np.array([row[1:]]))[0]
-        assert got == pytest.approx(truth, abs=4 * error)
-    line = np.linspace(0, 1, 101)
-    for i, (a, b) in enumerate(p.space.control_sets):
-        weights = exact.alpha * math.prod(exact.free[j] for j in range(5) if j not in (a, b))
-        top = exact.shift + exact.slope * ((exact.kernel(line, a) * weights) @ exact.kernel(line, b).T).max()
-        assert float(p.best_values[i]) == pytest.approx(top, abs=4 * float(errors[i]) + 1e-3)
-
-
 @pytest.mark.parametrize(
     ("name", "i"), [("Hartmann", 0), ("Hartmann", 1), ("Ackley", 0), *(("Plant", i) for i in range(7))]
 )
@@ -197,11 +146,3 @@ def test_values_are_accurate_and_no_set_is_near_the_threshold(p):
     other = SubsetProblem(p.space, p.f, p.cost_means, nodes=p.nodes)
     object.__setattr__(other, "_nodes", p.space.samples(p.nodes, 5))
     assert bool(((other.value(rows(p)) - mean).abs() <= spread + 1e-9).all())
-
-
-def test_the_dearest_set_of_the_airfoil_is_not_the_best():
-    """The paper calls the last set, of cost 1, the optimal one; with the model of the noise it is not."""
-    for variance in (0.02, 0.04):
-        p = PROBLEMS["Airfoil", variance]
-        assert not bool(p.space.controlled.all(-1).any())
-        assert p.best_subset != 6 and not bool(p.acceptable(0.0)[6])
