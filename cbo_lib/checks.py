@@ -5,7 +5,6 @@ returns that as it is used. Tensors are checked once, where a user gives them: t
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -173,14 +172,6 @@ def as_box(name: str, value: Any, like: Tensor | None = None) -> Tensor:
     box = as_values(name, value, (2, "d >= 1"), like=like)
     require(box[0] < box[1], f"{name} must have each lower bound below the upper", box)
     return box.detach().clone()  # a caller may change it
-
-
-def as_expanded(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """A tensor expanded to a shape."""
-    try:
-        return tensor.expand(tuple(shape))
-    except RuntimeError as error:
-        raise ValueError(f"{name} must broadcast to {tuple(shape)}, got shape {tuple(tensor.shape)}") from error
 
 
 def require_shape(name: str, tensor: Tensor, *shape: Any) -> None:

@@ -9,7 +9,6 @@ import torch
 
 from cbo_lib.checks import (
     as_box,
-    as_expanded,
     as_number,
     as_option,
     as_schedule,
@@ -79,9 +78,3 @@ def test_options_and_functions():
             as_option("kernel", wrong, "a", "b", 2.5)
     with pytest.raises(ValueError, match=r"^beta must be nonnegative and finite, got -1"):
         as_schedule("beta", -1)
-
-
-def test_shapes_broadcast_or_the_message_says_so():
-    assert as_expanded("y", torch.ones(1, 3), (2, 3)).shape == (2, 3)
-    with pytest.raises(ValueError, match=r"^y must broadcast to \(2, 3\), got shape \(4,\)$"):
-        as_expanded("y", torch.ones(4), (2, 3))
