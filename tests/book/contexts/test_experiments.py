@@ -37,7 +37,8 @@ def test_what_is_stored_is_whole_and_paired():
         assert all(len(end) == 20 for end in part["end"])
         assert all(len(means) == rounds for means, rounds in zip(part["by round"], part["rounds"], strict=True))
     slow = stored("baselines")
-    assert set(slow["policy"]) <= set(SLOW) and set(slow["rounds"]) == {100} and set(slow["panel"]) == set(PANELS)
+    run = [f"{panel}/{policy}" for panel, policy in zip(slow["panel"], slow["policy"], strict=True)]
+    assert run == load("contexts.baselines").parts() and set(slow["rounds"]) == {100}
     found, whole = claims(), experiments.panels_run()
     assert len(found) == len(frame) - len(panels) + len(slow)
     for (rival, panel), pair in found.items():
