@@ -19,11 +19,11 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cloudpickle
 import numpy as np
@@ -217,20 +217,6 @@ def serve(connection: Connection, folder: str, limits: Limits) -> None:
 # --- in the process of the judge
 
 
-@contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    """A small environment, for a process that is started in it."""
-    before = dict(os.environ)
-    kept = {name: before[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH", "HOME") if name in before}
-    os.environ.clear()
-    os.environ.update(kept, **ENVIRONMENT)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 class Box:
     """A process that runs a submission, in an empty folder.
 
@@ -246,7 +232,8 @@ class Box:
         self.process = CONTEXT.Process(target=serve, args=(theirs, self.folder.name, self.limits), daemon=True)
         if START == "forkserver":
             CONTEXT.set_forkserver_preload(IMPORTS)
-        with _environment():
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH", "HOME") if name in os.environ}
+        with mock.patch.dict(os.environ, kept | ENVIRONMENT, clear=True):  # which the process inherits
             self.process.start()
         theirs.close()
         self._receive(300)

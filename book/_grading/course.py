@@ -28,7 +28,6 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors.sanitize import SanitizeHTML
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
@@ -334,14 +333,11 @@ def obstacle(chapters: Iterable[str], limits: Limits) -> str | None:
 class Judged(NbGraderPreprocessor):
     """Write what cells printed and what the judge says into a notebook, in the form that nbgrader takes for marks."""
 
-    results: ClassVar[dict[tuple[str, str], Result]] = {}
-    examined: ClassVar[Callable[[NotebookNode, str, str], Result]]
+    examined: ClassVar[Callable[[NotebookNode], Result]]
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Take the place of running the notebook."""
-        about = resources["nbgrader"]
-        result = type(self).examined(nb, about["student"], about["assignment"])
-        self.results[about["student"], about["assignment"]] = result
+        result = type(self).examined(nb)
         checks = {f"check_{mark.exercise.number}": mark for mark in result.marks}
         for index, cell in enumerate(nb.cells):
             if cell.cell_type != "code":
@@ -405,53 +401,39 @@ class Course:
         result = Result(student, chapter)
         if path is not None:
             judge = self.prepare(chapter)
-            Judged.results[student, chapter] = result
             try:
-                self._grade(student, chapter, path, judge)
+                self._grade(result, path, judge)
             except Exception as error:
                 told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-                Judged.results[student, chapter].notes.append(f"this was not marked to the end, {told}")
-            result = Judged.results[student, chapter]
+                result.notes.append(f"this was not marked to the end, {told}")
         result.notes[:0] = [note] if note else []
         self.results.append(result)
         return result
 
-    def _grade(self, student: str, chapter: str, path: Path, judge: Judge) -> None:
+    def _grade(self, result: Result, path: Path, judge: Judge) -> None:
+        student, chapter = result.student, result.chapter
         release = nbformat.read(self.folder / "release" / chapter / f"{chapter}.ipynb", as_version=4)
-        unread, changed = "", []
         try:
             handed = read(path)
             if (other := subject(handed)) not in ("", chapter):
                 raise ValueError(f"it holds the exercises of {other}")
             if not other and not any("answer_" in cell.source for cell in handed.cells):
                 raise ValueError("it holds no exercise")
-            changed = changes(handed, release)
+            result.notes += changes(handed, release)
             notebook = known_cells(handed, release)
         except (ValueError, OSError) as error:
             # A student need not see where the teacher keeps the file.
-            unread = (error.strerror or "the system refuses it") if isinstance(error, OSError) else str(error)
-            told = nbformat.v4.new_markdown_cell(f"The file could not be read: {unread}.")
+            result.unread = (error.strerror or "the system refuses it") if isinstance(error, OSError) else str(error)
+            result.notes.append(f"the submission was not marked, {result.unread}")
+            told = nbformat.v4.new_markdown_cell(f"The file could not be read: {result.unread}.")
             notebook = known_cells(nbformat.v4.new_notebook(cells=[told]), release)
         target = self.folder / "submitted" / student / chapter / f"{chapter}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook, target)
-
-        def examined(nb: NotebookNode, student: str, chapter: str) -> Result:
-            result = Result(student, chapter, notes=[*changed], unread=unread)
-            if unread:
-                result.notes.append(f"the submission was not marked, {unread}")
-            return examine(nb, judge, self.limits, result)
-
-        Judged.examined = staticmethod(examined)
+        Judged.examined = staticmethod(lambda run: examine(run, judge, self.limits, result))
         self._run(Autograde, chapter, student)
         self._run(GenerateFeedback, chapter, student)
         at_home(self.folder / "feedback" / student / chapter / f"{chapter}.html")
-
-    def stored(self, result: Result) -> float:
-        """The points of a submission in the gradebook, in which a teacher may have changed them."""
-        with contextlib.suppress(MissingEntry), Gradebook(f"sqlite:///{self.folder}/gradebook.db") as book:
-            return float(book.find_submission(result.chapter, result.student).score)
-        return result.total
 
     def write(self) -> None:
         """The table of marks, and for each student a page that leads to what was said of each notebook."""
@@ -462,7 +444,7 @@ class Course:
             table.writerow(head)
             for r in sorted(self.results, key=lambda r: (r.student, r.chapter)):
                 points = [f"{m.total:g}" for m in r.marks] + [""] * (most - len(r.marks))
-                sums = [f"{self.stored(r):g}", sum(m.exercise.total for m in r.marks)] if r.marks else ["", ""]
+                sums = [f"{r.total:g}", sum(m.exercise.total for m in r.marks)] if r.marks else ["", ""]
                 name = f"'{r.student}" if r.student[:1] in "=+-@" else r.student  # no formula in a spreadsheet
                 table.writerow([name, r.chapter, *points, *sums, "; ".join(r.notes)])
         for student in {r.student for r in self.results if r.marks}:
