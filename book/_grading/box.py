@@ -42,6 +42,7 @@ IMPORTS = ["book._grading.box", "botorch", "scipy.stats", "pandas", "matplotlib.
 IMPORTS += [f"cbo_lib.{name}" for name in ("aggregated", "contexts", "hyperparameters", "indirect", "subsets")]
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ENVIRONMENT |= {"MPLBACKEND": "agg", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONPATH": str(ROOT)}
+ENVIRONMENT["PYTHONWARNINGS"] = "ignore:resource_tracker"  # which complains of what an ended box had open
 #: Magics of lines that set up a student's own machine, and magics of cells that start another program.
 LINES = ("autoreload", "conda", "config", "gui", "load_ext", "mamba", "matplotlib", "pip", "reload_ext", "uv")
 CELLS = ("bash", "cmd", "perl", "pypy", "python", "python2", "python3", "ruby", "script", "sh")
