@@ -280,7 +280,7 @@ class Box:
             raise Lost("the time for the whole submission is over")
         with contextlib.suppress(OSError):  # then there is nothing to receive either
             self.connection.send_bytes(cloudpickle.dumps((command, seconds, arguments)))
-        answer = self._receive(seconds + 3)
+        answer = self._receive(seconds + 10)  # a busy machine needs seconds to write a traceback
         if "error" not in answer:
             return answer["result"]
         name, text = answer["error"]
