@@ -1,27 +1,17 @@
 """One box a chapter with the solutions and the typical wrong answers, for the tests of marking."""
 
-import atexit
 import contextlib
 import functools
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from book._grading.boxes import Box, Boxes, Limits
+from book._grading.box import Box, Limits
 from book._grading.judge import Judge, Mark
 from book._grading.mistakes import MISTAKES, POLICIES
 from cbo_lib.run import Run
 
 QUICK = Limits(cell=60, call=20)
-
-
-@functools.cache
-def boxes() -> Boxes:
-    """A process that forks boxes, one for all tests of a worker."""
-    made = Boxes(QUICK)
-    made.__enter__()
-    atexit.register(made.__exit__)
-    return made
 
 
 @functools.cache
@@ -65,7 +55,7 @@ class Marked:
 
     def __init__(self, chapter: str) -> None:
         self.judge, self.mistakes = judge_of(chapter), MISTAKES[chapter]
-        self.box = boxes().open()
+        self.box = Box(QUICK)
         run_solutions(self.box, self.judge)
 
     def solution(self, number: int) -> Mark:
@@ -81,7 +71,5 @@ class Marked:
 @contextlib.contextmanager
 def marked(chapter: str) -> Iterator[Marked]:
     made = Marked(chapter)
-    try:
+    with contextlib.closing(made.box):
         yield made
-    finally:
-        made.box.close()

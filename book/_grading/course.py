@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import re
-import secrets
 import shutil
 import sys
 import time
@@ -29,32 +28,27 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.filters import markdown2html
 from nbconvert.preprocessors.sanitize import SanitizeHTML
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from traitlets.config import Config
 
 from book._ext.offline import mathjax_folder
-from book._grading.boxes import Box, Boxes, Lost
+from book._grading.box import Box, Limits, Lost
 from book._grading.judge import Judge, Mark, names, unusable
 from book._tools import handout
 
-# Of a file with its outputs, of the sources in it, of cells, of boxes that one submission may break.
-MOST_BYTES, MOST_SOURCE, MOST_CELLS, MOST_LOST = 50 * 2**20, 5 * 2**20, 500, 3
+#: Boxes that one submission may break.
+MOST_LOST = 3
 log = logging.getLogger("grade")
-MATHJAX = r"""<script nonce="NONCE">
+MATHJAX = r"""<script>
 window.MathJax = {
   tex: {inlineMath: [["$", "$"], ["\\(", "\\)"]], displayMath: [["$$", "$$"], ["\\[", "\\]"]], processEscapes: true},
   options: {enableMenu: false}
 };
 </script>
-<script src="../mathjax.js" async nonce="NONCE"></script>"""
-#: No script runs in a page but the two of ``MATHJAX``, whatever a student's text holds.
-POLICY = (
-    """<meta http-equiv="Content-Security-Policy" content="script-src 'nonce-NONCE'; object-src 'none'; """
-    """img-src data:; font-src data:; connect-src 'none'; frame-src 'none'; base-uri 'none'; form-action 'none'"/>"""
-)
+<script src="../mathjax.js" async></script>"""
+#: What a student's text may hold in a page of feedback: no script, and nothing that is loaded.
 SANITIZE = SanitizeHTML(
     tags=[
         *("a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),
@@ -106,7 +100,7 @@ class Result:
         return sum(mark.total for mark in self.marks)
 
 
-# --- a submission becomes a notebook that nobody needs to fear
+# --- a submission becomes a notebook of the release's form
 
 
 def read(path: Path) -> NotebookNode:
@@ -115,10 +109,6 @@ def read(path: Path) -> NotebookNode:
     Raises:
         ValueError: if it is no notebook.
     """
-    if path.is_symlink() or not path.is_file():
-        raise ValueError("it is no file")
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
     content = path.read_bytes()
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -134,10 +124,6 @@ def read(path: Path) -> NotebookNode:
             found.append((cell.get("cell_type"), source.encode(errors="replace").decode(), name))
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise ValueError("it is no notebook") from None
-    if len(found) > MOST_CELLS:
-        raise ValueError(f"it has more than {MOST_CELLS} cells")
-    if sum(len(source) for _, source, _ in found) > MOST_SOURCE:
-        raise ValueError(f"its cells hold more than {MOST_SOURCE // 2**20} MiB")
     made = [
         (nbformat.v4.new_code_cell if kind == "code" else nbformat.v4.new_markdown_cell)(
             source, metadata={"nbgrader": {"grade_id": name}} if name else {}
@@ -200,8 +186,8 @@ def changes(notebook: NotebookNode, release: NotebookNode) -> list[str]:
 class Submission:
     """A submission in its box, which is made anew without the cell that broke it."""
 
-    def __init__(self, notebook: NotebookNode, boxes: Boxes, result: Result) -> None:
-        self.boxes, self.result, self.lost = boxes, result, 0
+    def __init__(self, notebook: NotebookNode, limits: Limits, result: Result) -> None:
+        self.limits, self.result, self.lost = limits, result, 0
         self.sources = {
             index: cell.source
             for index, cell in enumerate(notebook.cells)
@@ -209,19 +195,12 @@ class Submission:
         }
         self.handed = dict(self.sources)
         self.box: Box | None = None
-        self.end = time.monotonic() + boxes.limits.whole
-
-    def opened(self) -> Box:
-        """A new box, which lasts as long as the submission may."""
-        box = self.boxes.open()
-        box.end = self.end
-        return box
+        self.end = time.monotonic() + limits.whole
 
     def ready(self) -> Box | None:
         """The box with all cells run; none if too much was lost, or no time is left."""
         while self.box is None and self.lost <= MOST_LOST and time.monotonic() < self.end:
-            box = self.opened()
-            at = -1
+            box, at = Box(self.limits, self.end), -1
             try:
                 for at, source in list(self.sources.items()):
                     self.result.printed[at] = box.run(source)
@@ -276,17 +255,13 @@ class Submission:
         known = {inner for made, used in before for inner in made | used}
         if not known & {inner for made, _ in after for inner in made}:
             return mark
-        box = self.opened()
-        try:
+        with contextlib.suppress(Exception), contextlib.closing(Box(self.limits, self.end)) as box:
             for at, source in self.sources.items():
                 if at <= own[-1]:
                     box.run(source)
             other = judge.mark(box, number)
             return other if other.total > mark.total else mark
-        except Exception:  # the first mark counts
-            return mark
-        finally:
-            box.close()
+        return mark
 
     def failed(self, name: str) -> str | None:
         """How the last cell with a name ended that failed; nothing if none did."""
@@ -320,10 +295,9 @@ def untouched(notebook: NotebookNode, number: int, stub: str) -> bool:
     return own == [stub]
 
 
-def examine(notebook: NotebookNode, judge: Judge, boxes: Boxes, result: Result) -> Result:
+def examine(notebook: NotebookNode, judge: Judge, limits: Limits, result: Result) -> Result:
     """Run a submission and mark all exercises."""
-    submission = Submission(notebook, boxes, result)
-    try:
+    with contextlib.closing(Submission(notebook, limits, result)) as submission:
         for exercise in judge.exercises:
             said = "The file could not be read." if result.unread else "No answer."
             blank = Mark(exercise, [0.0] * len(exercise.names), [said] * len(exercise.names))
@@ -331,26 +305,23 @@ def examine(notebook: NotebookNode, judge: Judge, boxes: Boxes, result: Result) 
                 result.marks.append(blank)
             else:
                 result.marks.append(submission.mark(judge, exercise.number, blank))
-    finally:
-        submission.close()
     return result
 
 
-def obstacle(chapters: Iterable[str], boxes: Boxes) -> str | None:
+def obstacle(chapters: Iterable[str], limits: Limits) -> str | None:
     """What keeps a box of this machine from running the cells with which all students begin, if anything does."""
     for chapter in chapters:
-        box, error = boxes.open(), None
-        try:
+        error = None
+        with contextlib.closing(Box(limits)) as box:
             for cell in nbformat.read(handout.ROOT / "book" / chapter / "5_exercises.ipynb", as_version=4).cells:
                 tags = cell.metadata.get("tags", [])
                 if "student" in tags or error:
                     break
                 if cell.cell_type == "code" and "check" not in tags:
-                    error = box.ask("run", 300.0, cell.source)["error"]  # however busy it is
-        except Lost as lost:
-            error = str(lost)
-        finally:
-            box.close()
+                    try:
+                        error = box.run(cell.source, 300.0)[1]  # however busy it is
+                    except Lost as lost:
+                        error = str(lost)
         if error:
             return f"the first cells of {chapter}.ipynb do not run in a box of this machine: {error}"
     return None
@@ -362,14 +333,11 @@ def obstacle(chapters: Iterable[str], boxes: Boxes) -> str | None:
 class Judged(NbGraderPreprocessor):
     """Write what cells printed and what the judge says into a notebook, in the form that nbgrader takes for marks."""
 
-    results: ClassVar[dict[tuple[str, str], Result]] = {}
-    examined: ClassVar[Callable[[NotebookNode, str, str], Result]]
+    examined: ClassVar[Callable[[NotebookNode], Result]]
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Take the place of running the notebook."""
-        about = resources["nbgrader"]
-        result = type(self).examined(nb, about["student"], about["assignment"])
-        self.results[about["student"], about["assignment"]] = result
+        result = type(self).examined(nb)
         checks = {f"check_{mark.exercise.number}": mark for mark in result.marks}
         for index, cell in enumerate(nb.cells):
             if cell.cell_type != "code":
@@ -392,11 +360,11 @@ class Course:
 
     Args:
         folder: made if it is not there; what it holds is made anew.
-        boxes: where submissions run.
+        limits: of a submission.
     """
 
-    def __init__(self, folder: Path, boxes: Boxes) -> None:
-        self.folder, self.boxes = folder.resolve(), boxes
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self.folder, self.limits = folder.resolve(), limits
         self.judges: dict[str, Judge] = {}
         self.results: list[Result] = []
         self.config = Config()
@@ -433,53 +401,39 @@ class Course:
         result = Result(student, chapter)
         if path is not None:
             judge = self.prepare(chapter)
-            Judged.results[student, chapter] = result
             try:
-                self._grade(student, chapter, path, judge)
+                self._grade(result, path, judge)
             except Exception as error:
                 told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-                Judged.results[student, chapter].notes.append(f"this was not marked to the end, {told}")
-            result = Judged.results[student, chapter]
+                result.notes.append(f"this was not marked to the end, {told}")
         result.notes[:0] = [note] if note else []
         self.results.append(result)
         return result
 
-    def _grade(self, student: str, chapter: str, path: Path, judge: Judge) -> None:
+    def _grade(self, result: Result, path: Path, judge: Judge) -> None:
+        student, chapter = result.student, result.chapter
         release = nbformat.read(self.folder / "release" / chapter / f"{chapter}.ipynb", as_version=4)
-        unread, changed = "", []
         try:
             handed = read(path)
             if (other := subject(handed)) not in ("", chapter):
                 raise ValueError(f"it holds the exercises of {other}")
             if not other and not any("answer_" in cell.source for cell in handed.cells):
                 raise ValueError("it holds no exercise")
-            changed = changes(handed, release)
+            result.notes += changes(handed, release)
             notebook = known_cells(handed, release)
         except (ValueError, OSError) as error:
             # A student need not see where the teacher keeps the file.
-            unread = (error.strerror or "the system refuses it") if isinstance(error, OSError) else str(error)
-            told = nbformat.v4.new_markdown_cell(f"The file could not be read: {unread}.")
+            result.unread = (error.strerror or "the system refuses it") if isinstance(error, OSError) else str(error)
+            result.notes.append(f"the submission was not marked, {result.unread}")
+            told = nbformat.v4.new_markdown_cell(f"The file could not be read: {result.unread}.")
             notebook = known_cells(nbformat.v4.new_notebook(cells=[told]), release)
         target = self.folder / "submitted" / student / chapter / f"{chapter}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook, target)
-
-        def examined(nb: NotebookNode, student: str, chapter: str) -> Result:
-            result = Result(student, chapter, notes=[*changed], unread=unread)
-            if unread:
-                result.notes.append(f"the submission was not marked, {unread}")
-            return examine(nb, judge, self.boxes, result)
-
-        Judged.examined = staticmethod(examined)
+        Judged.examined = staticmethod(lambda run: examine(run, judge, self.limits, result))
         self._run(Autograde, chapter, student)
         self._run(GenerateFeedback, chapter, student)
         at_home(self.folder / "feedback" / student / chapter / f"{chapter}.html")
-
-    def stored(self, result: Result) -> float:
-        """The points of a submission in the gradebook, in which a teacher may have changed them."""
-        with contextlib.suppress(MissingEntry), Gradebook(f"sqlite:///{self.folder}/gradebook.db") as book:
-            return float(book.find_submission(result.chapter, result.student).score)
-        return result.total
 
     def write(self) -> None:
         """The table of marks, and for each student a page that leads to what was said of each notebook."""
@@ -490,7 +444,7 @@ class Course:
             table.writerow(head)
             for r in sorted(self.results, key=lambda r: (r.student, r.chapter)):
                 points = [f"{m.total:g}" for m in r.marks] + [""] * (most - len(r.marks))
-                sums = [f"{self.stored(r):g}", sum(m.exercise.total for m in r.marks)] if r.marks else ["", ""]
+                sums = [f"{r.total:g}", sum(m.exercise.total for m in r.marks)] if r.marks else ["", ""]
                 name = f"'{r.student}" if r.student[:1] in "=+-@" else r.student  # no formula in a spreadsheet
                 table.writerow([name, r.chapter, *points, *sums, "; ".join(r.notes)])
         for student in {r.student for r in self.results if r.marks}:
@@ -506,13 +460,10 @@ def harmless(source: str) -> str:
 
 
 def at_home(path: Path) -> None:
-    """Let a page of nbgrader run and load nothing but its mathematics, from beside its folder."""
+    """Let a page of nbgrader load nothing but its mathematics, from beside its folder."""
     text = path.read_text(encoding="utf-8")
     text = re.sub(r'<script\b[^>]*\bsrc="(?:https?:)?//[^"]*"[^>]*>\s*</script>', "", text)
-    once = secrets.token_urlsafe(16)
-    scripts, policy = MATHJAX.replace("NONCE", once), POLICY.replace("NONCE", once)
-    text = re.sub(r'<script type="text/x-mathjax-config">.*?</script>', lambda _: scripts, text, flags=re.S)
-    text = text.replace("<head>", f"<head>{policy}", 1)
+    text = re.sub(r'<script type="text/x-mathjax-config">.*?</script>', lambda _: MATHJAX, text, flags=re.S)
     path.write_text(text, encoding="utf-8")
     shutil.copyfile(mathjax_folder() / "tex-svg-full.js", path.parents[1] / "mathjax.js")
 
@@ -564,9 +515,8 @@ def _handed_in(student: Path) -> Iterator[Entry]:
     name = student.name.encode(errors="replace").decode()
     whole = unicodedata.normalize("NFC", name)  # macOS takes accents off their letters
     letters = all(unicodedata.category(c)[0] in "LMN" or c in " .@'’,()_-+&" for c in whole)
-    if student.is_symlink() or not (letters and 0 < len(whole) <= 100):
-        why = "is a link" if student.is_symlink() else "cannot have this name"
-        yield Entry(name, "", None, f"not marked: a student's folder {why}")
+    if not (letters and 0 < len(whole) <= 100):
+        yield Entry(name, "", None, "not marked: a student's folder cannot have this name")
         return
     files: dict[str, Path] = {}
     for path in student.rglob("*"):
@@ -578,7 +528,7 @@ def _handed_in(student: Path) -> Iterator[Entry]:
     for chapter in handout.chapters():
         own = [inner for inner in files if named[inner] == chapter]
         if own:
-            first, *rest = sorted(own, key=lambda inner: (-files[inner].lstat().st_mtime, inner))
+            first, *rest = sorted(own, key=lambda inner: (-files[inner].stat().st_mtime, inner))
             note = f"{len(own)} files, marked: {first}; also there: {', '.join(rest)}" if rest else ""
             entries.append(Entry(name, chapter, files[first], note))
             files = {inner: path for inner, path in files.items() if inner not in own}

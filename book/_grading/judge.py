@@ -1,7 +1,7 @@
 """The judge: what an exercise asks, what is right, and what an answer in a box is worth.
 
-It lives in a process of its own and holds the checks and solutions of the exercise notebooks. Of a submission it sees
-the values of the answers; functions it calls in the box, and policies it asks there.
+It holds the checks and solutions of the exercise notebooks. Of a submission, which runs in a process of its own, it
+sees the values of the answers; functions it calls in the box, and policies it asks there.
 """
 
 import ast
@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 import torch
 
-from book._grading.boxes import Box, Function, Kind, Lost
+from book._grading.box import Box, Function, Kind, Lost
 from book._grading.policies import remote
 from book._tools.handout import Exercise, exercises
 from book.checks import finite

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from book._grading.boxes import Kind
+from book._grading.box import Kind
+from book.checks import finite
 from cbo_lib import indirect, subsets
 from cbo_lib.aggregated import GPOO
 from cbo_lib.checks import require
@@ -49,7 +50,10 @@ class Remote(Policy):
         require(self.space.contains(points), f"{name} must be points of the domain", points)
 
     def _points(self, method: str, name: str, shape: tuple[int, ...]) -> Tensor:
-        points = self._twin.ask(method)
+        points = self.kind.box.call(self._twin, method)
+        if not isinstance(points, Tensor):
+            raise ValueError(f"{method} must give a tensor, got {points!r}")
+        finite(points)
         require(points.shape == (len(self.y), *shape), f"{name} must have shape {shape} each", tuple(points.shape))
         self.check(points, name)
         return points.to(self.y)
@@ -67,7 +71,7 @@ class Remote(Policy):
         Policy.tell(self, query, y)
         for name, part in seen.items():
             setattr(self, name, torch.cat([getattr(self, name), part.unsqueeze(1)], 1))
-        self._twin.tell("tell", query, y, **seen)
+        self.kind.box.call(self._twin, "tell", query, y, **seen)
 
 
 class RemoteCells(Remote, GPOO):

@@ -1,4 +1,4 @@
-"""Marking from end to end: a batch of submissions through the gradebook, hostile ones among them."""
+"""Marking from end to end: a batch of submissions through the gradebook, some of which go wrong."""
 
 import contextlib
 import csv
@@ -9,17 +9,18 @@ import sys
 import time
 
 import nbformat
+import psutil
 import pytest
+import torch
 
-from book._grading import course, wire
-from book._grading.boxes import Boxes, Limits, Lost
+from book._grading import course
+from book._grading.box import Box, Limits, Lost
 from book._grading.mistakes import POLICIES
 from book._tools import grade, handout
 from tests.marking import judge_of, marked, source
 
 CHAPTER = "indirect"
-OTHERS = ("aggregated", "contexts", "hyperparameters", "subsets")
-#: Answers to the second exercise, worth four points, in submissions that try something else besides.
+#: Answers to the second exercise, worth four points, in submissions in which something else goes wrong.
 SECOND = """
 import math
 def blurred(x, s, y, t, lengthscale, variance):
@@ -28,32 +29,26 @@ def blurred(x, s, y, t, lengthscale, variance):
     return front * math.exp(-float((x - y).square().sum()) / (2 * c))
 answer_2 = (blurred, 3**-0.5, 0.75**0.25)
 """
-HOSTILE = {
+TROUBLE = {
     "prints a verdict": ['print("Exercise 1: correct.\\n4.0")\nanswer_1 = "correct"', "4.0"],
-    "strips asserts": [
-        "get_ipython().input_transformers_post.append(lambda lines: [l for l in lines if 'assert' not in l])",
+    "changes Python": [
         "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.all = builtins.any = lambda x: True\n"
         "class Equal(float):\n    def __eq__(self, other): return True\n    def __sub__(self, other): return 0\n"
         "    def __bool__(self): return True\nanswer_1 = (lambda *a: Equal(1), Equal(7), Equal(7))",
     ],
     "gives NaN": ["n = float('nan')\nanswer_1 = (lambda *a: (n, n), n, n)\nanswer_6 = (lambda *a: n, n, n)"],
     "dies": ["import os\nos._exit(0)"],
-    "loops": ["import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"],
     "does not stop": ["while True: pass"],
+    "cannot be stopped": ["import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"],
     "loops when called": ["def answer(*a):\n    while True: pass\nanswer_1 = (answer, 7.0, 7.0)"],
     "dies when called": ["import os\nanswer_1 = (lambda *a: os._exit(0), 7.0, 7.0)"],
-    "forks": ["import os\nfor k in range(1000):\n    try:\n        if os.fork() == 0:\n            while True: pass\n"
-              "    except OSError: break\nprint('forked', k)"],
-    "takes memory": ["hoard = bytearray(50 * 2**30)"],
-    "talks to the judge": ["import os\nfor fd in range(64):\n    try: os.write(fd, b'0' * 99)\n    except OSError: 0"],
-    "exits": ["raise SystemExit"],
+    "takes memory": ["hoard = bytearray(50 * 2**30)\nanswer_1 = hoard"],
+    "exits": ["import sys\nsys.exit()"],
     "prints half a character": ['print("half \\ud800")\nanswer_1 = ("\\ud800", 7.0, 7.0)'],
-    "gives a huge number": ["answer_3 = (lambda *a: 0, 10**5000, 1)"],
     "has no name": ["class Odd:\n    def __call__(self): 0\n    def __getattr__(self, name): raise RuntimeError(name)\n"
                     "answer_1 = (Odd(), 7.0, 7.0)\nanswer_4 = Odd()"],
-    "raises what has no text": ["class Mute(Exception):\n    def __str__(self): raise Mute\nraise Mute"],
     "sets up": ["%config InlineBackend.figure_format = 'retina'\n%matplotlib inline\n!pip install x\n%pip install x\n"
-                "files = !ls\nfrom pylab import plot\nanswer_6 = undefined"],
+                "files = !ls\nfrom pylab import plot\nanswer_6 = undefined", "%%bash\npip install x"],
 }  # fmt: skip
 #: Each of these would run a script in the page of feedback, but for the last line.
 SCRIPT = """<script>alert(1)</script>
@@ -64,26 +59,6 @@ Inline <img src=x onerror="alert(2)"> and [a link](javascript:alert(3)) and <a h
 
 > A quotation with **bold** text, `a < b` and $a < b$.
 """
-SPY = f"""
-import os, socket
-seen = []
-for path in (*{[str(handout.ROOT / p) for p in (f"book/{CHAPTER}/5_exercises.ipynb", "README.md")]}, "FOLDER"):
-    if os.path.exists(path):
-        seen.append(path)
-try:
-    socket.create_connection(("1.1.1.1", 53), timeout=1)
-    seen.append("network")
-except OSError:
-    pass
-seen += [name for name in os.listdir("/proc") if name.isdigit() and int(name) > 20] if os.path.exists("/proc") else []
-try:
-    os.setuid(0)
-    seen.append("root")
-except OSError:
-    pass
-seen += [k for k, v in globals().items() if "judge" in str(v)[:100].lower() and k not in ("seen", "In", "_i", "_ih")]
-print("saw", seen)
-"""
 
 
 def with_cells(notebook, cells):
@@ -93,9 +68,9 @@ def with_cells(notebook, cells):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Submissions of a whole class, and beside it those that try something."""
+    """Submissions of a class, and beside it those in which something goes wrong."""
     folder = tmp_path_factory.mktemp("class") / "submissions"
-    hostile = folder.parent / "hostile"
+    trouble = folder.parent / "trouble"
     judge = judge_of(CHAPTER)
     release = handout.release(judge.notebook, handout.entries())
 
@@ -104,9 +79,6 @@ def folder(tmp_path_factory):
         nbformat.write(notebook, folder / student / f"{CHAPTER}.ipynb")
 
     submit("untouched", release)
-    for chapter in OTHERS:
-        other = handout.release(judge_of(chapter).notebook, handout.entries())
-        nbformat.write(other, folder / "untouched" / f"{chapter}.ipynb")
     right, number = nbformat.from_dict(json.loads(json.dumps(release))), 0
     solutions = {n: [] for n in range(1, 9)}
     for cell in judge.notebook.cells:
@@ -134,11 +106,10 @@ def folder(tmp_path_factory):
             cell.source = SECOND
     submit("edited", edited)
     blank = nbformat.v4.new_notebook()
-    for student, cells in HOSTILE.items():
-        submit(student, with_cells(blank, ["print('begun')", *cells, SECOND]), hostile)
+    for student, cells in TROUBLE.items():
+        submit(student, with_cells(blank, ["print('begun')", *cells, SECOND]), trouble)
     script = nbformat.v4.new_markdown_cell(SCRIPT)
-    submit("Script, Java (2)", nbformat.v4.new_notebook(cells=[script, nbformat.v4.new_code_cell(SECOND)]), hostile)
-    submit("spies", with_cells(blank, [SPY.replace("FOLDER", str(folder)), SECOND]), hostile)
+    submit("Script, Java (2)", nbformat.v4.new_notebook(cells=[script, nbformat.v4.new_code_cell(SECOND)]), trouble)
     for student, text in {"empty": "", "no notebook": '{"cells": 3}', "deep": "[" * 100_000}.items():
         (folder / student).mkdir()
         (folder / student / f"{CHAPTER} (1).ipynb").write_text(text)
@@ -149,12 +120,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def marks(folder):
-    """The command; the tables that it writes, by student, of other chapters by these.
-
-    Who only works has time, also on a busy machine.
-    """
+    """The command; the tables that it writes, by student. Who only works has time, also on a busy machine."""
     table = {}
-    for name, limits in (("submissions", []), ("hostile", ["--cell", "6", "--call", "2"])):
+    for name, limits in (("submissions", []), ("trouble", ["--cell", "5", "--call", "2"])):
         output = folder.parent / f"out {name}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["grade.py", str(folder.parent / name), str(output), *limits])
@@ -162,27 +130,19 @@ def marks(folder):
             grade.main()
         with (output / "marks.csv").open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                table[row["student"] if row["chapter"] not in OTHERS else row["chapter"]] = row
+                table[row["student"]] = row
     return table, folder.parent
 
 
-@pytest.fixture(scope="module")
-def boxes():
-    with Boxes() as boxes:
-        yield boxes
-
-
 def out(folder, student):
-    hostile = student in HOSTILE or student in ("spies", "Script, Java (2)")
-    return folder / ("out hostile" if hostile else "out submissions")
+    return folder / ("out trouble" if student in (*TROUBLE, "Script, Java (2)") else "out submissions")
 
 
 def test_solutions_score_full_marks_and_the_release_none(marks):
     table, output = marks[0], out(marks[1], "right")
     assert (table["right"]["points"], table["right"]["of"], table["right"]["notes"]) == ("50", "50", "")
-    for row in map(table.__getitem__, ("untouched", *OTHERS)):
-        assert (row["student"], row["notes"]) == ("untouched", "")
-        assert [row[f"exercise {n}"] for n in range(1, 9)] == ["0"] * 8
+    assert [table["untouched"][f"exercise {n}"] for n in range(1, 9)] == ["0"] * 8
+    assert table["untouched"]["notes"] == ""
     page = (output / "feedback" / "right" / "index.html").read_text(encoding="utf-8")
     assert "50 of 50 points" in page
     assert "Right." in (output / "feedback" / "right" / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
@@ -194,7 +154,6 @@ def test_feedback_asks_no_other_host(marks):
     assert not re.search(r"<(?:script|img|iframe)[^>]*\ssrc=.?(?:https?:)?//|<link[^>]*https?:|url\(.?https?:", page)
     assert page.count('<script src="../mathjax.js"') == 1 and "x-mathjax-config" not in page
     assert (home / "mathjax.js").stat().st_size > 2**20
-    assert "img-src data:; font-src data:; connect-src 'none'; frame-src 'none'" in page
 
 
 def test_no_script_of_a_student_runs_in_the_feedback(marks):
@@ -203,12 +162,11 @@ def test_no_script_of_a_student_runs_in_the_feedback(marks):
     assert not re.search(r"<(?:script>alert|img|svg|details)|href=.?javascript", page)
     assert re.search(r"<blockquote>\s*<p>A quotation with <strong>bold</strong> text, <code>a &lt; b</code>", page)
     assert "$a &lt; b$" in page
-    once = re.search(r"<head><meta [^>]*Content-Security-Policy[^>]*script-src 'nonce-([\w-]{20,})'", page)[1]
-    assert page.count("<script") == page.count(f'nonce="{once}"') == 2
+    assert page.count("<script") == 2  # of the mathematics
 
 
-@pytest.mark.parametrize("student", ["edited", *HOSTILE, "spies", "Script, Java (2)"])
-def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
+@pytest.mark.parametrize("student", ["edited", *TROUBLE, "Script, Java (2)"])
+def test_trouble_costs_its_own_exercise_alone(student, marks):
     row = marks[0][student]
     assert (row["exercise 2"], row["points"], row["of"]) == ("4", "4", "50"), row
 
@@ -217,10 +175,10 @@ def test_whoever_tries_something_is_marked_for_what_was_done(student, marks):
     ("student", "says"),
     [
         ("dies", "its process died"),
-        ("loops", "it did not stop"),
+        ("cannot be stopped", "cell 2 was left out: it did not stop"),
         ("does not stop", "cell 2 did not stop in time"),
         ("dies when called", "exercise 1: its process died"),
-        ("talks to the judge", "was left out"),
+        ("takes memory", "exercise 1: The cell with answer_1 ended with MemoryError"),
         ("empty", "it is no notebook"),
         ("no notebook", "it is no notebook"),
         ("deep", "it is no notebook"),
@@ -245,22 +203,7 @@ def test_what_happened_stands_in_the_feedback(marks):
         assert "could not be read: it is no notebook." in (home / f"{CHAPTER}.html").read_text(encoding="utf-8")
     assert "could not be read" not in page("right") and "No answer." in page("untouched")
     assert "The cell with answer_6 ended with NameError" in page("sets up")
-    assert (
-        page("gives a huge number").count("This should be a number, not an object of the class int (OverflowError") == 1
-    )
-    assert "This should be a function, not an object of the class Odd (RuntimeError: to_numpy)." in page("has no name")
-
-
-def test_a_submission_sees_nothing(marks, boxes, capsys):
-    box = boxes.open()
-    shut = box.shut
-    box.close()
-    if not all(shut.values()):
-        pytest.skip(f"this system shuts nobody in: {shut}")
-    notebook = nbformat.read(
-        out(marks[1], "spies") / "autograded" / "spies" / CHAPTER / f"{CHAPTER}.ipynb", as_version=4
-    )
-    assert notebook.cells[0].outputs[0].text == "saw []\n"
+    assert "This should be a function, not an object of the class Odd." in page("has no name")
 
 
 def test_who_has_no_notebook_stands_in_the_table_without_marks(marks):
@@ -293,7 +236,6 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
         os.utime(tmp_path / name, (modified, modified))
-    (tmp_path / "link").symlink_to("bob")
     found = {(e.student, e.chapter): (e.path and str(e.path.relative_to(tmp_path)), e.note) for e in
              course.submissions(tmp_path)}  # fmt: skip
     assert found == {
@@ -320,7 +262,6 @@ def test_every_folder_gives_an_entry(tmp_path, caplog):
             "another folder has the same name, written otherwise",
         ),
         ("a;b", ""): (None, "not marked: a student's folder cannot have this name"),
-        ("link", ""): (None, "not marked: a student's folder is a link"),
     }
     assert "lies in no student's folder" in caplog.text
 
@@ -368,59 +309,80 @@ def test_outputs_do_not_count_and_old_or_marked_text_is_read(tmp_path):
     ):
         file.write_bytes(content)
         assert [cell.source for cell in course.read(file).cells] == ["answer_1 = 'é'"]
-    file.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("#" * (6 * 2**20))])))
-    with pytest.raises(ValueError, match="its cells hold more than 5 MiB"):
-        course.read(file)
-    many = [nbformat.v4.new_code_cell("1") for _ in range(course.MOST_CELLS + 1)]
-    file.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=many)))
-    with pytest.raises(ValueError, match="more than 500 cells"):
-        course.read(file)
 
 
 def test_a_submission_has_an_end_by_the_clock():
-    with Boxes(Limits(whole=8)) as boxes:
-        cells = ["import time", *["time.sleep(2)"] * 30, SECOND]
-        start = time.monotonic()
-        notebook = with_cells(nbformat.v4.new_notebook(), cells)
-        result = course.examine(notebook, judge_of(CHAPTER), boxes, course.Result("ada", CHAPTER))
+    cells = ["import time", *["time.sleep(2)"] * 30, SECOND]
+    start = time.monotonic()
+    notebook = with_cells(nbformat.v4.new_notebook(), cells)
+    result = course.examine(notebook, judge_of(CHAPTER), Limits(whole=8), course.Result("ada", CHAPTER))
     assert time.monotonic() - start < 50 and result.total == 0
     assert any("the time for the whole submission is over" in note for note in result.notes)
 
 
-def test_nothing_that_leaves_a_box_is_trusted():
-    kept = []
-    value = wire.encode((1, 2.5, "x", None, [True], print, int), lambda v: kept.append(v) or len(kept) - 1)
-    decoded = wire.decode(value, lambda number, name: (number, name), lambda *about: about[:2])
-    assert decoded == (1, 2.5, "x", None, [True], (0, "print"), (1, "int"))
-    for nonsense in (None, 3, {}, {"tensor": "float64", "shape": [9], "data": "AA=="}, {"plain": {}}, {"list": [{}]}):
-        with pytest.raises(wire.Broken):
-            wire.decode(nonsense, lambda *_: None, lambda *_: None)
+def test_values_leave_a_box_as_data():
+    with contextlib.closing(Box()) as box:
+        cell = "import numpy as np, pandas as pd, torch\nclass Own: pass\ndef own(x): return {1: x}\n"
+        cell += "v = (1, 2.5, 'x', None, [True], np.float32(0.5), pd.Series([1, 2]), torch.ones(2, 1), own, Own, Own())"
+        assert box.run(cell) == ("", None)
+        *plain, series, ones, function, kind, other = box.get("v")
+        assert plain == [1, 2.5, "x", None, [True], 0.5] and box.get("none") is None
+        assert series.tolist() == [1, 2] and ones.equal(torch.ones(2, 1))
+        assert [repr(part) for part in (function, kind, other)] == [
+            "the function own",
+            "the class Own",
+            "an object of the class Own",
+        ]
+        assert kind.bases[-1] == "builtins.object" and repr(function(3)) == "an object of the class dict"
+        assert os.path.samefile(box.run("import os\nprint(os.getcwd())")[0].strip(), box.folder.name)
+        with pytest.raises(TypeError, match="missing 1 required"):
+            function()
 
 
-def test_nothing_is_marked_where_no_submission_could_run(boxes, tmp_path, monkeypatch, capsys):
+def test_a_box_ends_with_the_processes_that_it_started():
+    box = Box()
+    said = box.run("import subprocess\nchild = subprocess.Popen(['sleep', '100'])\nprint(child.pid)")[0]
+    child = psutil.Process(int(said))
+    box.close()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    with pytest.raises(Lost, match="its process died"):
+        box.get("child")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system bounds no memory")
+def test_a_box_has_the_memory_and_the_processor_that_it_was_given():
+    with contextlib.closing(Box(Limits(memory=2**29, total=4))) as box:
+        assert box.run("x = bytearray(2**27)")[1] is None
+        assert box.run("x = bytearray(2**29)")[1].startswith("MemoryError")
+        with pytest.raises(Lost, match="its process died"):
+            box.run("while True: pass")
+
+
+def test_nothing_is_marked_where_no_submission_could_run(tmp_path, monkeypatch, capsys):
     """A class would get zero for what is wrong with the machine."""
 
     class Broken:
-        def open(self):
-            return self
+        def __init__(self, limits):
+            pass
 
         def close(self):
             pass
 
-        def ask(self, command, seconds, source):
+        def run(self, source, seconds):
             if "import torch" in source:
-                return {"error": None}
+                return "", None
             raise Lost("its process died")
 
-    assert "of indirect.ipynb do not run in a box of this machine: its process died" in course.obstacle(
-        [CHAPTER], Broken()
-    )
+    monkeypatch.setattr(course, "Box", Broken)
+    said = course.obstacle([CHAPTER], Limits())
+    assert "of indirect.ipynb do not run in a box of this machine: its process died" in said
     (tmp_path / "in" / "ada").mkdir(parents=True)
     (tmp_path / "in" / "ada" / f"{CHAPTER}.ipynb").write_text("{}")
     monkeypatch.setattr(sys, "argv", ["grade.py", str(tmp_path / "in"), str(tmp_path / "out")])
-    monkeypatch.setattr(grade, "Boxes", lambda limits, hidden: contextlib.nullcontext(boxes))
-    monkeypatch.setattr(course, "obstacle", lambda chapters, boxes: f"no box for {chapters}")
+    monkeypatch.setattr(course, "obstacle", lambda chapters, limits: f"no box for {chapters}")
     with pytest.raises(SystemExit) as stop:
         grade.main()
     assert stop.value.code == 1 and not (tmp_path / "out").exists()
-    assert f"Nothing was marked: no box for ['{CHAPTER}']." in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.out.startswith("Submissions run as the user who marks")
+    assert f"Nothing was marked: no box for ['{CHAPTER}']." in said.err
