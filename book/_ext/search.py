@@ -35,7 +35,7 @@ DEFINED = {
     "indirect/2_policies": {
         "CMES": "cmes-line-by-line",
         "conditional max-value entropy search": "cmes-line-by-line",
-        "CMETS": "cmets-coarse-answers-first",
+        "CMETS": "cmets-cheap-answers-first",
     },
     "contexts/1_setting": {
         "kernel density estimate": "learning-a-distribution",
