@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from cbo_lib.checks import as_count, require
 
@@ -53,3 +54,14 @@ def standard_normal(generators: Sequence[torch.Generator], shape: Sequence[int],
 def uniform(generators: Sequence[torch.Generator], shape: Sequence[int], like: Tensor) -> Tensor:
     """Independent uniform draws from [0, 1), ``len(generators) x shape``, on the device and dtype of ``like``."""
     return torch.stack([torch.rand(tuple(shape), generator=g, dtype=like.dtype) for g in generators]).to(like.device)
+
+
+def scrambled_sobol(generators: Sequence[torch.Generator], n: int, dim: int, like: Tensor) -> Tensor:
+    """Scrambled Sobol points of the unit cube ([Owen1998]), ``len(generators) x n x dim``.
+
+    Each point is uniform. Together they fill the cube more evenly than independent ones. Device and dtype are those of
+    ``like``.
+    """
+    seeds = [int(torch.randint(2**31 - 1, (), generator=g)) for g in generators]
+    points = [SobolEngine(dim, scramble=True, seed=seed).draw(n, dtype=torch.float64) for seed in seeds]
+    return torch.stack(points).to(like)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -18,10 +17,11 @@ from cbo_lib.gp import GaussianProcess, Posterior
 from cbo_lib.kernels import matrix
 from cbo_lib.measure import Measure
 from cbo_lib.policy import Policy
+from cbo_lib.random import scrambled_sobol
 from cbo_lib.search import argmax_finite, maximize_box, on_grid
 
 # A fit looks at no more observations than this, evenly spread; bounds are computed in slices of so many numbers.
-_FITTED, _SLICE = 400, 2**22
+_FITTED, _SLICE = 400, 2**18
 
 
 class ContextPolicy(Policy):
@@ -133,9 +133,8 @@ class ContextPolicy(Policy):
 
     def sobol(self, n: int, generators: Sequence[torch.Generator]) -> Tensor:
         """Scrambled Sobol decisions, ``replicates x n x Dx``."""
-        box = self.space.decisions
-        seeds = [int(torch.randint(2**31 - 1, (), generator=g)) for g in generators]
-        return on_grid(torch.stack([draw_sobol_samples(box, n, 1, seed=s).squeeze(1) for s in seeds]), box)
+        low, high = box = self.space.decisions
+        return on_grid(low + (high - low) * scrambled_sobol(generators, n, self.space.decision_dim, low), box)
 
     def best(self, values: Callable[[Tensor], Tensor], generators: Sequence[torch.Generator]) -> Tensor:
         """The decision of the largest of ``values``, from ``replicates x n x Dx`` to ``replicates x n``."""
@@ -230,7 +229,7 @@ class SBOKDE(ContextPolicy):
     """SBO-KDE ([Huang2024], Algorithm 1): the average upper confidence bound under a density estimate.
 
     Args:
-        samples: of the estimate in each round, ``M``. Default 256; [Huang2024] has 1,024.
+        samples: of the estimate in each round, ``M``. Default 256; [Huang2024] has 1,024 independent ones.
         options: see ``ContextPolicy``, also for errors.
     """
 

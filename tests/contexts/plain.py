@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
+from scipy import optimize, stats
 
 
 @dataclass
@@ -51,9 +51,11 @@ def bandwidth(contexts):
     return np.array([(4 / (d + 2)) ** (1 / (d + 4)) * s * n ** (-1 / (d + 4)) for s in std])
 
 
-def kde_samples(contexts, index, normal, low, high):
-    """A context each, moved by its kernel, clipped into the box."""
-    return np.clip(contexts[index] + bandwidth(contexts) * normal, low, high)
+def kde_samples(contexts, u, low, high):
+    """A context each, moved by its kernel, clipped into the box: from uniform numbers, the first for the context."""
+    ordered = sorted(contexts.tolist(), key=lambda c: c[0])
+    chosen = np.array([ordered[int(len(ordered) * first)] for first in u[:, 0]])
+    return np.clip(chosen + bandwidth(contexts) * stats.norm.ppf(u[:, 1:]), low, high)
 
 
 def tv_program(values, floor, radius):

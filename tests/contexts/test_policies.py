@@ -41,13 +41,13 @@ def known(problem, name):
 def acquisition(name, problem, model, x, y, seen, generator):
     """What a policy maximizes, of one replicate, as a function of the decision."""
     low, high = (corner.numpy() for corner in problem.space.contexts)
-    n, dim, t = len(seen), problem.space.context_dim, len(seen) + 1
+    dim, t = problem.space.context_dim, len(seen) + 1
     seen = np.clip(seen, low, high)
     sobol = torch.quasirandom.SobolEngine(dim, scramble=False).draw(COVER, dtype=F64).numpy()
     if name in ("SBO-KDE", "DRBO-KDE"):
-        index = torch.randint(n, (SAMPLES, 1), generator=generator)[:, 0].numpy()
-        normal = torch.randn(SAMPLES, dim, generator=generator, dtype=F64).numpy()
-        drawn = plain.kde_samples(seen, index, normal, low, high)
+        seed = int(torch.randint(2**31 - 1, (), generator=generator))
+        u = torch.quasirandom.SobolEngine(dim + 1, scramble=True, seed=seed).draw(SAMPLES, dtype=F64).numpy()
+        drawn = plain.kde_samples(seen, u, low, high)
     if name == "known":
         drawn = problem.distribution.sample([generator], (SAMPLES,))[0].numpy()
     if name in ("SBO-KDE", "known"):
