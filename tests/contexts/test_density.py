@@ -75,6 +75,23 @@ def test_draws_follow_the_estimate(rng):
     assert draws.var() == pytest.approx(float(samples.var(correction=0)) + h**2, rel=0.03)
 
 
+def test_a_draw_follows_the_estimate_and_many_lie_evenly(rng):
+    """Each draw alone, over 2,000 replicates; and the error of an average over 64 against that of independent draws."""
+    samples = torch.rand(9, 1, generator=rng, dtype=F64)
+    kde = GaussianKDE(samples.expand(2000, -1, -1))
+    draws = kde.sample(64, generators(*range(2000)))[..., 0]
+    h = float(kde.bandwidth[0])
+
+    def cdf(x):
+        return np.mean([stats.norm.cdf(x, c, h) for c in samples[:, 0].tolist()], 0)
+
+    assert all(stats.kstest(draws[:, i].numpy(), cdf).pvalue > 1e-3 for i in (0, 1, 40))
+    mean, spread = float(samples.mean()), float((samples.var(correction=0) + h**2).sqrt())
+    averages = draws.mean(-1)
+    assert abs(float(averages.mean()) - mean) < 4 * float(averages.std()) / 2000**0.5
+    assert float(averages.std()) < spread / 8 / 5  # independent ones: spread / 8
+
+
 def test_draws_can_be_clipped_onto_the_box(rng):
     samples = torch.tensor([[0.0, 0.5], [1.0, 0.6]], dtype=F64)
     box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=F64)
