@@ -247,7 +247,7 @@ def draw_effects(found: Mapping[tuple[str, str], Paired], frame: pd.DataFrame) -
             fill = "none" if found[rival, panel].verdict == "undecided" else "full"
             axis.plot(mean, at, "o", color=color, fillstyle=fill, markersize=5)
         axis.axvline(0, color="black", linewidth=1)
-        axis.set_title(f"{rival}, {SLOW_ROUNDS} rounds" if rival in SLOW else rival, fontsize="small")
+        axis.set_title(f"{rival}\n{SLOW_ROUNDS} rounds" if rival in SLOW else rival, fontsize="small")
         axis.tick_params(labelsize="small")
     axes[0, 0].set_yticks(range(len(panels)), [panel.replace("_", " ") for panel in panels])  # of all, as they share it
     axes[0, 0].invert_yaxis()
