@@ -45,9 +45,9 @@ class GaussianKDE:
         to its expectations than averages over as many independent draws.
         """
         seen, d = self.samples.shape[-2:]
-        u = scrambled_sobol(generators, n, d + 1, self.samples)
+        u = scrambled_sobol(generators, n, d + 1, self.samples).clamp(2**-32, 1 - 2**-24)  # as numbers of 32 bits, too
         in_order = self.samples.take_along_dim(self.samples[..., :1].argsort(stable=True, dim=-2), -2)
-        noise = self.bandwidth.unsqueeze(-2) * torch.special.ndtri(u[..., 1:].clamp_min(2**-32))
+        noise = self.bandwidth.unsqueeze(-2) * torch.special.ndtri(u[..., 1:])
         draws = in_order.take_along_dim((seen * u[..., :1]).long(), -2) + noise
         return draws if bounds is None else draws.clamp(bounds[0], bounds[1])
 
