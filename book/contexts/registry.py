@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from book.contexts import experiments, regret
-from book.contexts.experiments import CONIC, FIVE, PANELS, PAPER, ROUNDS, SLOW, SLOW_ROUNDS, STORED, Effort
+from book.contexts.experiments import CONIC, FIVE, PANELS, PAPER, ROUNDS, SLOW, SLOW_ROUNDS, STORED, STORED_4, Effort
 from book.registry import Experiment, Scale
 
 
@@ -18,11 +18,11 @@ def _seeds(part: str, scale: Scale) -> range:
     return range(3) if scale == "reader" else range(4000, 4005 if "/DRBO-MMD" in part else 4020)
 
 
-def _panel(long: int, effort: Effort) -> Any:
+def _panel(long: int, effort: Effort, effort_4: Effort) -> Any:
     def work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
         panel, _, policy = part.partition("/")
         rounds = (long if scale == "paper" else 20) if steps is None else steps
-        return experiments.figure_1(panel, [policy], seeds, rounds, effort)
+        return experiments.figure_1(panel, [policy], seeds, rounds, effort_4 if panel == "ackley_4" else effort)
 
     return work
 
@@ -46,12 +46,12 @@ def _figure(name: str, policies: Sequence[str], work: Any) -> Experiment:
 
 
 RUNS: Mapping[str, Experiment] = {
-    "figure_1": _figure("figure_1", FIVE, _panel(ROUNDS, STORED)),
+    "figure_1": _figure("figure_1", FIVE, _panel(ROUNDS, STORED, STORED_4)),
     "baselines": replace(
-        _figure("baselines", SLOW, _panel(SLOW_ROUNDS, STORED)),
+        _figure("baselines", SLOW, _panel(SLOW_ROUNDS, STORED, STORED)),
         parts=lambda: [f"{p}/{policy}" for p in PANELS for policy in SLOW if policy != "DRBO-MMD" or p in CONIC],
     ),
-    "whole": _figure("whole", (*FIVE, *SLOW), _panel(350, PAPER)),
+    "whole": _figure("whole", (*FIVE, *SLOW), _panel(350, PAPER, PAPER)),
     "estimates": Experiment(
         parts=lambda: ["1", "2", "4", "8"],
         work=_estimates,
