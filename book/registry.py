@@ -28,7 +28,7 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "indirect.figure_2": ("Figure 2: a budget, and queries that cost more the finer they are", "3 min"),
     "indirect.floor": ("what an estimated p(x | a) leaves, by pairs and noise", ""),
     "indirect.peaks": ("two peaks: the maxima of f and g in different places", ""),
-    "contexts.figure_1": ("Figures 1 and 2: eight problems in the published configuration, 150 evaluations", "3 h"),
+    "contexts.figure_1": ("Figures 1 and 2: the published configuration, 250 evaluations (newsvendor: 350)", "7 h"),
     "contexts.baselines": ("Figures 1 and 2: the three slow baselines", "1.5 h"),
     "contexts.whole": ("Figures 1 and 2 at the paper's 350 evaluations and effort", "days"),
     "contexts.estimates": ("how fast an average under an estimate is learned", ""),

@@ -3,7 +3,19 @@
 import torch
 
 from book.contexts import experiments
-from book.contexts.experiments import FIVE, PANELS, SLOW, Effort, claims, figure_1, play, policy, regret_after, stored
+from book.contexts.experiments import (
+    FIVE,
+    PANELS,
+    ROUNDS,
+    SLOW,
+    Effort,
+    claims,
+    figure_1,
+    play,
+    policy,
+    regret_after,
+    stored,
+)
 from book.contexts.problems import ackley, modified_branin, newsvendor
 from book.registry import load
 from cbo_lib.contexts import GaussianKDE
@@ -59,8 +71,8 @@ def test_what_is_stored_is_whole_and_paired():
     assert panels == list(PANELS)
     for panel in panels:
         part = frame[frame["panel"] == panel]
-        assert set(part["policy"]) == set(FIVE) and set(part["rounds"]) == {experiments.ROUNDS}
-        assert all(set(regret) == {"100", str(experiments.ROUNDS)} for regret in part["regret"])
+        assert set(part["policy"]) == set(FIVE) and set(part["rounds"]) == {ROUNDS[panel]}
+        assert all(set(regret) == {"100", str(ROUNDS[panel])} for regret in part["regret"])
         assert all(len(values) == 20 for regret in part["regret"] for values in regret.values())
         assert all(len(means) == rounds for means, rounds in zip(part["by round"], part["rounds"], strict=True))
     slow = stored("baselines")
@@ -70,7 +82,7 @@ def test_what_is_stored_is_whole_and_paired():
     assert len(found) == len(frame) - len(panels) + len(slow)
     for (rival, panel), pair in found.items():
         assert pair.n == (5 if "MMD" in rival else 20)
-        rounds = 100 if rival in SLOW else experiments.ROUNDS
+        rounds = 100 if rival in SLOW else ROUNDS[panel]
         ours, theirs = (regret_after(whole, panel, name, rounds)[: pair.n] for name in ("SBO-KDE", rival))
         gap = (theirs - ours).mean()
         assert abs(pair.mean - float(gap)) < 1e-9
