@@ -18,11 +18,11 @@ def _seeds(part: str, scale: Scale) -> range:
     return range(3) if scale == "reader" else range(4000, 4005 if "/DRBO-MMD" in part else 4020)
 
 
-def _panel(long: Mapping[str, int], effort: Effort, effort_4: Effort) -> Any:
+def _panel(long: Mapping[str, int], effort: Effort, **of_panels: Effort) -> Any:
     def work(part: str, seeds: Sequence[int], scale: Scale, steps: int | None) -> pd.DataFrame:
         panel, _, policy = part.partition("/")
         rounds = (long[panel] if scale == "paper" else 20) if steps is None else steps
-        return experiments.figure_1(panel, [policy], seeds, rounds, effort_4 if panel == "ackley_4" else effort)
+        return experiments.figure_1(panel, [policy], seeds, rounds, of_panels.get(panel, effort))
 
     return work
 
@@ -46,12 +46,12 @@ def _figure(name: str, policies: Sequence[str], work: Any) -> Experiment:
 
 
 RUNS: Mapping[str, Experiment] = {
-    "figure_1": _figure("figure_1", FIVE, _panel(ROUNDS, STORED, STORED_4)),
+    "figure_1": _figure("figure_1", FIVE, _panel(ROUNDS, STORED, ackley_4=STORED_4)),
     "baselines": replace(
-        _figure("baselines", SLOW, _panel(dict.fromkeys(PANELS, SLOW_ROUNDS), STORED, STORED)),
+        _figure("baselines", SLOW, _panel(dict.fromkeys(PANELS, SLOW_ROUNDS), STORED)),
         parts=lambda: [f"{p}/{policy}" for p in PANELS for policy in SLOW if policy != "DRBO-MMD" or p in CONIC],
     ),
-    "whole": _figure("whole", (*FIVE, *SLOW), _panel(dict.fromkeys(PANELS, 350), PAPER, PAPER)),
+    "whole": _figure("whole", (*FIVE, *SLOW), _panel(dict.fromkeys(PANELS, 350), PAPER)),
     "estimates": Experiment(
         parts=lambda: ["1", "2", "4", "8"],
         work=_estimates,
